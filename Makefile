@@ -1,0 +1,72 @@
+# A bare `make` prints the targets that have a ## text.
+PYTHON ?= python3
+MINIMUM := 3.11
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+LOCK := requirements.txt
+
+# Below what the tests reach, so that it catches a hole, not a line.
+COVERAGE_FLOOR := 85
+NEEDS_NOTHING := not brokers and not spark
+LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+.DEFAULT_GOAL := help
+.PHONY: help install brokers run test check bench lock clean
+.DELETE_ON_ERROR:
+
+help: ## print this
+	@echo 'Replicates topics between Apache Kafka clusters. Needs Python $(MINIMUM)+ and a JDK 17+; all else is fetched.'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  PYTHON=...     the Python to make $(VENV) with (now: $(PYTHON))'
+
+install: $(INSTALLED) ## make .venv with all that is locked in requirements.txt
+
+brokers: $(INSTALLED)
+	@$(BIN)/mirror sandbox fetch
+
+run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
+	$(BIN)/mirror demo
+
+test: brokers lint ## everything: lint, types, and all the tests, also on real brokers and Spark
+	$(BIN)/pytest --cov --cov-fail-under=$(COVERAGE_FLOOR)
+
+check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
+	$(BIN)/pytest -q -m "$(NEEDS_NOTHING)"
+
+.PHONY: lint
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes, wants an idle machine)
+	@set -e; found=; for program in tests/benchmarks/bench_*.py; do \
+		test -e "$$program" || continue; found=1; echo "== $$program"; $(BIN)/python "$$program"; \
+	done; test -n "$$found" || { echo 'there are no benchmarks in tests/benchmarks yet'; exit 1; }
+
+lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
+		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
+
+clean: ## delete what was made here (the fetched brokers stay in your cache)
+	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov mirror-report spark-warehouse metastore_db derby.log artifacts
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < tuple(map(int, "$(MINIMUM)".split("."))))' || \
+		{ echo 'Python $(MINIMUM) or later is needed, and $(PYTHON) is not; say which: make PYTHON=python$(MINIMUM)' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The install is editable: only a change of the lock or of pyproject.toml asks for another one.
+$(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@# Quiet: setuptools warns of every editable install.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

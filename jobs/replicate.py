@@ -1,0 +1,10 @@
+"""Entry point for spark-submit: ``spark-submit jobs/replicate.py --config FILE [--flow NAME] [--report-dir DIR]``."""
+
+from __future__ import annotations
+
+import sys
+
+from mirror.spark.job import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

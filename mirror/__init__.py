@@ -1,0 +1,3 @@
+"""Replicates topics between Apache Kafka clusters, run by Spark."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The ``mirror`` command."""
+
+from __future__ import annotations

@@ -1,0 +1,56 @@
+"""``mirror check-config``: a configuration checked whole, and shown as it is understood."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mirror.config.load import load
+
+_PLAIN_WIDTH: Final = 160
+"""Columns of a table that goes to a file or a pipe: there is no terminal's width to keep to."""
+
+
+def check_config(
+    config: Annotated[Path, typer.Option("--config", help="The configuration, a TOML file.", show_default=False)],
+    secrets_dir: Annotated[
+        Path | None,
+        typer.Option("--secrets-dir", help="A folder with one file per secret (else MIRROR_SECRETS_DIR)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Check a configuration and show what it means, overrides and defaults included; secrets stay hidden."""
+    described = load(config, secrets_dir=secrets_dir).described()
+    if as_json:
+        print(json.dumps(described, indent=2, ensure_ascii=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    for section, entries in described.items():
+        for name, settings in entries.items():
+            console.print(_table(f"{section}.{name}", settings))
+
+
+def _table(title: str, settings: Mapping[str, object]) -> Table:
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            for inner, option in value.items():
+                table.add_row(Text(f'{key}."{inner}"'), _value(option))
+        else:
+            table.add_row(Text(key), _value(value))
+    return table
+
+
+def _value(value: object) -> Text:
+    # Text, not str: rich would read "[.-]" of a regular expression as markup.
+    return Text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""Decisions that both client cores share: metadata, leaders, coordinators, connections, calls. No I/O."""

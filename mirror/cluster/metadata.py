@@ -1,0 +1,176 @@
+"""What is known of a cluster, and when to ask again."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mirror.backoff import Backoff
+from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.topics import Broker, TopicPartition
+from mirror.errors import KafkaError, UnsupportedVersion
+from mirror.timing import FOREVER_MS
+from mirror.wire.api import Api
+from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
+from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION, broker_error
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition, in which epoch."""
+
+    node: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class TopicState:
+    """One topic as last told. ``error`` is why it is not known (code 3: it does not exist)."""
+
+    topic_id: uuid.UUID | None = None
+    leaders: dict[int, Leader] = field(default_factory=dict)
+    error: int = 0
+    partitions: int = 0
+
+
+class Metadata:
+    """Request manager and store of brokers, topics and leaders, one for all the clients of a cluster.
+
+    A leader is replaced by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
+    """
+
+    def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
+        self._settings = settings
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
+        self._topics: dict[str, TopicState] = {}
+        self._names: dict[uuid.UUID, str] = {}
+        self._in_flight = False
+        self._stale = True
+        self._failures = 0
+        self._not_before_ms = 0
+        self._updated_ms: int | None = None
+        self.brokers: Mapping[int, Broker] = {}
+        self.cluster_id: str | None = None
+        self.controller: int | None = None
+        self.last_error: KafkaError | None = None
+
+    @property
+    def hopeless(self) -> KafkaError | None:
+        """The last failure, where asking again cannot help: the brokers are too old for this client."""
+        return self.last_error if isinstance(self.last_error, UnsupportedVersion) else None
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep ``topics`` known from now on."""
+        for topic in topics:
+            if topic not in self._topics:
+                self._topics[topic] = TopicState()
+                self._stale = True
+
+    def request_update(self) -> None:
+        """What is known was found wrong: ask again, no sooner than the backoff allows."""
+        self._stale = True
+
+    def leader(self, tp: TopicPartition) -> Leader | None:
+        """The partition's leader, or None where there is none or it is not known (yet)."""
+        state = self._topics.get(tp.topic)
+        return None if state is None else state.leaders.get(tp.partition)
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The topic's id (KIP-516)."""
+        state = self._topics.get(topic)
+        return None if state is None else state.topic_id
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic told by its id."""
+        return self._names.get(topic_id)
+
+    def why_unknown(self, tp: TopicPartition) -> KafkaError | None:
+        """Why there is no leader for ``tp``, as far as the brokers said."""
+        state = self._topics.get(tp.topic)
+        if state is None or self._updated_ms is None:
+            return self.last_error
+        if state.error:
+            about = f"topic {tp.topic!r} does not exist" if state.error == UNKNOWN_TOPIC_OR_PARTITION else f"{tp.topic!r}"
+            return broker_error(state.error, about)
+        if tp.partition >= state.partitions > 0:
+            return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} has {state.partitions} partitions")
+        return self.last_error
+
+    def moved(self, tp: TopicPartition, leader: Leader) -> None:
+        """A broker named the new leader itself (KIP-951): use it without asking."""
+        state = self._topics.get(tp.topic)
+        known = self.leader(tp)
+        if state is not None and leader.node in self.brokers and (known is None or known.epoch < leader.epoch):
+            state.leaders[tp.partition] = leader
+
+    def poll(self, now: int) -> Poll:
+        """A Metadata request where one is due."""
+        if self._in_flight:
+            return Poll([], FOREVER_MS)
+        due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
+        wait = max(due_ms - now, self._not_before_ms - now)
+        if wait > 0:
+            return Poll([], wait)
+        self._in_flight, self._stale = True, False
+        topics = tuple(MetadataRequestTopic(name) for name in self._topics)
+        request = Request(
+            api=Api.METADATA,
+            body=MetadataRequest(topics),
+            node=None,
+            lane=Lane.CONTROL,
+            timeout_ms=self._settings.request_timeout_ms,
+            on_response=self._on_response,
+            on_failure=self._on_failure,
+        )
+        return Poll([request], FOREVER_MS)
+
+    def _on_failure(self, error: KafkaError, now: int) -> None:
+        self._in_flight, self._stale = False, True
+        self._failures += 1
+        self._not_before_ms = now + self._backoff.after(self._failures)
+        self.last_error = error
+
+    def _on_response(self, response: MetadataResponse, now: int) -> None:
+        self._in_flight = False
+        self.last_error = None
+        self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        self.cluster_id = response.cluster_id or self.cluster_id
+        self.controller = response.controller_id if response.controller_id in self.brokers else None
+        incomplete = [topic for topic in response.topics if not self._learn(topic)]
+        self._updated_ms = now
+        self._failures = self._failures + 1 if incomplete else 0
+        # Also after a success the next update waits a little: many partitions may find out at once that they moved.
+        self._not_before_ms = now + self._backoff.after(self._failures or 1)
+        self._stale = self._stale or bool(incomplete)
+
+    def _learn(self, told: MetadataTopic) -> bool:
+        """Take in one topic; False where it must be asked for again."""
+        name = told.name or ""
+        state = self._topics.get(name)
+        if state is None:
+            return True
+        state.error = told.error_code
+        if told.error_code:
+            if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                state.leaders.clear()
+            return False
+        if told.topic_id is not None and told.topic_id != state.topic_id:
+            # Another topic of the same name (KIP-516): its epochs have nothing to do with the old one's.
+            state.leaders.clear()
+            state.topic_id = told.topic_id
+            self._names[told.topic_id] = name
+        state.partitions = len(told.partitions)
+        complete = True
+        for part in told.partitions:
+            known = state.leaders.get(part.partition_index)
+            if known is not None and part.leader_epoch < known.epoch:
+                continue
+            if part.leader_id in self.brokers:
+                state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)
+            else:
+                state.leaders.pop(part.partition_index, None)
+                complete = False
+        return complete

@@ -1,0 +1,81 @@
+"""What the cores hand to the network, and what they ask of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from mirror.cluster.topics import Broker
+from mirror.errors import KafkaError
+from mirror.wire.api import Api
+from mirror.wire.messages.base import Message
+
+
+class Lane(enum.Enum):
+    """Which of a broker's connections a request takes.
+
+    A broker works on one request per connection at a time, also while a Produce waits for its replicas or a Fetch
+    polls long: what waits must not stand before what does not (design: "Connections").
+    """
+
+    CONTROL = "control"
+    COORDINATOR = "coordinator"
+    FETCH = "fetch"
+    PRODUCE = "produce"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request, completed exactly once by one of its callbacks, on the network thread.
+
+    ``node`` None means any broker. ``timeout_ms`` bounds the caller's wait from the moment of sending; the connection
+    itself is given up only after ``request.timeout.ms`` without the answer, so that a caller in a hurry costs its
+    neighbours nothing.
+    """
+
+    api: Api
+    body: Message
+    node: int | None
+    lane: Lane
+    timeout_ms: int
+    on_response: Callable[[Any, int], None]
+    on_failure: Callable[[KafkaError, int], None]
+    sent: bool = False
+    """Whether any of it may have reached the broker: set when it is queued on an open connection, never taken back."""
+
+
+class Poll(NamedTuple):
+    """What a request manager answers: requests to send now, and ms until it must be asked again at the latest."""
+
+    requests: list[Request]
+    wait_ms: int
+
+
+class RequestManager(Protocol):
+    """Decides what to send; never blocks, does no I/O."""
+
+    def poll(self, now: int) -> Poll:
+        """Requests due at ``now`` (ms)."""
+        ...
+
+
+class Network(Protocol):
+    """Carries requests to brokers. The runtime's has sockets, the tests' has not."""
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """The brokers' addresses, as the newest metadata tells them."""
+        ...
+
+    def send(self, request: Request, now: int) -> None:
+        """Take ``request``; its callback comes from :meth:`poll`, never from here."""
+        ...
+
+    def poll(self, timeout_ms: int) -> None:
+        """Do I/O for at most ``timeout_ms``, and call the callbacks of what completed, failed or timed out."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection; requests not answered fail."""
+        ...

@@ -1,0 +1,143 @@
+"""Settings of a connection to a cluster, shared by consumer, producer and admin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from mirror.cluster.keys import Key, read_keys
+from mirror.errors import ConfigError, Problem
+from mirror.timing import FOREVER_MS
+
+__all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key", "unsupported_security"]
+
+Address = tuple[str, int]
+
+_MAX_PORT: Final = 65535
+
+CLUSTER_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("bootstrap.servers", "list", (), "host:port of some brokers; the others are found through them"),
+        Key("client.id", "str", "mirror", "how this client is called in the brokers' logs and quotas"),
+        Key("default.api.timeout.ms", "int", 60_000, "of a call that names no timeout", high=FOREVER_MS),
+        Key("request.timeout.ms", "int", 30_000, "how long to wait for one answer", low=1),
+        Key("retry.backoff.ms", "int", 100, "wait after the first failure (KIP-580)", high=FOREVER_MS),
+        Key("retry.backoff.max.ms", "int", 1_000, "longest wait after failures in a row (KIP-580)", high=FOREVER_MS),
+        Key("reconnect.backoff.ms", "int", 50, "wait before the first reconnect", high=FOREVER_MS),
+        Key("reconnect.backoff.max.ms", "int", 1_000, "longest wait before a reconnect (KIP-144)", high=FOREVER_MS),
+        Key("socket.connection.setup.timeout.ms", "int", 10_000, "of the first connection attempt (KIP-601)", low=1),
+        Key("socket.connection.setup.timeout.max.ms", "int", 30_000, "of later ones, as it doubles (KIP-601)", low=1),
+        Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is asked anew", low=1),
+        Key(
+            "security.protocol",
+            "str",
+            "PLAINTEXT",
+            "how to talk to the brokers",
+            choices=("PLAINTEXT",),
+        ),
+    )
+}
+
+_SECURITY: Final = ("ssl.", "sasl.")
+
+
+def unsupported_security(options: Mapping[str, object], where: str) -> list[Problem]:
+    """The keys of TLS and SASL, which this version does not speak yet: named, so that nobody believes they work."""
+    return [
+        Problem(where, name, "***", "TLS and SASL are not supported yet; remove it")
+        for name in options
+        if name.startswith(_SECURITY)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How to reach one cluster. Times in ms."""
+
+    bootstrap: tuple[Address, ...]
+    client_id: str
+    default_api_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connection_setup_timeout_ms: int
+    connection_setup_timeout_max_ms: int
+    metadata_max_age_ms: int
+
+    @staticmethod
+    def keys() -> Mapping[str, Key]:
+        """The keys that :meth:`parse` takes."""
+        return CLUSTER_KEYS
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
+        """From dotted keys. Raises ConfigError with every problem."""
+        security = unsupported_security(options, where)
+        rest = {name: value for name, value in options.items() if not name.startswith(_SECURITY)}
+        try:
+            values = read_keys(CLUSTER_KEYS, rest, where)
+        except ConfigError as error:
+            raise ConfigError([*security, *error.problems]) from None
+        bootstrap, problems = _addresses(values["bootstrap.servers"], where)
+        if security or problems:
+            raise ConfigError([*security, *problems])
+        return cls.of(values, bootstrap)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], bootstrap: tuple[Address, ...]) -> Self:
+        """From checked values."""
+        return cls(
+            bootstrap=bootstrap,
+            client_id=values["client.id"],
+            default_api_timeout_ms=values["default.api.timeout.ms"],
+            request_timeout_ms=values["request.timeout.ms"],
+            retry_backoff_ms=values["retry.backoff.ms"],
+            retry_backoff_max_ms=values["retry.backoff.max.ms"],
+            reconnect_backoff_ms=values["reconnect.backoff.ms"],
+            reconnect_backoff_max_ms=values["reconnect.backoff.max.ms"],
+            connection_setup_timeout_ms=values["socket.connection.setup.timeout.ms"],
+            connection_setup_timeout_max_ms=values["socket.connection.setup.timeout.max.ms"],
+            metadata_max_age_ms=values["metadata.max.age.ms"],
+        )
+
+
+def split_options(
+    options: Mapping[str, object], own: Mapping[str, Key], where: str
+) -> tuple[ClusterSettings, dict[str, Any]]:
+    """``options`` of a consumer or producer as its cluster's settings and the checked values of its ``own`` keys.
+
+    Raises ConfigError with the problems of both, an unknown key told once.
+    """
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    mine = {name: value for name, value in options.items() if name in own}
+    try:
+        values = read_keys(own, mine, where)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        cluster = ClusterSettings.parse({n: v for n, v in options.items() if n not in own}, where)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    return cluster, values
+
+
+def _addresses(servers: tuple[str, ...], where: str) -> tuple[tuple[Address, ...], list[Problem]]:
+    found: list[Address] = []
+    problems: list[Problem] = []
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if host and port.isdigit() and 0 < int(port) <= _MAX_PORT:
+            found.append((host, int(port)))
+        else:
+            problems.append(Problem(where, "bootstrap.servers", repr(server), "must be host:port"))
+    if not servers:
+        problems.append(Problem(where, "bootstrap.servers", "''", "must name at least one host:port"))
+    return tuple(found), problems

@@ -1,0 +1,206 @@
+"""The layers of a configuration, merged by pydantic-settings: environment over secrets directory over file."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pydantic import SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from mirror.config import naming, schema
+from mirror.config.problems import plain
+from mirror.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from mirror.config.naming import KeyPath
+
+_LARGEST_SECRET_BYTES: Final = 1024 * 1024
+
+
+class Layers(BaseSettings):
+    """The merged tables, not checked yet, every secret sealed in a SecretStr: ``Layers(sources=(first wins, ...))``."""
+
+    model_config = SettingsConfigDict(extra="allow", hide_input_in_errors=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings' signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - ours know the names in the file
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - no .env files
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - ours know the names in the file
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources that the caller made; pydantic-settings' own ones are not asked."""
+        sources: tuple[PydanticBaseSettingsSource, ...] = init_settings()["sources"]
+        return sources
+
+    def tables(self) -> dict[str, Any]:
+        """What the layers say together, by section."""
+        return self.model_extra or {}
+
+
+class FileSource(TomlConfigSettingsSource):
+    """The TOML file. Raises ConfigError where it cannot be read as one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            if not path.exists():
+                self._refuse("no such file; give the configuration's path with --config")
+            if not path.is_file():
+                self._refuse("not a file; give the path of a TOML file")
+        except OSError as error:
+            self._refuse(f"cannot be read: {error.strerror}")
+        super().__init__(Layers, path.absolute())  # absolute, or the parent class would expand a folder called ~
+
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
+        try:
+            tables: dict[str, Any] = _sealed((), tomllib.loads(file_path.read_text(encoding="utf-8")))
+        except OSError as error:
+            self._refuse(f"cannot be read: {error.strerror}")
+        except UnicodeDecodeError as error:
+            self._refuse(f"not UTF-8 text, from byte {error.start} on")
+        except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+            self._refuse(f"not TOML: {naming.printable(str(error))}")
+        except RecursionError:
+            self._refuse("not a configuration: nested too deeply")
+        return tables
+
+    def _refuse(self, text: str) -> NoReturn:
+        raise ConfigError([plain(str(self._path), "", text)]) from None
+
+
+class OverrideSource(InitSettingsSource):
+    """Values from outside the file, each under its variable's name; what names nothing becomes a problem."""
+
+    def __init__(self, values: Mapping[str, str], data: Mapping[str, object]) -> None:
+        """``values`` by variable name; ``data`` are the file's tables, whose names the variables must match."""
+        self.origins: dict[KeyPath, str] = {}
+        self.problems: list[Problem] = []
+        self._data = data
+        self._variables = naming.Variables(schema.overridable(data))
+        nested: dict[str, Any] = {}
+        for name, text in values.items():
+            path = self._path(name)
+            if path is not None:
+                self.origins[path] = self.called(name)
+                _put(nested, path, _sealed(path, schema.from_text(path, text)))
+        super().__init__(Layers, nested)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({sorted(self.origins.values())})"
+
+    def called(self, name: str) -> str:
+        """What a person would call the variable ``name``."""
+        raise NotImplementedError
+
+    def _path(self, name: str) -> KeyPath | None:
+        match self._variables.paths(name):
+            case ():
+                self._refuse(name, self._unknown(name.upper()))
+            case (path,) if path in self.origins:
+                self._refuse(name, f"the same key as {self.origins[path]}; give it once")
+            case (path,):
+                return path
+            case several:
+                keys = " and ".join(naming.dotted(path) for path in several)
+                self._refuse(name, f"ambiguous: it may mean {keys}; rename one of them in the file")
+        return None
+
+    def _refuse(self, name: str, text: str) -> None:
+        self.problems.append(plain(self.called(name), "", text))
+
+    def _unknown(self, name: str) -> str:
+        for section in ("clusters", "flows"):
+            if not name.startswith(naming.variable((section, ""))):
+                continue
+            known = [entry for entry, _ in schema.tables(self._data, section)]
+            inside = [entry for entry in known if name.startswith(naming.variable((section, entry, "")))]
+            if inside:
+                hint = naming.suggestion(name, self._variables.names())
+                return f"no such key in {naming.dotted((section, max(inside, key=len)))}{hint}"
+            return f"names none of the file's {section}; there are: {', '.join(known) or 'none'}"
+        clusters, flows = naming.variable(("clusters", "")), naming.variable(("flows", ""))
+        return f"unknown; an override begins with {clusters} or {flows}"
+
+
+class EnvironmentSource(OverrideSource):
+    """``MIRROR_CLUSTERS__PARIS__BOOTSTRAP_SERVERS`` and its like."""
+
+    def __init__(self, environ: Mapping[str, str], data: Mapping[str, object]) -> None:
+        super().__init__({name: text for name, text in environ.items() if _is_override(name)}, data)
+
+    def called(self, name: str) -> str:
+        """The variable as it is."""
+        return f"environment variable {name}"
+
+
+class SecretsSource(OverrideSource):
+    """One file per value, ``clusters__paris__sasl_password`` and its like; other files are somebody else's."""
+
+    def __init__(self, directory: Path, data: Mapping[str, object]) -> None:
+        """Raises ConfigError where ``directory`` or one of its files cannot be read."""
+        self._files = {naming.PREFIX + file.name: file for file in _secret_files(directory)}
+        super().__init__({name: _secret(file) for name, file in self._files.items()}, data)
+
+    def called(self, name: str) -> str:
+        """The file."""
+        return f"secrets file {self._files[name]}"
+
+
+def _is_override(name: str) -> bool:
+    """Whether a variable is meant for the file's keys; ``MIRROR_DEBUG`` and its like are not.
+
+    A section written with too few underscores counts, or it would be passed over in silence.
+    """
+    upper = name.upper()
+    return upper.startswith(("MIRROR_CLUSTERS", "MIRROR_FLOWS")) or (
+        upper.startswith(naming.PREFIX) and naming.LEVEL in upper
+    )
+
+
+def _secret_files(directory: Path) -> list[Path]:
+    try:
+        ours = (file for file in sorted(directory.iterdir()) if file.name.lower().startswith(("clusters__", "flows__")))
+        return [file for file in ours if file.is_file()]
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}; give another with --secrets-dir or MIRROR_SECRETS_DIR"
+        raise ConfigError([plain(f"secrets directory {directory}", "", text)]) from error
+
+
+def _secret(file: Path) -> str:
+    try:
+        if file.stat().st_size > _LARGEST_SECRET_BYTES:
+            raise ConfigError([plain(f"secrets file {file}", "", "larger than 1 MiB; it must hold one value")])
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError([plain(f"secrets file {file}", "", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError:
+        raise ConfigError([plain(f"secrets file {file}", "", "not UTF-8 text")]) from None
+
+
+def _put(tables: dict[str, Any], path: KeyPath, value: object) -> None:
+    for part in path[:-1]:
+        tables = tables.setdefault(part, {})
+    tables[path[-1]] = value
+
+
+def _sealed(path: KeyPath, value: Any) -> Any:
+    """``value`` with every text under a secret's name in a SecretStr, before anything could log or show it."""
+    if isinstance(value, dict):
+        return {key: _sealed((*path, key), item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_sealed(path, item) for item in value]
+    return SecretStr(value) if isinstance(value, str) and schema.is_secret(path) else value

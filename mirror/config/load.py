@@ -1,0 +1,129 @@
+"""Reads a configuration file with its overrides and checks all of it before anything starts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from mirror.config import clients, loops, schema
+from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
+from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
+from mirror.config.problems import Sources, model_problems, plain
+from mirror.errors import ConfigError, Problem
+
+SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
+
+_NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "clusters": (re.compile(r"[A-Za-z0-9._-]+"), "a cluster's name is made of letters, digits, '.', '_' and '-'"),
+    "flows": (re.compile(r"[A-Za-z0-9_-]+"), "a flow's name is made of letters, digits, '_' and '-'"),
+}
+
+
+def load(path: Path, *, environ: Mapping[str, str] | None = None, secrets_dir: Path | None = None) -> MirrorConfig:
+    """The configuration in ``path`` (TOML), overridden by ``environ`` over ``secrets_dir`` over the file.
+
+    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says.
+    Raises ConfigError with every problem found, or with the one that kept a layer from being read.
+    """
+    environ = os.environ if environ is None else environ
+    if secrets_dir is None and environ.get(SECRETS_DIR):
+        secrets_dir = Path(environ[SECRETS_DIR])
+    file = FileSource(path)
+    overrides: list[OverrideSource] = [EnvironmentSource(environ, file.toml_data)]
+    if secrets_dir is not None:
+        overrides.append(SecretsSource(secrets_dir, file.toml_data))
+    data = Layers(sources=(*overrides, file)).tables()
+    origins = {path: origin for source in reversed(overrides) for path, origin in source.origins.items()}
+    return _checked(data, Sources(str(path), origins), [problem for source in overrides for problem in source.problems])
+
+
+def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> MirrorConfig:
+    clusters = dict(schema.tables(data, "clusters"))
+    found = {name: clients.cluster_problems(("clusters", name), table, sources) for name, table in clusters.items()}
+    usable = {name: table for name, table in clusters.items() if not found[name]}
+    problems = [*problems, *_section_problems(data, sources), *itertools.chain.from_iterable(found.values())]
+    flows = []
+    for name, table in schema.tables(data, "flows"):
+        flow = _flow(name, table, sources, problems)
+        problems += _end_problems(name, table, clusters, sources)
+        problems += _client_problems(name, table, usable, sources)
+        if flow is not None and {flow.source, flow.target} <= clusters.keys():
+            flows.append(flow)
+    problems += _graph_problems(flows, clusters, sources)
+    if problems:
+        raise ConfigError(problems)
+    configs = {name: ClusterConfig(name=name, options=dict(table)) for name, table in clusters.items()}
+    return MirrorConfig(clusters=configs, flows={flow.name: flow for flow in flows})
+
+
+def _flow(name: str, table: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> FlowConfig | None:
+    """The flow of that table, or None and its ``problems`` added."""
+    allowed = FlowConfig.allowed()
+    if FLOW_NAME in table:
+        problems.append(sources.unknown(("flows", name, FLOW_NAME), table[FLOW_NAME], allowed))
+        return None
+    try:
+        return FlowConfig.model_validate({**table, FLOW_NAME: name}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems += model_problems(error, ("flows", name), sources, allowed)
+        return None
+
+
+def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Problem]:
+    for key in data:
+        if key not in _NAMES:
+            yield sources.unknown((key,), data[key], _NAMES)
+    for section, (pattern, allowed) in _NAMES.items():
+        entries = data.get(section, {})
+        if not isinstance(entries, Mapping):
+            yield plain(sources.file, section, f"must be tables: [{section}.NAME]")
+        elif not entries:
+            yield plain(sources.file, section, f"there are none; add a table [{section}.NAME]")
+        else:
+            for name, table in entries.items():
+                if not pattern.fullmatch(name):
+                    yield plain(sources.file, f'{section}."{name}"', allowed)
+                if not isinstance(table, Mapping):
+                    yield plain(sources.file, f"{section}.{name}", f"must be a table: [{section}.{name}]")
+
+
+def _end_problems(
+    flow: str, table: Mapping[str, Any], clusters: Mapping[str, object], sources: Sources
+) -> Iterator[Problem]:
+    known = ", ".join(clusters) or "none"
+    for end in ("source", "target"):
+        name = table.get(end)
+        if isinstance(name, str) and name not in clusters:
+            yield sources.problem(("flows", flow, end), name, f"no such cluster; there are: {known}")
+
+
+def _client_problems(
+    flow: str, table: Mapping[str, Any], clusters: Mapping[str, Mapping[str, Any]], sources: Sources
+) -> Iterator[Problem]:
+    for client, end in (("consumer", "source"), ("producer", "target")):
+        options, name = table.get(client, {}), table.get(end)
+        if isinstance(options, Mapping):  # anything else is told by the model
+            cluster = clusters.get(name) if isinstance(name, str) else None
+            yield from clients.client_problems(client, ("flows", flow, client), options, cluster, sources)
+
+
+def _graph_problems(
+    flows: list[FlowConfig], clusters: Mapping[str, Mapping[str, Any]], sources: Sources
+) -> Iterator[Problem]:
+    identity = loops.identities({name: clients.addresses(table) for name, table in clusters.items()})
+    apart = []
+    for flow in flows:
+        if identity[flow.source] == identity[flow.target]:
+            both = f"{flow.source} -> {flow.target}"
+            yield Problem(sources.file, f"flows.{flow.name}", both, "both ends are one cluster; choose another target")
+        else:
+            apart.append(flow)
+    for group, reason in loops.feeding_each_other(apart, identity):
+        edges = ", ".join(f"{flow.name}: {flow.source} -> {flow.target}" for flow in group)
+        yield Problem(sources.file, "flows", edges, reason)

@@ -1,0 +1,208 @@
+"""The configuration as the rest of the program sees it: frozen, complete, and already checked.
+
+Only :mod:`mirror.config.load` builds these from a file; what they check here is what one key says by itself. The keys
+are kebab-case in the file and snake_case in Python.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import warnings
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from mirror.config.naming import suggestion
+from mirror.config.problems import HIDDEN, shown
+from mirror.errors import ConfigError, Problem
+
+Plain: TypeAlias = str | int | bool | list[str]
+Option: TypeAlias = Plain | SecretStr
+"""The value of one of Kafka's dotted keys."""
+
+FLOW_NAME: Final = "<name>"
+"""Where :class:`FlowConfig` takes its name from: the table's name, which no key inside the table can be."""
+
+_T = TypeVar("_T")
+_INT32_MAX: Final = 2**31 - 1
+_INT16_MAX: Final = 2**15 - 1
+
+
+def _only(default: _T, reason: str) -> AfterValidator:
+    """Accept ``default`` alone: a key of the design whose feature is not there must not look as if it worked."""
+
+    def check(value: _T) -> _T:
+        if value != default:
+            raise ValueError(f"not supported yet: {reason}; leave it out or write {shown(default)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _regular_expression(pattern: str) -> str:
+    if not pattern:
+        raise ValueError("an empty pattern matches no topic; write a topic's name or a regular expression")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # such as "[[:alpha:]]", which does not mean what it says
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return pattern
+
+
+def _start(value: object) -> object:
+    """TOML's own date-times become text, everything else stays as it is for the type check."""
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _start_point(value: str) -> str:
+    if value in {"earliest", "latest"}:
+        return value
+    try:
+        moment = dt.datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError('must be "earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"') from None
+    if moment.tzinfo is None:
+        raise ValueError('a timestamp needs its offset from UTC, such as "2026-01-31T00:00:00Z" or "...+01:00"')
+    if moment.timestamp() < 0:  # negative timestamps mean something else to a broker: -1 latest, -2 earliest
+        raise ValueError("a timestamp must not be before 1970")
+    return value
+
+
+def _not_zero(factor: int) -> int:
+    if factor == 0:
+        raise ValueError("must be -1 (the target's default) or a whole number from 1 to 32767")
+    return factor
+
+
+Pattern: TypeAlias = Annotated[str, AfterValidator(_regular_expression)]
+
+
+class ClusterConfig(BaseModel):
+    """One Kafka cluster: its name and Kafka's dotted keys for reaching it. Secrets stay hidden in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name: str
+    options: dict[str, Option] = Field(default_factory=dict)
+
+    def client_options(self) -> dict[str, Plain]:
+        """The dotted keys as a client wants them. The only place where secrets are revealed."""
+        return {
+            key: value.get_secret_value() if isinstance(value, SecretStr) else value
+            for key, value in self.options.items()
+        }
+
+
+class FlowConfig(BaseModel):
+    """One flow: which topics are copied from which cluster to which, and how; descriptions say what is allowed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    name: str = Field(validation_alias=FLOW_NAME, description="the flow's name")
+    source: str = Field(description="the name of a cluster")
+    target: str = Field(description="the name of a cluster")
+    topics: Annotated[tuple[Pattern, ...], Field(strict=False, min_length=1)] = Field(
+        description='a list of at least one regular expression, such as ["orders", "clicks-.*"]'
+    )
+    topics_exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=("__.*", ".*[.-](internal|replica)"), description="a list of regular expressions"
+    )
+    naming: Literal["prefix", "identity"] = Field(default="prefix", description='"prefix" or "identity"')
+    delivery: Annotated[
+        Literal["at-least-once", "exactly-once"],
+        _only("at-least-once", "transactions come with a later version"),
+    ] = Field(default="at-least-once", description='"at-least-once"')
+    start: Annotated[str, BeforeValidator(_start), AfterValidator(_start_point)] = Field(
+        default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
+    )
+    on_gap: Annotated[Literal["fail", "skip"], _only("fail", "passing over a gap comes with a later version")] = Field(
+        default="fail", description='"fail"'
+    )
+    commit_interval_ms: int = Field(
+        default=1000, ge=20, le=_INT32_MAX, description="whole milliseconds from 20 to 2147483647"
+    )
+    commit_min_interval_ms: Annotated[int, _only(20, "a commit as soon as a partition is caught up comes later")] = (
+        Field(default=20, description="20 (milliseconds)")
+    )
+    epoch_ms: Annotated[int, _only(180_000, "streams come with a later version")] = Field(
+        default=180_000, description="180000 (milliseconds)"
+    )
+    replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(_not_zero)] = Field(
+        default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
+    )
+    max_bytes_per_second: Annotated[int, _only(0, "limits on bandwidth come with a later version")] = Field(
+        default=0, description="0 (bytes per second; no limit)"
+    )
+    shutdown_timeout_ms: Annotated[int, _only(20_000, "streams come with a later version")] = Field(
+        default=20_000, description="20000 (milliseconds)"
+    )
+    producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
+    consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
+
+    @classmethod
+    def allowed(cls) -> dict[str, str]:
+        """For each key a file may have, as the file writes it, what it may be."""
+        return {
+            str(field.alias): str(field.description)
+            for field in cls.model_fields.values()
+            if field.validation_alias != FLOW_NAME
+        }
+
+    @property
+    def start_timestamp_ms(self) -> int | None:
+        """Milliseconds since the Unix epoch where ``start`` is a timestamp, else None."""
+        if self.start in {"earliest", "latest"}:
+            return None
+        since = dt.datetime.fromisoformat(self.start) - dt.datetime.fromtimestamp(0, dt.UTC)
+        return since // dt.timedelta(milliseconds=1)
+
+    def wants(self, topic: str) -> bool:
+        """Whether the source's ``topic`` is copied: a pattern matches the whole name and no exclusion does."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.topics) and not any(
+            re.fullmatch(pattern, topic) for pattern in self.topics_exclude
+        )
+
+    def target_topic(self, topic: str) -> str:
+        """What the source's ``topic`` is called on the target."""
+        return f"{self.source}.{topic}" if self.naming == "prefix" else topic
+
+
+class MirrorConfig(BaseModel):
+    """Everything one configuration file says, overrides included."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    clusters: dict[str, ClusterConfig]
+    flows: dict[str, FlowConfig]
+
+    def select(self, flow: str | None = None) -> list[FlowConfig]:
+        """The flow of that name, or all of them. Raises ConfigError, naming those there are, where there is none."""
+        if flow is None:
+            return list(self.flows.values())
+        if flow in self.flows:
+            return [self.flows[flow]]
+        allowed = f"no such flow{suggestion(flow, self.flows)}; there are: {', '.join(self.flows)}"
+        raise ConfigError([Problem("", "flow", shown(flow), allowed)])
+
+    def described(self) -> dict[str, dict[str, dict[str, Plain | dict[str, Plain]]]]:
+        """Everything as the file would write it, defaults included, fit for JSON, and every secret as ``***``."""
+        return {
+            "clusters": {
+                name: {key: HIDDEN if isinstance(value, SecretStr) else value for key, value in cluster.options.items()}
+                for name, cluster in self.clusters.items()
+            },
+            "flows": {
+                name: flow.model_dump(mode="json", by_alias=True, exclude={"name"}) for name, flow in self.flows.items()
+            },
+        }

@@ -1,0 +1,120 @@
+"""Which keys there are, at which path, and how the text of a variable becomes their value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mirror.cluster.keys import Key
+from mirror.cluster.settings import ClusterSettings
+from mirror.config import naming
+from mirror.config.models import FlowConfig
+from mirror.consumer.settings import ConsumerSettings
+from mirror.producer.settings import ProducerSettings
+
+if TYPE_CHECKING:
+    from mirror.config.naming import KeyPath
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+
+SECURITY_KEYS: Final = (
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "sasl.jaas.config",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+)
+"""Kafka's names that an override may use although ClusterSettings still refuses them: so the answer is "not supported
+yet" rather than "unknown", and a secret is known to be one."""
+
+CLUSTER_KEYS: Final[Mapping[str, Key]] = {
+    **{
+        name: Key(name, "secret" if naming.is_secret((name,)) else "str", None, "TLS and SASL")
+        for name in SECURITY_KEYS
+    },
+    **ClusterSettings.keys(),
+}
+
+
+def of_cluster_only(key: str) -> bool:
+    """Whether only a cluster's table may have ``key``: where its brokers are and how one is let in is no flow's say."""
+    return key == "bootstrap.servers" or key.startswith(("security.", "sasl.", "ssl."))
+
+
+CLIENT_KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
+    "producer": {name: key for name, key in ProducerSettings.keys().items() if not of_cluster_only(name)},
+    "consumer": {name: key for name, key in ConsumerSettings.keys().items() if not of_cluster_only(name)},
+}
+"""The keys of a flow's client tables."""
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether the value at ``path`` must never be shown, by its name or by its key's kind."""
+    if naming.is_secret(path):
+        return True
+    key = CLUSTER_KEYS.get(path[-1]) if path[:1] == ("clusters",) else None
+    return key is not None and key.secret
+
+
+def tables(data: Mapping[str, object], section: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The named tables of ``clusters`` or ``flows``, passing over what is not a table."""
+    entries = data.get(section)
+    if isinstance(entries, Mapping):
+        for name, table in entries.items():
+            if isinstance(table, Mapping):
+                yield name, table
+
+
+def overridable(data: Mapping[str, object]) -> Iterator[KeyPath]:
+    """Every path that an override may set, for the clusters and flows that the file names."""
+    for name, _ in tables(data, "clusters"):
+        yield from (("clusters", name, key) for key in CLUSTER_KEYS)
+    for name, _ in tables(data, "flows"):
+        yield from (("flows", name, key) for key in FlowConfig.allowed() if key not in CLIENT_KEYS)
+        for client, keys in CLIENT_KEYS.items():
+            yield from (("flows", name, client, key) for key in keys)
+
+
+def from_text(path: KeyPath, text: str) -> object:
+    """``text`` of a variable as the type the key at ``path`` has; left as text where it cannot be, for the checks.
+
+    A list is JSON, since a comma may be part of a regular expression; a list of Kafka's also keeps Kafka's own commas.
+    """
+    match _kind(path):
+        case "int" if _INTEGER.fullmatch(text.strip()):
+            return int(text)
+        case "bool" if text.strip().lower() in {"true", "false"}:
+            return text.strip().lower() == "true"
+        case "list" if text.lstrip().startswith("["):
+            return _json(text)
+        case _:
+            return text
+
+
+def _kind(path: KeyPath) -> str:
+    section, _, key, *rest = path
+    if section == "clusters":
+        return CLUSTER_KEYS[key].kind
+    if rest:
+        return CLIENT_KEYS[key][rest[0]].kind
+    annotation = next(field.annotation for field in FlowConfig.model_fields.values() if field.alias == key)
+    if annotation is int:
+        return "int"
+    return "list" if key.startswith("topics") else "str"
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

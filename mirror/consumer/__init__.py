@@ -1,0 +1,1 @@
+"""The asynchronous consumer core (seed 001). No I/O."""

@@ -1,0 +1,60 @@
+"""Settings of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mirror.cluster.keys import Key
+from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
+
+CONSUMER_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("fetch.max.bytes", "int", 50 * 1024 * 1024, "bytes of one Fetch answer, and of all that is prefetched"),
+        Key("fetch.min.bytes", "int", 1, "bytes the broker waits for"),
+        Key("fetch.max.wait.ms", "int", 500, "how long the broker waits for them"),
+        Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch answer"),
+        Key("client.rack", "str", "", "fetch from a replica of this rack where the broker allows it (KIP-392)"),
+        Key(
+            "isolation.level",
+            "str",
+            "read_committed",
+            "whether records of open and aborted transactions are seen",
+            choices=("read_committed", "read_uncommitted"),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How to fetch. Sizes in bytes, times in ms."""
+
+    cluster: ClusterSettings
+    fetch_max_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    client_rack: str
+    read_committed: bool
+
+    @staticmethod
+    def keys() -> Mapping[str, Key]:
+        """The keys that :meth:`parse` takes, the cluster's included."""
+        return {**CLUSTER_KEYS, **CONSUMER_KEYS}
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
+        """From dotted keys. Raises ConfigError with every problem."""
+        cluster, values = split_options(options, CONSUMER_KEYS, where)
+        return cls(
+            cluster=cluster,
+            fetch_max_bytes=values["fetch.max.bytes"],
+            fetch_min_bytes=values["fetch.min.bytes"],
+            fetch_max_wait_ms=values["fetch.max.wait.ms"],
+            max_partition_fetch_bytes=values["max.partition.fetch.bytes"],
+            client_rack=values["client.rack"],
+            read_committed=values["isolation.level"] == "read_committed",
+        )

@@ -1,0 +1,148 @@
+"""Every exception of the project, in one tree.
+
+::
+
+    MirrorError
+    ├── ConfigError              a configuration is wrong; carries every problem found, not only the first
+    ├── SandboxError             the embedded brokers could not be fetched, started or stopped
+    ├── FlowError                a flow cannot run as asked: no topic matches, target refuses, progress lost
+    └── KafkaError               what the client cores report
+        ├── KafkaTimeout         an API call outlived its timeout (also a builtin TimeoutError)
+        │   └── DeliveryTimeout  a batch outlived delivery.timeout.ms (KIP-91)
+        ├── ConnectionFailed     no broker, or not this one, could be reached, or it went away
+        ├── UnsupportedVersion   the broker and this client share no version of a request
+        ├── ProtocolError        bytes that do not follow the protocol
+        │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+        ├── BrokerError          a broker answered with an error code
+        │   ├── AuthorizationFailed   a permission is missing; says which, and on what
+        │   ├── Fenced                a newer producer took over this producer id or transactional id
+        │   ├── OutOfOrderSequence    acknowledged data is gone from the log (KIP-185)
+        │   ├── RecordRejected        the batch itself is refused: too large, invalid, forbidden timestamp
+        │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
+        ├── ClientClosed         the call came after, or was cut short by, close()
+        └── NetworkThreadDied    the network thread is gone; carries what killed it
+
+Who raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and its children;
+``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and thread errors;
+``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class MirrorError(Exception):
+    """Root of all errors raised on purpose; its text is one line that says what, where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a configuration.
+
+    ``where`` is the file or section, ``key`` the full key, ``value`` the offending value as text (``"***"`` for a
+    secret), ``allowed`` what would be right.
+    """
+
+    where: str
+    key: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}: {self.key}" if self.where else self.key
+        return f"{place} = {self.value}: {self.allowed}"
+
+
+class ConfigError(MirrorError):
+    """A configuration is wrong. ``problems`` holds all that was found, one line each in the text."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
+
+
+class SandboxError(MirrorError):
+    """The embedded brokers could not be fetched, started or stopped."""
+
+
+class FlowError(MirrorError):
+    """A flow cannot run as asked; nothing was half-written that the next run would not continue."""
+
+
+class KafkaError(MirrorError):
+    """Root of what the client cores report."""
+
+
+class KafkaTimeout(KafkaError, TimeoutError):
+    """An API call outlived its timeout. The last error seen on the way, where there was one, is the ``__cause__``."""
+
+
+class DeliveryTimeout(KafkaTimeout):
+    """A batch outlived ``delivery.timeout.ms`` (KIP-91).
+
+    ``may_have_been_written`` is True where a Produce for it was sent and its answer is not known.
+    """
+
+    def __init__(self, message: str, *, may_have_been_written: bool = False) -> None:
+        super().__init__(message)
+        self.may_have_been_written = may_have_been_written
+
+
+class ConnectionFailed(KafkaError):
+    """A broker could not be reached, or the connection broke before the answer came."""
+
+
+class UnsupportedVersion(KafkaError):
+    """The broker and this client share no version of a request (KIP-35), or a feature is not there."""
+
+
+class ProtocolError(KafkaError):
+    """Bytes that do not follow the protocol: truncated, oversized, or with impossible lengths."""
+
+
+class CorruptBatch(ProtocolError):
+    """A record batch whose CRC-32C or structure is wrong; names topic, partition and offset once they are known."""
+
+
+class BrokerError(KafkaError):
+    """A broker answered with an error code (``code``, as in Kafka's ``Errors``)."""
+
+    def __init__(self, message: str, code: int = -1) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[BrokerError], tuple[str, int]]:
+        return type(self), (str(self), self.code)
+
+
+class AuthorizationFailed(BrokerError):
+    """A permission is missing on the topic, group, transactional id or cluster that the text names."""
+
+
+class Fenced(BrokerError):
+    """A newer producer took over this producer id or transactional id; this one must stop."""
+
+
+class OutOfOrderSequence(BrokerError):
+    """A gap in a producer's sequence numbers: acknowledged data is gone from the log (KIP-185)."""
+
+
+class RecordRejected(BrokerError):
+    """The broker refuses the batch itself (too large, invalid record or timestamp); a retry cannot help."""
+
+
+class OffsetOutOfRange(BrokerError):
+    """The offset asked for is not in the partition's log, or not any more."""
+
+
+class ClientClosed(KafkaError):
+    """The call came after close(), or close() cut it short."""
+
+
+class NetworkThreadDied(KafkaError):
+    """The network thread could not start or is gone; ``__cause__`` is what killed it."""

@@ -1,0 +1,1 @@
+"""Copying a range: fetch, patch, produce, progress."""

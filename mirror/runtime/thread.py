@@ -1,0 +1,118 @@
+"""The network thread, one per cluster and process, shared by all clients of the cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from mirror.cluster.events import CompletableEvent, Event
+from mirror.cluster.loop import ClusterLoop
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import ClientClosed, NetworkThreadDied
+from mirror.runtime.clock import SystemClock, process_rng
+from mirror.runtime.network import SelectorNetwork
+from mirror.timing import FOREVER_MS, Timer
+
+T = TypeVar("T")
+
+_JOIN_S: Final = 5.0
+
+
+class NetworkThread:
+    """Runs a :class:`ClusterLoop` until the last client leaves, or until a bug ends it: then every caller is told."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        rng = process_rng()
+        self._network = SelectorNetwork(settings, self.clock, rng)
+        self.loop = ClusterLoop(settings, self._network, self.clock, rng)
+        self.users = 0
+        self._stopping = False
+        self._cause: BaseException | None = None
+        # Guards the moment between "the thread is alive" and "the event is queued": without it an event could slip in
+        # behind the last sweep, and its sender would wait for ever.
+        self._gate = threading.Lock()
+        first = settings.bootstrap[0]
+        self._thread = threading.Thread(target=self._run, name=f"mirror-network-{first[0]}:{first[1]}", daemon=True)
+
+    def start(self) -> None:
+        """Start. Raises NetworkThreadDied where the system gives no thread."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            msg = f"the network thread could not start: {error}"
+            raise NetworkThreadDied(msg) from error
+
+    def _run(self) -> None:
+        cause: BaseException
+        try:
+            while not self._stopping:
+                self.loop.run_once()
+            cause = ClientClosed("the client is closed")
+        except BaseException as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
+            cause = NetworkThreadDied(f"the network thread died: {type(error).__name__}: {error}")
+            cause.__cause__ = error
+        with self._gate:
+            self._cause = cause
+            self.loop.fail(cause)
+        self._network.close()
+
+    def submit(self, core: Any, event: Event) -> None:
+        """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
+        with self._gate:
+            if self._cause is not None:
+                raise self._cause
+            self.loop.events.append((core, event))
+        self._network.wakeup()
+
+    def call(self, core: Any, event: CompletableEvent[T]) -> T:
+        """Queue ``event`` and wait for its answer; the network thread alone watches the time (seed 001)."""
+        self.submit(core, event)
+        return self.wait(event.future)
+
+    @staticmethod
+    def wait(future: Future[T]) -> T:
+        """The future's result, without a bound of our own."""
+        return future.result()
+
+    def timer(self, timeout_ms: int | None) -> tuple[int, int]:
+        """(deadline, timeout) in ms of a call that was given ``timeout_ms``, or the default."""
+        timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return Timer(self.clock, timeout).deadline_ms, min(timeout, FOREVER_MS)
+
+    def stop(self) -> None:
+        """End the loop; waits for it, but not for ever."""
+        self._stopping = True
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._network.wakeup()
+            self._thread.join(_JOIN_S)
+
+
+_threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
+_registry = threading.Lock()
+
+
+def acquire(settings: ClusterSettings) -> NetworkThread:
+    """This process's thread for the cluster; a forked child makes its own."""
+    key = (os.getpid(), settings)
+    with _registry:
+        thread = _threads.get(key)
+        if thread is None:
+            thread = NetworkThread(settings)
+            thread.start()
+            _threads[key] = thread
+        thread.users += 1
+        return thread
+
+
+def release(thread: NetworkThread) -> None:
+    """A client has closed; the last one ends the thread."""
+    with _registry:
+        thread.users -= 1
+        if thread.users > 0:
+            return
+        _threads.pop((os.getpid(), thread.settings), None)
+    thread.stop()

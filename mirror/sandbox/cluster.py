@@ -1,0 +1,312 @@
+"""A real Kafka cluster in KRaft mode on this machine, for tests, the demo and trying things out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from mirror.errors import SandboxError
+from mirror.sandbox import process
+from mirror.sandbox.fetch import class_path, fetch
+from mirror.sandbox.folders import remove_folder
+from mirror.sandbox.java import Java, find_java
+from mirror.sandbox.node import (
+    CLIENT_LISTENER,
+    CONTROLLER_ID,
+    CONTROLLER_LISTENER,
+    Node,
+    excerpt,
+    format_command,
+    render,
+    run_command,
+    settings,
+)
+from mirror.sandbox.ports import HOST, free_ports
+from mirror.sandbox.probe import alive_brokers
+
+RECORD_NAME: Final = "cluster.json"
+"""In the cluster's folder: which processes it consists of, for whoever comes later (:mod:`mirror.sandbox.pair`)."""
+HEAP: Final = ("-Xms256m", "-Xmx640m")
+_START_WITHIN_S: Final = 90.0
+_STOP_WITHIN_S: Final = 10.0
+_POLL_S: Final = 0.05
+_PORT_ATTEMPTS: Final = 3
+
+
+class Cluster:
+    """N real brokers (ids 1 to N) on free ports of 127.0.0.1, with their data in a folder of their own.
+
+    One broker is its own controller. More have their controller in a further process, so that any of them can be killed
+    or paused without an election among controllers.
+
+    ``directory`` (default: a new one among the temporary files) must be new or empty, and is deleted by :meth:`stop`.
+    ``properties`` are broker settings that win over the sandbox's own. ``listeners`` are further listeners, name ->
+    security protocol (``{"SECURE": "SASL_PLAINTEXT"}``), reached by ``bootstrap("SECURE")``. The brokers die with the
+    process that made them, even when it is killed (Linux), unless they are ``outlives_owner``.
+
+    Not for several threads at once. A context manager: starts on entry, stops on exit.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        directory: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        heap: tuple[str, ...] = HEAP,
+        outlives_owner: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if brokers < 1:
+            raise SandboxError(f"a cluster of {brokers} brokers cannot be: ask for 1 or more")
+        self._brokers = brokers
+        self._wanted_directory = directory
+        self._properties = dict(properties or {})
+        self._listeners = dict(listeners or {})
+        self._heap = heap
+        self._outlives_owner = outlives_owner
+        self._say = say
+        self._nodes: list[Node] = []
+        self._directory: Path | None = None
+        self._java: Java | None = None
+        self._class_path = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of every broker, joined by commas."""
+        return self.bootstrap(CLIENT_LISTENER)
+
+    def bootstrap(self, listener: str) -> str:
+        """The same for the brokers' other ``listener``."""
+        return ",".join(f"{HOST}:{node.ports[listener]}" for node in self._nodes if node.broker)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Broker id -> process id, of the brokers that run (a paused one does)."""
+        return {node.node_id: node.process.pid for node in self._nodes if node.broker and node.process and node.alive()}
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's folder: a folder for each node, with its data, ``server.properties`` and ``server.log``."""
+        if self._directory is None:
+            raise SandboxError("the cluster does not run: start it first")
+        return self._directory
+
+    def start(self) -> None:
+        """Start all of it and wait until every broker sees every other one.
+
+        Raises SandboxError (Java, download, a broker that dies or is not ready in 90 s); nothing is left running then.
+        """
+        if self._nodes:
+            raise SandboxError("the cluster runs already: stop it first")
+        self._directory = self._new_directory()
+        try:
+            self._java = find_java()
+            self._class_path = class_path(fetch(say=self._say))
+            for attempt in range(1, _PORT_ATTEMPTS + 1):
+                try:
+                    self._start_once()
+                except _PortTakenError as error:
+                    if attempt == _PORT_ATTEMPTS:
+                        raise SandboxError(f"{error}; this happened {attempt} times in a row") from error
+                    self._end()
+                    for node in self._nodes:
+                        remove_folder(node.folder)
+                else:
+                    return
+        except BaseException:  # Ctrl-C too
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all of it (SIGTERM; after 10 s SIGKILL) and delete the data. Does nothing where nothing runs."""
+        self._end()
+        self._nodes = []
+        if self._directory is not None:
+            remove_folder(self._directory)
+            self._directory = None
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL a broker and wait for its end; its data stays.
+
+        The cluster takes it for alive until its session ends (``broker.session.timeout.ms``, 9 s), and a restart before
+        that waits for it: a test in a hurry sets that property, and ``broker.heartbeat.interval.ms`` with it.
+        """
+        process.stop([self._running(broker_id)], grace_s=0)
+
+    def pause(self, broker_id: int) -> None:
+        """SIGSTOP a broker: its connections stay open and nobody answers."""
+        process.pause(self._running(broker_id))
+
+    def resume(self, broker_id: int) -> None:
+        """SIGCONT a paused broker."""
+        self._running(broker_id).send(signal.SIGCONT)
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker again on its old ports and data, after an orderly stop if it runs, and wait until it is ready.
+
+        Raises SandboxError as :meth:`start` does; the other brokers go on in any case.
+        """
+        node = self._broker(broker_id)
+        if node.process is not None:
+            process.stop([node.process], _STOP_WITHIN_S)
+        self._launch(node)
+        self._await_ready([node], frozenset({broker_id}))
+
+    def _new_directory(self) -> Path:
+        if self._wanted_directory is None:
+            return Path(tempfile.mkdtemp(prefix="mirror-sandbox-"))
+        directory = self._wanted_directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise SandboxError(f"{directory} is not empty: give a new folder for the cluster's data")
+        except OSError as error:
+            raise SandboxError(f"cannot use {directory} for the cluster's data: {error.strerror}") from error
+        return directory
+
+    def _start_once(self) -> None:
+        self._nodes = self._plan()
+        self._write_record()  # before anything else: it marks the folder as the sandbox's own
+        # Ids of Kafka are UUIDs in URL-safe base64; one that begins with a dash would look like an option.
+        cluster_id = "M" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        controller = next(node for node in self._nodes if node.controller)
+        for node in self._nodes:
+            values = settings(
+                node,
+                brokers=self._brokers,
+                controller=controller,
+                listeners=self._listeners,
+                properties=self._properties,
+            )
+            node.folder.mkdir()
+            node.settings.write_text(render(values), encoding="ascii")
+        self._format(cluster_id)
+        for node in self._nodes:
+            self._launch(node)
+        brokers = [node for node in self._nodes if node.broker]
+        self._await_ready(brokers, frozenset(node.node_id for node in brokers))
+
+    def _plan(self) -> list[Node]:
+        separate = self._brokers > 1
+        ids = list(range(1, self._brokers + 1)) + ([CONTROLLER_ID] if separate else [])
+        ports = iter(free_ports(self._brokers * (1 + len(self._listeners)) + 1))
+        nodes = []
+        for node_id in ids:
+            controller = node_id == CONTROLLER_ID if separate else True
+            broker = node_id != CONTROLLER_ID
+            names = ([CLIENT_LISTENER, *self._listeners] if broker else []) + (
+                [CONTROLLER_LISTENER] if controller else []
+            )
+            folder = self.directory / (f"broker-{node_id}" if broker else "controller")
+            nodes.append(Node(node_id, broker, controller, folder, {name: next(ports) for name in names}))
+        return nodes
+
+    def _format(self, cluster_id: str) -> None:
+        java = self._required_java()
+        running = [
+            process.launch(
+                format_command(java, self._class_path, node, cluster_id),
+                output=node.folder / "format.log",
+                outlives_owner=False,
+            )
+            for node in self._nodes
+        ]
+        try:
+            until = time.monotonic() + _START_WITHIN_S
+            while any(one.alive() for one in running) and time.monotonic() < until:
+                time.sleep(_POLL_S)
+        finally:
+            process.stop(running, grace_s=0)
+        for node, one in zip(self._nodes, running, strict=True):
+            if one.child is None or one.child.returncode != 0:
+                said = excerpt((node.folder / "format.log").read_text(encoding="utf-8", errors="replace"), lines=2)
+                raise SandboxError(f"the data folder of node {node.node_id} could not be formatted:\n{said}")
+
+    def _launch(self, node: Node) -> None:
+        command = run_command(self._required_java(), self._class_path, node, self._heap)
+        node.log.touch()
+        node.log_start = node.log.stat().st_size
+        node.process = process.launch(command, output=node.log, outlives_owner=self._outlives_owner)
+        self._write_record()
+
+    def _write_record(self) -> None:
+        nodes = [
+            {"id": node.node_id, "pid": node.process.pid, "started": node.process.started}
+            for node in self._nodes
+            if node.process is not None
+        ]
+        record = {"bootstrap_servers": self.bootstrap_servers, "nodes": nodes}
+        path = self.directory / RECORD_NAME
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(record), encoding="utf-8")
+        fresh.replace(path)  # in one step: a reader never sees half of it
+
+    def _await_ready(self, brokers: list[Node], expected: frozenset[int]) -> None:
+        waiting, until = list(brokers), time.monotonic() + _START_WITHIN_S
+        while waiting:
+            for node in self._nodes:
+                if node in brokers or not node.broker:
+                    _check_alive(node)
+            waiting = [node for node in waiting if not expected <= alive_brokers(node.ports[CLIENT_LISTENER])]
+            if waiting and time.monotonic() > until:
+                raise SandboxError(
+                    f"broker {waiting[0].node_id} is not ready after {_START_WITHIN_S:.0f} s; "
+                    f"the end of its log:\n{waiting[0].log_tail()}"
+                )
+            if waiting:
+                time.sleep(_POLL_S)
+
+    def _end(self) -> None:
+        # Brokers first: they hand over to the controller.
+        running = [(node, node.process) for node in self._nodes if node.process is not None]
+        try:
+            process.stop([one for node, one in running if node.broker], _STOP_WITHIN_S)
+        finally:
+            process.stop([one for node, one in running if not node.broker], _STOP_WITHIN_S)
+
+    def _broker(self, broker_id: int) -> Node:
+        for node in self._nodes:
+            if node.broker and node.node_id == broker_id:
+                return node
+        raise SandboxError(f"there is no broker {broker_id}: the running cluster's have the ids 1 to {self._brokers}")
+
+    def _running(self, broker_id: int) -> process.Process:
+        node = self._broker(broker_id)
+        if node.process is None or not node.alive():
+            raise SandboxError(f"broker {broker_id} does not run: restart it first")
+        return node.process
+
+    def _required_java(self) -> Path:
+        if self._java is None:
+            raise SandboxError("the cluster does not run: start it first")
+        return self._java.path
+
+
+class _PortTakenError(SandboxError):
+    """Between its choice and its use another process took a port."""
+
+
+def _check_alive(node: Node) -> None:
+    if node.alive():
+        return
+    kind = _PortTakenError if "Address already in use" in node.log_text() else SandboxError
+    raise kind(f"node {node.node_id} died at its start; the end of its log:\n{node.log_tail()}")

@@ -1,0 +1,93 @@
+"""A realistic data set: JSON order events with keys, headers and timestamps, the same ones for the same seed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from mirror.errors import SandboxError
+
+_FIRST_MS: Final = 1_760_000_000_000
+_CITIES: Final = ("Paris", "Berlin", "Kraków", "Zürich", "Oslo", "Lisboa", "Αθήνα")
+_STATES: Final = ("created", "paid", "packed", "shipped", "delivered", "returned")
+_QUEUE_FULL_POLL_S: Final = 0.05
+
+
+def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, list[tuple[str, bytes]], int]:
+    """One event as (key, value, headers, timestamp in ms); its value has at least ``size`` bytes."""
+    customer = rng.randrange(50_000)
+    event: dict[str, Any] = {
+        "order": number,
+        "customer": f"C{customer:06d}",
+        "state": rng.choice(_STATES),
+        "city": rng.choice(_CITIES),
+        "total": round(rng.lognormvariate(3.5, 0.8), 2),
+        "items": [{"sku": f"SKU-{rng.randrange(9999):04d}", "n": rng.randint(1, 5)} for _ in range(rng.randint(1, 4))],
+    }
+    value = json.dumps(event, ensure_ascii=False).encode()
+    if len(value) < size:
+        event["note"] = rng.randbytes((size - len(value)) // 2).hex()
+        value = json.dumps(event, ensure_ascii=False).encode()
+    headers = [("type", b"order"), ("trace", rng.randbytes(8).hex().encode())]
+    return event["customer"].encode(), value, headers, _FIRST_MS + number * 7 + rng.randrange(5)
+
+
+def make(
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    partitions: int = 4,
+    size: int = 0,
+    seed: int = 1,
+    tick: Callable[[int], None] | None = None,
+) -> None:
+    """Create ``topic`` and fill it with ``records`` events, lz4 in large batches; ``tick`` hears how many were sent.
+
+    Raises SandboxError where the cluster does not take them.
+    """
+    _create(bootstrap, topic, partitions)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            "batch.size": 256 * 1024,
+            "batch.num.messages": 100_000,
+            "queue.buffering.max.messages": 200_000,
+        }
+    )
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    rng = random.Random(seed)  # noqa: S311 - test data
+    for number in range(records):
+        key, value, headers, timestamp = order(rng, number, size)
+        while True:
+            try:
+                producer.produce(topic, value, key, headers=headers, timestamp=timestamp, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(_QUEUE_FULL_POLL_S)
+        if number % 10_000 == 0:
+            producer.poll(0)
+            if tick is not None:
+                tick(number)
+    left = producer.flush(60)
+    if left or failures:
+        msg = f"{left + len(failures)} of {records} records were not taken by {bootstrap}: {failures[:1] or 'time-out'}"
+        raise SandboxError(msg)
+
+
+def _create(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result(60)

@@ -1,0 +1,1 @@
+"""Planning, copying and reporting as a Spark job: the source ``mirror-ranges``, the sink ``mirror``, the driver."""

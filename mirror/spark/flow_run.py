@@ -1,0 +1,111 @@
+"""One flow, once: make its target topics ready, let Spark plan and copy, and gather what came of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import Admin
+from mirror.errors import FlowError, MirrorError
+from mirror.spark.ledger import Ledger, PlanningError
+from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.results import FlowReport, join
+from mirror.spark.topics import check_clashes, prepare_topics
+from mirror.spark.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.console import Consoles
+
+
+class PlanningFailed(FlowError):
+    """Planning failed in Spark's planning process; ``remote`` is the traceback there."""
+
+    def __init__(self, error: PlanningError) -> None:
+        super().__init__(error.line)
+        self.remote: Final = error.traceback
+
+
+class FlowRun:
+    """Runs the flows of one configuration, one after the other, in one Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: MirrorConfig,
+        consoles: Consoles,
+        *,
+        config_path: Path,
+        secrets_dir: Path | None,
+        report_dir: Path,
+        debug: bool,
+    ) -> None:
+        self._spark: Final = spark
+        self._config: Final = config
+        self._consoles: Final = consoles
+        self._config_path: Final = config_path.absolute()
+        self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
+        self._report_dir: Final = report_dir
+        self._debug: Final = debug
+
+    def run(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Copy ``flow`` to the end offsets of now and fill ``report``, also with what is known when it raises.
+
+        Raises MirrorError where the flow could not run; what single partitions met is in their results.
+        """
+        self._prepare(flow)
+        run = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        ledger = Ledger.open(self._report_dir, flow.name, run)
+        try:
+            with Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err):
+                self._replicate(flow, ledger)
+        except MirrorError:
+            raise
+        except Exception as error:
+            if planning := ledger.error():
+                raise PlanningFailed(planning) from error
+            if ledger.plan() is None:
+                raise
+            # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.
+            if self._debug:
+                self._consoles.trace(str(error))
+        finally:
+            self._gather(ledger, report)
+
+    def _prepare(self, flow: FlowConfig) -> None:
+        with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
+            others = [other for other in self._config.flows.values() if other.name != flow.name]
+            warnings = check_clashes(flow, source.list_topics(), others, self._topics_of)
+            warnings += prepare_topics(flow, source, target)
+        for line in warnings:
+            self._consoles.warning(f"flow {flow.name}: {line}")
+
+    def _topics_of(self, flow: FlowConfig) -> Collection[str]:
+        with Admin(self._options_of(flow.source)) as admin:
+            return admin.list_topics()
+
+    def _options_of(self, cluster: str) -> dict[str, object]:
+        return dict(self._config.clusters[cluster].client_options())
+
+    def _replicate(self, flow: FlowConfig, ledger: Ledger) -> None:
+        context = self._spark.sparkContext
+        options = FlowOptions(self._config_path, flow.name, ledger.path, self._secrets_dir).to_spark()
+        context.setJobDescription(f"mirror {flow.name}: {flow.source} to {flow.target}")
+        reader = self._spark.read.format(SOURCE_FORMAT).options(**options)
+        ranges = reader.option("parallelism", context.defaultParallelism).load()
+        ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
+
+    def _gather(self, ledger: Ledger, report: FlowReport) -> None:
+        plan = ledger.plan()
+        if plan is None:
+            return
+        attempts = ledger.attempts()
+        report.partitions = join(plan, attempts)
+        if self._debug:
+            for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
+                self._consoles.trace(trace)

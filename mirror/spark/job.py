@@ -1,0 +1,166 @@
+"""The driver's script: reads the options, runs the selected flows in one Spark session, reports, gives a status.
+
+Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 ran, but some partitions did not complete;
+130 or 143 cut short by SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from mirror.config.load import load
+from mirror.errors import MirrorError
+from mirror.spark.console import Consoles
+from mirror.spark.flow_run import FlowRun, PlanningFailed
+from mirror.spark.ranges_source import RangesSource
+from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
+from mirror.spark.sink import MirrorSink
+from mirror.spark.table import flow_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from mirror.config.models import FlowConfig
+
+DEFAULT_REPORT_DIR: Final = Path("mirror-report")
+DEFAULT_MASTER: Final = "local[*,4]"
+"""All cores, four attempts; ``local[N]`` alone never retries a task."""
+
+
+class CutShort(BaseException):
+    """A signal ends the run. Not an Exception: nothing on the way out may take it for a failed flow."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum: Final = signum
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The options, parsed. Exits with 2 on wrong usage."""
+    parser = argparse.ArgumentParser(prog="replicate.py", description="Copy Kafka topics as a configuration says.")
+    parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
+    parser.add_argument("--flow", help="only this flow (default: all)")
+    parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help="where summary.json goes")
+    parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; ``argv`` without the program's name. Returns the exit status; prints what went wrong itself."""
+    consoles = Consoles()
+    # Under spark-submit, sys.stderr is not stderr (mirror.spark.console).
+    with contextlib.redirect_stderr(consoles.err.file):
+        args = arguments(argv)
+    _catch_signals()
+    try:
+        return _run(args, consoles)
+    except CutShort as cut:
+        consoles.error(f"cut short by {signal.Signals(cut.signum).name}; the next run goes on from here")
+        return 128 + cut.signum
+    except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
+        _complain(error, consoles, debug=args.debug)
+        return EXIT_COULD_NOT_RUN
+
+
+def _run(args: argparse.Namespace, consoles: Consoles) -> int:
+    config = load(args.config, secrets_dir=args.secrets_dir)
+    flows = config.select(args.flow)
+    spark = _session()
+    # Once more: a new SparkContext puts its own handler for SIGINT in place.
+    _catch_signals()
+    runner = FlowRun(
+        spark,
+        config,
+        consoles,
+        config_path=args.config,
+        secrets_dir=args.secrets_dir,
+        report_dir=args.report_dir,
+        debug=args.debug,
+    )
+    reports: list[FlowReport] = []
+    for flow in flows:
+        reports.append(FlowReport(flow.name, datetime.now(UTC)))
+        _run_flow(runner, flow, reports, consoles, args)
+    spark.stop()
+    return exit_status(reports)
+
+
+def _run_flow(
+    runner: FlowRun, flow: FlowConfig, reports: list[FlowReport], consoles: Consoles, args: argparse.Namespace
+) -> None:
+    """Run one flow; whatever it ends with, its report (the last of ``reports``) and the summary say it."""
+    report = reports[-1]
+    # Before it runs as well: whoever finds the summary after a kill -9 finds `unfinished`, not yesterday's success.
+    write_summary(args.report_dir, reports)
+    try:
+        runner.run(flow, report)
+    except CutShort:
+        report.cut_short = True
+        raise
+    except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
+        report.error = "; ".join(one_line_each(error))
+        _complain(error, consoles, debug=args.debug)
+    finally:
+        report.ended = datetime.now(UTC)
+        write_summary(args.report_dir, reports)
+        if report.partitions:
+            consoles.out.print(flow_table(report))
+
+
+def _session() -> SparkSession:
+    # SparkConf knows what spark-submit was told only once the gateway to the JVM is there.
+    SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
+    builder = SparkSession.builder.appName("mirror")
+    # What spark-submit takes when nobody says otherwise.
+    if SparkConf().get("spark.master", "local[*]") == "local[*]":
+        builder = builder.master(DEFAULT_MASTER)
+    spark: SparkSession = builder.getOrCreate()
+    spark.dataSource.register(RangesSource)
+    spark.dataSource.register(MirrorSink)
+    return spark
+
+
+def _catch_signals() -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _cut_short)
+
+
+def _cut_short(signum: int, _frame: FrameType | None) -> NoReturn:
+    # Only once: a second signal must not interrupt the writing of the summary.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise CutShort(signum)
+
+
+def one_line_each(error: BaseException) -> list[str]:
+    """The problems that ``error`` stands for, one line each, without any trace."""
+    if isinstance(error, MirrorError):
+        return [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, Py4JJavaError):
+        with contextlib.suppress(Py4JError, OSError):
+            return [f"Spark: {str(error.java_exception).splitlines()[0]}"]
+    text = str(error).strip().splitlines()
+    return [f"{type(error).__name__}: {text[0]}" if text else type(error).__name__]
+
+
+def _complain(error: Exception, consoles: Consoles, *, debug: bool) -> None:
+    for line in one_line_each(error):
+        consoles.error(line)
+    if debug:
+        if isinstance(error, PlanningFailed):
+            consoles.trace(error.remote)
+        consoles.trace("".join(traceback.format_exception(error)))
+    elif not isinstance(error, MirrorError):
+        consoles.error("this was not foreseen; --debug shows the traceback")

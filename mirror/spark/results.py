@@ -1,0 +1,100 @@
+"""What came of a run: results joined to the plan, the flow's outcome, ``summary.json`` and the exit status."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.spark.ledger import Attempt, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from mirror.spark.plan import Plan
+
+EXIT_COMPLETE: Final = 0
+EXIT_COULD_NOT_RUN: Final = 1
+EXIT_INCOMPLETE: Final = 3
+
+
+@dataclass(slots=True)
+class FlowReport:
+    """One flow's run. ``error`` is why it could not run, in one line, or None; ``cut_short`` says a signal ended it.
+
+    ``started`` and ``ended`` are in UTC; ``ended`` is None while it runs.
+    """
+
+    flow: str
+    started: datetime
+    ended: datetime | None = None
+    partitions: list[RangeResult] = field(default_factory=list)
+    error: str | None = None
+    cut_short: bool = False
+
+    @property
+    def outcome(self) -> Outcome:
+        """``complete`` if every partition is, ``failed`` if the flow could not run, ``unfinished`` if cut short, or the worst."""
+        if self.error is not None:
+            return Outcome.FAILED
+        if self.cut_short or self.ended is None:
+            return Outcome.UNFINISHED
+        return max((result.outcome for result in self.partitions), key=_SEVERITY.index, default=Outcome.COMPLETE)
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``summary.json`` has it; times in ISO 8601, UTC."""
+        return {
+            "flow": self.flow,
+            "outcome": self.outcome.value,
+            "started": iso(self.started),
+            "ended": iso(self.ended) if self.ended else None,
+            "error": self.error,
+            "partitions": [asdict(result) for result in self.partitions],
+        }
+
+
+_SEVERITY: Final = [Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED]
+
+
+def iso(moment: datetime) -> str:
+    """``2026-01-31T12:00:00.000Z``."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
+    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished."""
+    answered: dict[tuple[str, int], RangeResult] = {}
+    for each in sorted(attempts, key=lambda attempt: attempt.attempt):
+        answered[each.result.topic, each.result.partition] = each.result
+    results = [answered.get((each.topic, each.partition)) or _unanswered(each) for each in plan.ranges]
+    return sorted([*plan.settled, *results], key=lambda result: (result.topic, result.partition))
+
+
+def _unanswered(each: Range) -> RangeResult:
+    return RangeResult(
+        flow=each.flow,
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        start=each.start,
+        end=each.start,
+        outcome=Outcome.UNFINISHED,
+        error="its task was lost before it could answer; the next run goes on from the progress on the target",
+    )
+
+
+def exit_status(reports: Sequence[FlowReport]) -> int:
+    """0 if everything is complete, 1 if a flow could not run, else 3."""
+    if any(report.error is not None for report in reports):
+        return EXIT_COULD_NOT_RUN
+    complete = all(report.outcome is Outcome.COMPLETE for report in reports)
+    return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
+
+
+def write_summary(report_dir: Path, reports: Sequence[FlowReport]) -> None:
+    """Write ``summary.json``. Raises OSError."""
+    summary = {"flows": [report.to_json() for report in reports]}
+    write_atomically(report_dir / "summary.json", json.dumps(summary, indent=2) + "\n")

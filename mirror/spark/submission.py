@@ -1,0 +1,221 @@
+"""Submit the job to Spark as a child process, and end it with everything it started.
+
+::
+
+    mirror run ─┬─ spark-submit (a JVM) ─┬─ the driver's script ── stdout, through the JVM ──► stdout
+                │                        └─ Python workers         its stderr, a named pipe ──► stderr
+                └─ spark.log ◄── Spark's log, and what JVM and workers print
+
+The child has a session of its own, so that a terminal's Ctrl-C reaches only ``mirror run``, which passes it on. A
+signal goes to the whole process group: ``spark-submit`` alone would stop the JVM and leave the script. The Python
+workers have a group of their own and end when the JVM's end of their pipe closes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from mirror.errors import FlowError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+GRACE_S: Final = 20.0
+"""How long a signalled job may take to write its summary and end, before it is killed."""
+
+STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
+"""Environment of the script: the named pipe that is copied to our stderr."""
+
+TERMINALS: Final = "MIRROR_JOB_TERMINALS"
+"""Environment of the script: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
+
+_JOB: Final = Path(__file__).parents[2] / "jobs" / "replicate.py"
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there)."""
+
+    arguments: Sequence[str]
+    master: str
+    report_dir: Path
+
+    @property
+    def log(self) -> Path:
+        """Spark's log of this run."""
+        return self.report_dir.absolute() / "spark.log"
+
+    def command(self) -> list[str]:
+        """The command line. Raises FlowError where spark-submit or the job is not where it should be."""
+        submit = Path(sys.executable).with_name("spark-submit")
+        for needed in (submit, _JOB):
+            if not needed.is_file():
+                raise FlowError(f"{needed} is missing; install the project from its checkout with `make install`")
+        options = ["--master", self.master, "--conf", "spark.ui.showConsoleProgress=false"]
+        return [str(submit), *options, str(_JOB), *self.arguments]
+
+    def environment(self, base: Mapping[str, str], pipe: Path) -> dict[str, str]:
+        """The child's environment: this interpreter for driver and workers, Spark's log to a file."""
+        # A SPARK_HOME of another installation would run another Spark than the one this project is locked to.
+        kept = {name: value for name, value in base.items() if name != "SPARK_HOME"}
+        options = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" "-Dmirror.spark.log={self.log}"'
+        size = shutil.get_terminal_size()
+        terminals = [name for name, file in (("stdout", sys.stdout), ("stderr", sys.stderr)) if file.isatty()]
+        return {
+            **kept,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_SUBMIT_OPTS": f"{base.get('SPARK_SUBMIT_OPTS', '')} {options}".strip(),
+            STDERR_PIPE: str(pipe),
+            TERMINALS: ",".join(terminals),
+            **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
+        }
+
+    def run(self) -> int:
+        """Submit, wait, and return the exit status: the job's, or 128 + the signal that cut it short.
+
+        Raises FlowError where the job cannot be started or ended without saying why. No process is left behind.
+        """
+        command = self.command()
+        try:
+            self.report_dir.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(b"")
+            # Append, as log4j does: neither writer may overwrite the other.
+            log = self.log.open("ab")
+        except OSError as error:
+            raise FlowError(f"the report folder {self.report_dir} cannot be written: {error.strerror}") from error
+        with log, _Relay() as relay, _Signals() as signals:
+            status = _supervise(command, self.environment(os.environ, relay.path), log, relay, signals)
+        if signals.received is not None:
+            return 128 + signals.received
+        if status < 0 or (status > 0 and not relay.connected):
+            raise FlowError(f"spark-submit ended with status {status}: {self._last_words()}; its log is {self.log}")
+        return status
+
+    def _last_words(self) -> str:
+        """The log's last line that is not part of a Java stack trace."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        told = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
+        return told[-1] if told else "it said nothing"
+
+
+def _supervise(
+    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], relay: _Relay, signals: _Signals
+) -> int:
+    """Start the child, pass signals on, wait, and leave none of its process group behind."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True)
+    try:
+        signals.forward_to(child.pid)
+        while child.poll() is None and not signals.overdue():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=0.5)
+        # A signalled JVM may be gone before the script has written its summary.
+        while relay.connected and not relay.closed.wait(timeout=0.1) and not signals.overdue():
+            pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    return child.wait()
+
+
+class _Signals:
+    """SIGINT and SIGTERM while the block runs: remembered, and passed on to the child's process group."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._deadline = float("inf")
+        self._group: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._before[signum] = signal.signal(signum, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _receive(self, signum: int, _frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = signum
+            self._deadline = time.monotonic() + GRACE_S
+            self._pass_on()
+        else:
+            # Who asks twice does not want to wait.
+            self._deadline = 0.0
+
+    def forward_to(self, group: int) -> None:
+        """From now on to this group; a signal that came before is passed on at once."""
+        self._group = group
+        if self.received is not None:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._group is not None and self.received is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._group, self.received)
+
+    def overdue(self) -> bool:
+        """Whether the child has had its time to end."""
+        return time.monotonic() > self._deadline
+
+
+class _Relay:
+    """A named pipe for the script's stderr, copied to ours by a thread until the script closes it.
+
+    ``connected`` says that the script has opened it (it greets with a NUL, for else an open pipe could not be told from
+    one that nobody has opened yet); ``closed`` that it has closed it, which it does by ending.
+    """
+
+    def __init__(self) -> None:
+        self.connected = False
+        self.closed: Final = threading.Event()
+        self._stop: Final = threading.Event()
+        self._folder: Final = tempfile.TemporaryDirectory(prefix="mirror-run-")
+        self.path: Final = Path(self._folder.name) / "stderr"
+        os.mkfifo(self.path, mode=0o600)
+        # Without waiting for the script: it may never come that far.
+        self._fd: Final = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        self._thread: Final = threading.Thread(target=self._copy, name="mirror-stderr", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        os.close(self._fd)
+        self._folder.cleanup()
+
+    def _copy(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        while True:
+            # Asked before the look, so that what was written before the stop is still copied.
+            stopping = self._stop.is_set()
+            readable, _, _ = select.select([self._fd], [], [], 0.0 if stopping else 0.2)
+            if not readable and not stopping:
+                continue
+            chunk = os.read(self._fd, 65536) if readable else b""
+            if not chunk:
+                self.closed.set()
+                return
+            self.connected = True
+            sys.stderr.write(decoder.decode(chunk.replace(b"\0", b"")))
+            sys.stderr.flush()

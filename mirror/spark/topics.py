@@ -1,0 +1,155 @@
+"""The target's topics, made ready before anything is copied: created, given partitions, checked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import Admin, NewTopic, TopicDescription
+from mirror.errors import BrokerError, FlowError, KafkaError
+from mirror.spark.planner import select_topics, writer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from mirror.config.models import FlowConfig
+
+TOPIC_ALREADY_EXISTS: Final = 36
+"""Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
+
+PROPAGATION_S: Final = 15
+"""How long a topic may take from the controller's answer to the brokers' metadata."""
+
+NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Topic configurations that name the source's own brokers (MirrorMaker's DefaultConfigPropertyFilter has them too)."""
+
+
+def prepare_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
+    """Make every target topic of ``flow`` ready; idempotent.
+
+    Missing ones are created with the source topic's partition count and explicitly set configuration, and the flow's
+    replication factor; those with fewer partitions get more.
+
+    Returns warnings of one line each. Raises FlowError where no topic matches, KafkaError where a cluster cannot be
+    asked or refuses.
+    """
+    topics = source.list_topics()
+    wanted = {name: topics[name] for name in select_topics(flow, topics)}
+    _create_missing(flow, wanted, source, target)
+    made = _await_topics(flow, [flow.target_topic(name) for name in wanted], target)
+    _add_partitions(flow, wanted, made, target)
+    configs = target.describe_topic_configs(sorted(made))
+    return [line for name in sorted(made) for line in _warnings(made[name], configs.get(name, {}))]
+
+
+def _create_missing(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:
+    """Create the target topics that are not there; one that appears meanwhile was made by a neighbour, and is fine."""
+    for _ in range(3):
+        there = target.describe_topics([flow.target_topic(name) for name in wanted])
+        missing = [name for name in wanted if flow.target_topic(name) not in there]
+        if not missing:
+            return
+        configs = source.describe_topic_configs(missing)
+        new = [
+            NewTopic(
+                flow.target_topic(name),
+                len(wanted[name].partitions),
+                flow.replication_factor,
+                {key: value for key, value in configs.get(name, {}).items() if key not in NOT_COPIED},
+            )
+            for name in missing
+        ]
+        try:
+            target.create_topics(new)
+        except BrokerError as error:
+            if error.code != TOPIC_ALREADY_EXISTS:
+                raise
+        else:
+            return
+
+
+def _await_topics(flow: FlowConfig, names: Sequence[str], target: Admin) -> dict[str, TopicDescription]:
+    """Describe the target topics, once the brokers know of those that the controller has just created."""
+    give_up = time.monotonic() + PROPAGATION_S
+    while True:
+        made = target.describe_topics(names)
+        lacking = [name for name in names if name not in made]
+        if not lacking:
+            return made
+        if time.monotonic() > give_up:
+            raise FlowError(
+                f"flow {flow.name}: target topic {lacking[0]} is not to be seen on cluster {flow.target}"
+                f" {PROPAGATION_S} s after it was created; run again, or look for who deletes it"
+            )
+        time.sleep(0.1)
+
+
+def _add_partitions(
+    flow: FlowConfig,
+    wanted: Mapping[str, TopicDescription],
+    made: Mapping[str, TopicDescription],
+    target: Admin,
+) -> None:
+    totals = {
+        flow.target_topic(name): len(topic.partitions)
+        for name, topic in wanted.items()
+        if len(made[flow.target_topic(name)].partitions) < len(topic.partitions)
+    }
+    if totals:
+        target.create_partitions(totals)
+
+
+def _warnings(topic: TopicDescription, configs: Mapping[str, str]) -> list[str]:
+    """What a user should know about one target topic; not errors, the copy goes on."""
+    replicas = min((len(partition.replicas) for partition in topic.partitions), default=0)
+    warnings = []
+    if replicas == 1:
+        warnings.append(
+            f"target topic {topic.name} has one replica: when its broker loses the disk, acknowledged records are gone"
+            " (KIP-185); set replication-factor to 3 before the topic is created"
+        )
+    least = int(configs.get("min.insync.replicas", "1"))
+    if least > replicas:
+        warnings.append(
+            f"target topic {topic.name} asks for min.insync.replicas = {least} but has {replicas} replicas:"
+            " nothing can be written to it; lower that, or add replicas"
+        )
+    return warnings
+
+
+def check_clashes(
+    flow: FlowConfig,
+    topics: Sequence[str],
+    others: Sequence[FlowConfig],
+    topics_of: Callable[[FlowConfig], Collection[str]],
+) -> list[str]:
+    """Refuse a flow whose target topic another flow copies into as well: their records would mix, their progress too.
+
+    ``topics`` are the source topics of ``flow``, ``others`` the configuration's other flows. ``topics_of`` lists the
+    topics of a flow's source; it is asked only where the other flow's patterns leave it open.
+
+    Returns warnings where the other source could not be asked (it must not stop this flow). Raises FlowError.
+    """
+    warnings = []
+    for other in others:
+        if other.target != flow.target:
+            continue
+        rivals = {topic: rival for topic in topics if (rival := writer_of(other, flow.target_topic(topic)))}
+        if not rivals:
+            continue
+        try:
+            there = topics_of(other)
+        except KafkaError as error:
+            warnings.append(
+                f"could not see whether flow {other.name} copies into {flow.target_topic(next(iter(rivals)))} too:"
+                f" {error}"
+            )
+            continue
+        for topic, rival in rivals.items():
+            if rival in there:
+                raise FlowError(
+                    f"flows {flow.name} and {other.name} both copy into topic {flow.target_topic(topic)} of cluster"
+                    f" {flow.target} ({flow.source}: {topic}, {other.source}: {rival}); exclude it from one of them,"
+                    ' or use naming = "prefix"'
+                )
+    return warnings

@@ -1,0 +1,46 @@
+"""The APIs this client speaks, and in which versions."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mirror.wire.messages import admin, fetch, groups, metadata, produce, session
+from mirror.wire.messages.base import Message
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """One API: Kafka's key, our version range, and the two message classes.
+
+    The lowest versions are those of Apache Kafka 3.0: all flexible (KIP-482), batched coordinator look-ups (KIP-699).
+    The highest of OffsetCommit and OffsetFetch is the last that names topics: a group's offsets are kept by name.
+    """
+
+    key: int
+    low: int
+    high: int
+    request: type[Message]
+    response: type[Message]
+
+
+class Api(enum.Enum):
+    """The APIs by name."""
+
+    PRODUCE = ApiSpec(0, 9, 13, produce.ProduceRequest, produce.ProduceResponse)
+    FETCH = ApiSpec(1, 12, 18, fetch.FetchRequest, fetch.FetchResponse)
+    LIST_OFFSETS = ApiSpec(2, 7, 10, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse)
+    METADATA = ApiSpec(3, 11, 13, metadata.MetadataRequest, metadata.MetadataResponse)
+    OFFSET_COMMIT = ApiSpec(8, 8, 9, groups.OffsetCommitRequest, groups.OffsetCommitResponse)
+    OFFSET_FETCH = ApiSpec(9, 8, 9, groups.OffsetFetchRequest, groups.OffsetFetchResponse)
+    FIND_COORDINATOR = ApiSpec(10, 4, 6, metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse)
+    API_VERSIONS = ApiSpec(18, 3, 4, session.ApiVersionsRequest, session.ApiVersionsResponse)
+    CREATE_TOPICS = ApiSpec(19, 5, 7, admin.CreateTopicsRequest, admin.CreateTopicsResponse)
+    INIT_PRODUCER_ID = ApiSpec(22, 3, 5, produce.InitProducerIdRequest, produce.InitProducerIdResponse)
+    DESCRIBE_CONFIGS = ApiSpec(32, 4, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse)
+    CREATE_PARTITIONS = ApiSpec(37, 2, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse)
+
+    @property
+    def label(self) -> str:
+        """The name as Kafka writes it: ``ListOffsets``."""
+        return "".join(part.capitalize() for part in self.name.split("_"))

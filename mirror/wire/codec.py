@@ -1,0 +1,395 @@
+"""Messages to bytes and back: the only place that knows kio.
+
+kio gives the schemas of every version and the readers and writers of primitive types. This module walks those schemas
+itself, for three reasons: the ``records`` field must pass as a view and not as a copy, error codes newer than kio must
+be readable, and the rest of the project speaks in one class per message rather than one per version.
+
+A *plan* is built once per (our class, kio class) and kept; encoding and decoding are then loops over its steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from typing import Any, Final
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import writers
+from kio.serial._introspect import (
+    EntityField,
+    EntityTupleField,
+    PrimitiveTupleField,
+    classify_field,
+    get_field_tag,
+    get_schema_field_type,
+    is_optional,
+)
+from kio.serial._parse import get_reader
+from kio.serial._serialize import get_writer
+from kio.serial.errors import SerialError
+from kio.serial.readers import (
+    compact_array_reader,
+    legacy_array_reader,
+    read_compact_array_length,
+    read_int32,
+    read_legacy_array_length,
+    read_unsigned_varint,
+)
+
+from mirror.errors import ProtocolError
+from mirror.wire.api import Api
+from mirror.wire.messages.base import Message, Records, Segment
+
+Reader = Callable[[memoryview, int], tuple[Any, int]]
+"""(message, offset) -> (value, bytes read), as kio's readers are."""
+Writer = Callable[["Frame", Any], None]
+
+PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
+"""Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
+
+FRAME_HEADER: Final = struct.Struct(">i")
+
+
+class Frame:
+    """Collects what is written; payloads stay segments of their own, so that they are sent without being joined."""
+
+    __slots__ = ("_head", "segments")
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self.segments: list[Segment] = []
+
+    def write(self, data: bytes) -> None:
+        """Append a few bytes (kio's ``Writable``)."""
+        self._head += data
+
+    def payload(self, data: Segment) -> None:
+        """Append ``data`` as a segment of its own."""
+        self.flush()
+        self.segments.append(data)
+
+    def flush(self) -> None:
+        """End the current small segment."""
+        if self._head:
+            self.segments.append(bytes(self._head))
+            self._head = bytearray()
+
+
+def encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
+    """A whole request frame with its size in front, as segments to be sent in order.
+
+    Raises ValueError where the message does not fit the schema: a bug of the caller, never of a peer.
+    """
+    schema = load_request_schema(api.value.key, version)
+    header = schema.__header_schema__
+    frame = Frame()
+    frame.write(struct.pack(">hhi", api.value.key, version, correlation_id))
+    # The client id keeps the legacy string format in every header version (RequestHeader.json).
+    writers.write_nullable_legacy_string(frame, client_id)  # type: ignore[arg-type]
+    if header.__flexible__:
+        writers.write_empty_tagged_fields(frame)  # type: ignore[arg-type]
+    _writer(type(body), schema)(frame, body)
+    frame.flush()
+    size = sum(len(segment) for segment in frame.segments)
+    return [FRAME_HEADER.pack(size), *frame.segments]
+
+
+def read_correlation_id(frame: bytearray) -> int:
+    """The correlation id at the start of a response frame. Raises ProtocolError."""
+    try:
+        return int(read_int32(memoryview(frame).toreadonly(), 0)[0])
+    except SerialError as error:
+        msg = f"a response of {len(frame)} bytes is too short for its header"
+        raise ProtocolError(msg) from error
+
+
+def peek_int16(frame: bytearray, offset: int) -> int:
+    """The int16 at ``offset``. Raises ProtocolError where the frame is shorter."""
+    try:
+        return int(struct.unpack_from(">h", frame, offset)[0])
+    except struct.error as error:
+        msg = f"a response of {len(frame)} bytes ends before byte {offset + 2}"
+        raise ProtocolError(msg) from error
+
+
+def decode_response(api: Api, version: int, frame: bytearray) -> Any:
+    """The body of a response frame (without its size), as ``api``'s response class.
+
+    ``records`` fields are writable views into ``frame``. Raises ProtocolError for anything that is not such a message.
+    """
+    schema = load_response_schema(api.value.key, version)
+    view = memoryview(frame).toreadonly()
+    try:
+        offset = 4
+        if schema.__header_schema__.__flexible__:
+            offset += _skip_tags(view, offset)
+        body, _ = _reader(api.value.response, schema)(view, offset)
+    except (SerialError, ValueError, OverflowError, struct.error) as error:
+        msg = f"a {api.label} response (version {version}, {len(frame)} bytes) cannot be read: {error}"
+        raise ProtocolError(msg) from error
+    return body
+
+
+def _skip_tags(view: memoryview, offset: int) -> int:
+    return _read_tags(view, offset, {}, [])
+
+
+def _end(view: memoryview, offset: int, size: int) -> int:
+    if size < 0 or offset + size > len(view):
+        msg = f"a length of {size} bytes at byte {offset} goes beyond the message's {len(view)}"
+        raise ProtocolError(msg)
+    return offset + size
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _reader(ours: type[Message] | None, schema: type) -> Reader:
+    """Reads one ``schema`` entity into ``ours``; with None it is read and dropped."""
+    names = [f.name for f in fields(ours)] if ours is not None else []  # type: ignore[arg-type]
+    defaults = [_default(f) for f in fields(ours)] if ours is not None else []  # type: ignore[arg-type]
+    nested = _nested_classes(ours)
+    steps: list[tuple[int, Reader]] = []
+    tagged: dict[int, tuple[int, Reader]] = {}
+    for schema_field in fields(schema):
+        place = names.index(schema_field.name) if schema_field.name in names else -1
+        tag = get_field_tag(schema_field)
+        reader = _field_reader(schema_field, schema.__flexible__, nested.get(schema_field.name), tagged=tag is not None)
+        if tag is None:
+            steps.append((place, reader))
+        elif place >= 0:
+            tagged[int(tag)] = (place, reader)
+    _check_covered(ours, schema, names, defaults)
+    flexible = bool(schema.__flexible__)
+
+    def read(view: memoryview, start: int) -> tuple[Any, int]:
+        values = defaults.copy()
+        offset = start
+        for place, reader in steps:
+            value, size = reader(view, offset)
+            offset += size
+            if place >= 0:
+                values[place] = value
+        if flexible:
+            offset += _read_tags(view, offset, tagged, values)
+        return (None if ours is None else ours(*values)), offset - start
+
+    return read
+
+
+def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader]], values: list[Any]) -> int:
+    """Bytes of the tagged fields at ``start``; those in ``tagged`` go to their places in ``values``."""
+    count, size = read_unsigned_varint(view, start)
+    offset = start + size
+    for _ in range(count):
+        tag, size = read_unsigned_varint(view, offset)
+        offset += size
+        length, size = read_unsigned_varint(view, offset)
+        offset += size
+        end = _end(view, offset, length)
+        if tag in tagged:
+            place, reader = tagged[tag]
+            values[place], _ = reader(view, offset)
+        offset = end
+    return offset - start
+
+
+def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool) -> Reader:
+    optional = is_optional(field) and not tagged
+    kind = classify_field(field)
+    if isinstance(kind, EntityTupleField):
+        return _array_reader(_reader(ours, kind.type_), flexible)
+    if isinstance(kind, EntityField):
+        if optional:
+            msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
+            raise NotImplementedError(msg)
+        return _reader(ours, kind.type_)
+    wire_type = get_schema_field_type(field)
+    if wire_type == "records":
+        return _compact_records if flexible else _legacy_records
+    if isinstance(kind, PrimitiveTupleField):
+        item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
+        return typing.cast("Reader", compact_array_reader(item) if flexible else legacy_array_reader(item))
+    plain = PLAIN.get(wire_type)
+    return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
+
+
+def _array_reader(item: Reader, flexible: bool) -> Reader:
+    read_length = read_compact_array_length if flexible else read_legacy_array_length
+
+    def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, size = read_length(view, start)
+        offset = start + size
+        if count is None or count == -1:
+            return None, size
+        # Every item takes at least a byte: a count beyond the message's end is a lie, found before memory is spent.
+        _end(view, offset, count)
+        items = []
+        for _ in range(count):
+            value, size = item(view, offset)
+            offset += size
+            items.append(value)
+        return tuple(items), offset - start
+
+    return read
+
+
+def _compact_records(view: memoryview, offset: int) -> tuple[memoryview | None, int]:
+    length, size = read_unsigned_varint(view, offset)
+    return _records(view, offset, size, length - 1)
+
+
+def _legacy_records(view: memoryview, offset: int) -> tuple[memoryview | None, int]:
+    length, size = read_int32(view, offset)
+    return _records(view, offset, size, length)
+
+
+def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[memoryview | None, int]:
+    if length == -1:
+        return None, prefix
+    end = _end(view, start + prefix, length)
+    # kio reads from a read-only view; what is handed out is writable, since headers are patched in place.
+    return memoryview(view.obj)[start + prefix : end], end - start
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _writer(ours: type[Message], schema: type) -> Writer:
+    """Writes an instance of ``ours`` as the kio entity ``schema``."""
+    known = {f.name for f in fields(ours)}  # type: ignore[arg-type]
+    nested = _nested_classes(ours)
+    steps: list[tuple[str, Any, Writer]] = []
+    tagged: list[tuple[int, str, Any, Writer]] = []
+    for field in fields(schema):
+        tag = get_field_tag(field)
+        if field.name not in known:
+            if tag is None:
+                steps.append(("", _schema_default(field, ours), _field_writer(field, schema.__flexible__, None)))
+            continue
+        writer = _field_writer(field, schema.__flexible__, nested.get(field.name))
+        if tag is None:
+            steps.append((field.name, None, writer))
+        else:
+            tagged.append((int(tag), field.name, _default(field), writer))
+    tagged.sort(key=lambda step: step[0])
+    flexible = bool(schema.__flexible__)
+
+    def write(frame: Frame, message: Any) -> None:
+        for name, default, writer in steps:
+            writer(frame, getattr(message, name) if name else default)
+        if flexible:
+            _write_tags(frame, message, tagged)
+
+    return write
+
+
+def _write_tags(frame: Frame, message: Any, tagged: list[tuple[int, str, Any, Writer]]) -> None:
+    present = [step for step in tagged if getattr(message, step[1]) != step[2]]
+    writers.write_unsigned_varint(frame, len(present))  # type: ignore[arg-type]
+    for tag, name, _, writer in present:
+        part = Frame()
+        writer(part, getattr(message, name))
+        part.flush()
+        writers.write_unsigned_varint(frame, tag)  # type: ignore[arg-type]
+        writers.write_unsigned_varint(frame, sum(map(len, part.segments)))  # type: ignore[arg-type]
+        for segment in part.segments:
+            frame.write(bytes(segment))
+
+
+def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None) -> Writer:
+    optional = is_optional(field) and get_field_tag(field) is None
+    kind = classify_field(field)
+    if isinstance(kind, EntityTupleField):
+        # A field declared as plain Message is one that this client only ever sends empty.
+        item = _never if ours in {None, Message} else _writer(ours, kind.type_)  # type: ignore[arg-type]
+        return _array_writer(item, flexible)
+    if isinstance(kind, EntityField):
+        if ours is None:
+            msg = f"no class of ours for the struct {field.name}"
+            raise NotImplementedError(msg)
+        return _writer(ours, kind.type_)
+    wire_type = get_schema_field_type(field)
+    if wire_type == "records":
+        return _write_records if flexible else _write_legacy_records
+    if isinstance(kind, PrimitiveTupleField):
+        return _array_writer(get_writer(PLAIN.get(wire_type, wire_type), flexible, False), flexible)
+    plain = PLAIN.get(wire_type)
+    return get_writer(plain or wire_type, flexible, optional and plain is None)
+
+
+def _array_writer(item: Writer, flexible: bool) -> Writer:
+    def write(frame: Frame, values: tuple[Any, ...] | None) -> None:
+        if flexible:
+            writers.write_unsigned_varint(frame, 0 if values is None else len(values) + 1)  # type: ignore[arg-type]
+        else:
+            frame.write(FRAME_HEADER.pack(-1 if values is None else len(values)))
+        for value in values or ():
+            item(frame, value)
+
+    return write
+
+
+def _never(_frame: Frame, value: Any) -> None:
+    msg = f"no class of ours describes {value!r}"
+    raise NotImplementedError(msg)
+
+
+def _write_records(frame: Frame, records: Records) -> None:
+    writers.write_unsigned_varint(frame, len(records) + 1)  # type: ignore[arg-type]
+    for segment in records.segments:
+        frame.payload(segment)
+
+
+def _write_legacy_records(frame: Frame, records: Records) -> None:
+    frame.write(FRAME_HEADER.pack(len(records)))
+    for segment in records.segments:
+        frame.payload(segment)
+
+
+# --- matching our classes with kio's -----------------------------------------------------------------------------
+
+
+def _nested_classes(ours: type[Message] | None) -> dict[str, type[Message]]:
+    """Field name -> the message class in its annotation (``X``, ``X | None``, ``tuple[X, ...]``)."""
+    if ours is None:
+        return {}
+    found = {}
+    for name, hint in typing.get_type_hints(ours).items():
+        pending = [hint]
+        while pending:
+            one = pending.pop()
+            if isinstance(one, type) and not isinstance(one, types.GenericAlias) and issubclass(one, Message):
+                found[name] = one
+            else:
+                pending.extend(typing.get_args(one))
+    return found
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not MISSING else MISSING
+
+
+def _schema_default(field: Field[Any], ours: type[Message]) -> Any:
+    value = _default(field)
+    if value is MISSING:
+        msg = f"{ours.__name__} lacks {field.name}, which has no default"
+        raise TypeError(msg)
+    return value
+
+
+def _check_covered(ours: type[Message] | None, schema: type, names: list[str], defaults: list[Any]) -> None:
+    """Every field of ours is in the schema or has a default: found when the plan is built, by a test of all versions."""
+    present = {f.name for f in fields(schema)}
+    missing = [n for n, d in zip(names, defaults, strict=True) if n not in present and d is MISSING]
+    if missing and ours is not None:
+        msg = f"{ours.__name__}: {schema.__module__} has no {', '.join(missing)}"
+        raise TypeError(msg)

@@ -1,0 +1,30 @@
+"""What all messages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Segment = bytes | bytearray | memoryview
+"""A piece of a frame, sent as it is (``sendmsg``), never joined to its neighbours."""
+
+
+class Message:
+    """Base of every request and response body."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Records:
+    """The ``records`` field of a Produce partition: batches in order, as segments that are never copied."""
+
+    segments: tuple[Segment, ...]
+
+    def __len__(self) -> int:
+        return sum(len(segment) for segment in self.segments)
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> Records:
+        """Records made of ``segments``, in order."""
+        return cls(tuple(segments))

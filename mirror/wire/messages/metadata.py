@@ -1,0 +1,98 @@
+"""Metadata and FindCoordinator: who serves what."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from mirror.wire.messages.base import Message
+
+
+@dataclass(slots=True)
+class MetadataRequestTopic(Message):
+    """A topic asked for by name."""
+
+    name: str | None
+    topic_id: uuid.UUID | None = None
+
+
+@dataclass(slots=True)
+class MetadataRequest(Message):
+    """``topics`` None asks for all of them."""
+
+    topics: tuple[MetadataRequestTopic, ...] | None
+    allow_auto_topic_creation: bool = False
+    include_topic_authorized_operations: bool = False
+
+
+@dataclass(slots=True)
+class MetadataBroker(Message):
+    """A broker's address."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class MetadataPartition(Message):
+    """One partition's leader and replicas; ``leader_id`` -1 where there is none."""
+
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int = -1
+    replica_nodes: tuple[int, ...] = ()
+    isr_nodes: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class MetadataTopic(Message):
+    """One topic, or why it cannot be told (``error_code``)."""
+
+    error_code: int
+    name: str | None
+    topic_id: uuid.UUID | None = None
+    is_internal: bool = False
+    partitions: tuple[MetadataPartition, ...] = ()
+
+
+@dataclass(slots=True)
+class MetadataResponse(Message):
+    """The cluster as the answering broker sees it."""
+
+    brokers: tuple[MetadataBroker, ...]
+    cluster_id: str | None = None
+    controller_id: int = -1
+    topics: tuple[MetadataTopic, ...] = ()
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class FindCoordinatorRequest(Message):
+    """``key_type`` 0: groups, 1: transactional ids."""
+
+    key_type: int
+    coordinator_keys: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Coordinator(Message):
+    """Where one key's coordinator is."""
+
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: int
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class FindCoordinatorResponse(Message):
+    """One entry per key."""
+
+    coordinators: tuple[Coordinator, ...]
+    throttle_time: int = 0

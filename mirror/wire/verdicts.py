@@ -1,0 +1,114 @@
+"""What an error code means for who gets it: classified once, here (Kafka's ``Errors``)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    Fenced,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RecordRejected,
+)
+
+
+class Verdict(enum.Enum):
+    """What to do next."""
+
+    OK = "ok"
+    RETRY = "retry"
+    REFRESH_METADATA = "refresh metadata, then retry"
+    FIND_COORDINATOR = "find the coordinator, then retry"
+    DUPLICATE = "already written: a success"
+    FENCED = "a newer producer took over"
+    FATAL = "fatal"
+
+
+_VERDICTS: Final = {
+    Verdict.OK: (ErrorCode.none,),
+    Verdict.REFRESH_METADATA: (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available,
+        ErrorCode.listener_not_found,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.offset_not_available,
+        ErrorCode.not_controller,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    ),
+    Verdict.FIND_COORDINATOR: (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator),
+    Verdict.RETRY: (
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.throttling_quota_exceeded,
+        ErrorCode.unstable_offset_commit,
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        # The broker could not read what we verified before it left: damaged on the way, not at its source.
+        ErrorCode.corrupt_message,
+    ),
+    Verdict.DUPLICATE: (ErrorCode.duplicate_sequence_number,),
+    Verdict.FENCED: (
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.transaction_coordinator_fenced,
+    ),
+}
+
+_BY_CODE: Final = {int(code): verdict for verdict, codes in _VERDICTS.items() for code in codes}
+
+_CLASSES: Final[dict[int, type[BrokerError]]] = {
+    int(ErrorCode.topic_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.group_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.cluster_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.transactional_id_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.invalid_producer_epoch): Fenced,
+    int(ErrorCode.producer_fenced): Fenced,
+    int(ErrorCode.out_of_order_sequence_number): OutOfOrderSequence,
+    int(ErrorCode.message_too_large): RecordRejected,
+    int(ErrorCode.record_list_too_large): RecordRejected,
+    int(ErrorCode.invalid_record): RecordRejected,
+    int(ErrorCode.invalid_timestamp): RecordRejected,
+    int(ErrorCode.offset_out_of_range): OffsetOutOfRange,
+}
+
+TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
+MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
+OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
+OUT_OF_ORDER_SEQUENCE: Final = int(ErrorCode.out_of_order_sequence_number)
+UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
+
+
+def verdict(code: int) -> Verdict:
+    """What ``code`` asks for; a code that nobody knows yet is fatal."""
+    return _BY_CODE.get(code, Verdict.FATAL)
+
+
+def code_name(code: int) -> str:
+    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself where it is newer than this client."""
+    try:
+        return str(ErrorCode(code).name).upper()
+    except ValueError:
+        return f"error {code}"
+
+
+def broker_error(code: int, about: str, message: str | None = None) -> BrokerError:
+    """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text."""
+    text = f"{about}: {code_name(code)} (error {code})"
+    if message:
+        text = f"{text}: {message}"
+    return _CLASSES.get(code, BrokerError)(text, code)

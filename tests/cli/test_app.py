@@ -1,0 +1,200 @@
+"""The frame of the command line: errors as lines, exit statuses, and a quick start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mirror.cli import app as frame
+from mirror.cli.app import app
+from mirror.errors import FlowError
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config" / "example.toml"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], None]:
+    """Puts a function in the place of the ``demo`` command."""
+
+    def put(function: Callable[..., None]) -> None:
+        module = types.ModuleType("mirror_cli_test_command")
+        module.demo = function  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(frame._COMMANDS, "demo", frame._Lazy(module.__name__, "demo", "help"))
+
+    return put
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_check_config_shows_what_it_understood() -> None:
+    result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE)])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    for text in ["clusters.paris", "paris-1:9092", "flows.paris-berlin", '".*[.-](internal|replica)"', "at-least-once"]:
+        assert text in result.stdout
+
+
+def test_help_names_every_command_without_its_module() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for name in ["run", "check-config", "demo", "sandbox", "--debug", "--version"]:
+        assert name in result.stdout
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_version(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        assert name == "kafka-spark-mirror"
+        if not installed:
+            raise metadata.PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(metadata, "version", version)
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == ("mirror 1.2.3\n" if installed else "mirror, version unknown: not installed as a package\n")
+
+
+def test_check_config_as_json() -> None:
+    result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE), "--json"])
+    described = json.loads(result.stdout)
+    assert described["clusters"]["berlin"] == {"bootstrap.servers": "berlin-1:9092"}
+    assert described["flows"]["paris-berlin"]["topics"] == ["orders", "clicks-.*"]
+    assert described["flows"]["paris-berlin"]["producer"] == {"delivery.timeout.ms": 60000}
+    assert "name" not in described["flows"]["paris-berlin"]
+
+
+def test_check_config_tells_each_problem_on_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text('[clusters.a]\n"sasl.password" = "hunter2"\n[flows.f]\nsource = "a"\ntarget = "b"\ntopics = []\n')
+    result = CliRunner().invoke(app, ["check-config", "--config", str(file)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    lines = result.stderr.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith(f"mirror: {file}: ") for line in lines)
+    assert "hunter2" not in result.stderr
+
+
+def test_check_config_takes_overrides(tmp_path: Path) -> None:
+    (tmp_path / "flows__paris_berlin__naming").write_text("identity")
+    arguments = ["check-config", "--config", str(EXAMPLE), "--json", "--secrets-dir", str(tmp_path)]
+    environ = {"MIRROR_CLUSTERS__PARIS__BOOTSTRAP_SERVERS": "elsewhere:1"}
+    described = json.loads(CliRunner().invoke(app, arguments, env=environ).stdout)
+    assert described["flows"]["paris-berlin"]["naming"] == "identity"
+    assert described["clusters"]["paris"]["bootstrap.servers"] == "elsewhere:1"
+
+
+@pytest.mark.parametrize("arguments", [["check-config"], ["chek-config"], ["--nonsense"], ["check-config", "--config"]])
+def test_wrong_usage(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_an_error_made_on_purpose_is_its_lines(command: Callable[[Callable[[], None]], None]) -> None:
+    command(lambda: _raise(FlowError("no topic matches\nnor this")))
+    result = CliRunner().invoke(app, ["demo"])
+    assert (result.exit_code, result.stderr) == (1, "mirror: no topic matches\nmirror: nor this\n")
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "demo"], ["demo"]])
+def test_an_unexpected_error(arguments: list[str], command: Callable[[Callable[[], None]], None]) -> None:
+    command(lambda: _raise(ZeroDivisionError("by\n zero")))
+    result = CliRunner().invoke(app, arguments, env={"MIRROR_DEBUG": None})
+    assert result.exit_code == 1
+    if "--debug" in arguments:
+        assert "Traceback (most recent call last)" in result.stderr
+        assert result.stderr.endswith("mirror: ZeroDivisionError: by zero\n")
+    else:
+        assert result.stderr == "mirror: ZeroDivisionError: by zero (unexpected; mirror --debug shows the traceback)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["demo"], False), (["--debug", "demo"], True), (["demo", "--debug"], True)],
+)
+def test_debug_reaches_a_command_that_passes_it_on(
+    arguments: list[str], expected: bool, command: Callable[[Callable[..., None]], None]
+) -> None:
+    def demo(debug: bool = False) -> None:
+        raise FlowError(f"debug is {debug}")
+
+    command(demo)
+    result = CliRunner().invoke(app, arguments, env={"MIRROR_DEBUG": None})
+    assert result.stderr.endswith(f"mirror: debug is {expected}\n")
+    assert ("Traceback" in result.stderr) is expected
+
+
+def test_debug_by_the_environment(command: Callable[[Callable[[], None]], None]) -> None:
+    command(lambda: _raise(FlowError("no topic matches")))
+    result = CliRunner().invoke(app, ["demo"], env={"MIRROR_DEBUG": "1"})
+    assert "Traceback (most recent call last)" in result.stderr
+    assert result.stderr.endswith("mirror: no topic matches\n")
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (typer.Exit(3), 3), (typer.Exit(), 0)])
+def test_other_ways_to_end(error: BaseException, status: int, command: Callable[[Callable[[], None]], None]) -> None:
+    command(lambda: _raise(error))
+    result = CliRunner().invoke(app, ["demo"])
+    assert (result.exit_code, result.stderr) == (status, "")
+
+
+def test_the_real_command_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "mirror.cli"]
+    good = subprocess.run(
+        [*command, "check-config", "--config", EXAMPLE],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+        check=False,
+    )
+    assert (good.returncode, good.stderr) == (0, "")
+    bad = subprocess.run(
+        [*command, "check-config", "--config", "no.toml"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+        check=False,
+    )
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert bad.stderr == "mirror: no.toml: no such file; give the configuration's path with --config\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], {"pyspark", "pydantic", "kio", "mirror.config.load"}),
+        (["check-config", "--config", str(EXAMPLE)], {"pyspark", "kio", "opentelemetry"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], unwanted: set[str]) -> None:
+    script = (
+        "import sys, json\nfrom mirror.cli.app import app\n"
+        "try:\n    app(json.loads(sys.argv[1]))\n"
+        "except SystemExit as end:\n    print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+        check=True,
+    )
+    code, modules = json.loads(process.stderr)
+    assert code == 0
+    assert not unwanted & set(modules)
+    assert "check-config" in process.stdout or "paris-1:9092" in process.stdout

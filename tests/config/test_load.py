@@ -1,0 +1,244 @@
+"""Reading a whole file: what it says, and everything that can be wrong with it, told at once."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from mirror.config.load import load
+from mirror.errors import ConfigError
+
+from .conftest import CLUSTERS, FLOW, Load, Problems
+
+CONFIGS = Path(__file__).parents[2] / "config"
+
+
+def test_defaults(read: Load) -> None:
+    config = read()
+    flow = config.flows["paris-berlin"]
+    assert (flow.name, flow.source, flow.target, flow.topics) == ("paris-berlin", "paris", "berlin", ("orders",))
+    assert flow.topics_exclude == ("__.*", ".*[.-](internal|replica)")
+    assert (flow.naming, flow.delivery, flow.start, flow.on_gap) == ("prefix", "at-least-once", "earliest", "fail")
+    assert (flow.commit_interval_ms, flow.replication_factor) == (1000, -1)
+    assert config.clusters["paris"].client_options() == {"bootstrap.servers": "paris-1:9092"}
+
+
+@pytest.mark.parametrize("name", ["example.toml", "demo.toml"])
+def test_the_configurations_shipped_are_right(name: str) -> None:
+    assert load(CONFIGS / name, environ={}).flows
+
+
+def test_the_demo_takes_its_brokers_from_the_environment() -> None:
+    environ = {
+        f"MIRROR_CLUSTERS__{end}__BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"
+        for end, port in [("SOURCE", 1), ("TARGET", 2)]
+    }
+    clusters = load(CONFIGS / "demo.toml", environ=environ).clusters
+    assert [c.client_options()["bootstrap.servers"] for c in clusters.values()] == ["127.0.0.1:1", "127.0.0.1:2"]
+
+
+def test_a_configuration_is_frozen_and_travels(read: Load) -> None:
+    config = read()
+    with pytest.raises(ValidationError):
+        config.flows["paris-berlin"].source = "berlin"  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        config.flows = {}  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - bytes made here
+
+
+def test_select(read: Load) -> None:
+    config = read()
+    assert [flow.name for flow in config.select(None)] == ["paris-berlin"]
+    assert config.select("paris-berlin") == config.select()
+    with pytest.raises(ConfigError, match=r'flow = "paris-berlim": no such flow; did you mean "paris-berlin"\?'):
+        config.select("paris-berlim")
+
+
+@pytest.mark.parametrize(
+    ("start", "milliseconds"),
+    [
+        ('"earliest"', None),
+        ('"latest"', None),
+        ('"2026-01-31T00:00:00Z"', 1_769_817_600_000),
+        ("2026-01-31T00:00:00Z", 1_769_817_600_000),
+        ('"2026-01-31T01:00:00.001+01:00"', 1_769_817_600_001),
+    ],
+)
+def test_start(read: Load, start: str, milliseconds: int | None) -> None:
+    assert read(f"{CLUSTERS}{FLOW}start = {start}").flows["paris-berlin"].start_timestamp_ms == milliseconds
+
+
+def test_topics_are_matched_whole_and_named_on_the_target(read: Load) -> None:
+    flow = read(CLUSTERS + FLOW.replace('["orders"]', '["orders", "click.*"]')).flows["paris-berlin"]
+    wanted = [
+        "orders",
+        "orders2",
+        "clicks",
+        "click-internal",
+        "click.replica",
+        "click_internal",
+        "__click",
+        "my-orders",
+    ]
+    assert [topic for topic in wanted if flow.wants(topic)] == ["orders", "clicks", "click_internal"]
+    assert flow.target_topic("orders") == "paris.orders"
+    same = read(CLUSTERS + FLOW + 'naming = "identity"').flows["paris-berlin"]
+    assert same.target_topic("orders") == "orders"
+
+
+FLOW_PROBLEMS = [
+    ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "naming"?'),
+    ("commit_interval_ms = 50", 'commit_interval_ms = ***: unknown key; did you mean "commit-interval-ms"?'),
+    ('name = "x"', "flows.paris-berlin.name = ***: unknown key"),
+    ('"<name>" = "x"', 'flows.paris-berlin."<name>" = ***: unknown key'),
+    ('naming = "suffix"', 'naming = "suffix": must be "prefix" or "identity"'),
+    ('commit-interval-ms = "1000"', 'commit-interval-ms = "1000": must be whole milliseconds from 20 to 2147483647'),
+    ("commit-interval-ms = true", "commit-interval-ms = true: must be whole milliseconds"),
+    ("commit-interval-ms = 1.5", "commit-interval-ms = 1.5: must be whole milliseconds"),
+    ("commit-interval-ms = 19", "commit-interval-ms = 19: must be whole milliseconds"),
+    ("commit-interval-ms = 0x" + "f" * 5000, "commit-interval-ms = (an integer too large): must be"),
+    ("replication-factor = 0", "replication-factor = 0: must be -1 (the target's default) or a whole number"),
+    ("replication-factor = -2", "replication-factor = -2: must be -1 (the target's default) or a whole number"),
+    (
+        'delivery = "exactly-once"',
+        'delivery = "exactly-once": not supported yet: transactions come with a later version',
+    ),
+    ('delivery = "twice"', 'delivery = "twice": must be "at-least-once"'),
+    ('on-gap = "skip"', 'on-gap = "skip": not supported yet'),
+    ("commit-min-interval-ms = 30", "commit-min-interval-ms = 30: not supported yet"),
+    ("epoch-ms = 1", "epoch-ms = 1: not supported yet"),
+    ("max-bytes-per-second = 1", "max-bytes-per-second = 1: not supported yet"),
+    ("shutdown-timeout-ms = 1", "shutdown-timeout-ms = 1: not supported yet"),
+    ('topics-exclude = "x"', 'topics-exclude = "x": must be a list of regular expressions'),
+    ('topics-exclude = ["("]', 'topics-exclude = "(": not a regular expression: missing ), unterminated subpattern'),
+    ('topics-exclude = ["a{9999999999}"]', "not a regular expression: the repetition number is too large"),
+    ('topics-exclude = ["[[:alpha:]]"]', "not a regular expression: Possible nested set"),
+    ('topics-exclude = [""]', 'topics-exclude = "": an empty pattern matches no topic'),
+    ('start = "soon"', 'start = "soon": must be "earliest", "latest" or a timestamp'),
+    ('start = "2026-01-31"', "a timestamp needs its offset from UTC"),
+    ("start = 2026-01-31", "start = 2026-01-31: must be"),
+    ("start = 1969-12-31T23:59:59Z", "a timestamp must not be before 1970"),
+    ("producer = 5", "producer = 5: must be a table"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), FLOW_PROBLEMS)
+def test_a_wrong_key_of_a_flow(problems: Problems, line: str, expected: str) -> None:
+    (problem,) = problems(CLUSTERS + FLOW + line)
+    assert problem.startswith("mirror.toml: flows.paris-berlin.")
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        (CLUSTERS, "mirror.toml: flows: there are none; add a table [flows.NAME]"),
+        (FLOW, "mirror.toml: clusters: there are none; add a table [clusters.NAME]"),
+        ("clusters = 5\n" + FLOW, "mirror.toml: clusters: must be tables: [clusters.NAME]"),
+        ("clusters.paris = 5\n" + FLOW, "mirror.toml: clusters.paris: must be a table: [clusters.paris]"),
+        (CLUSTERS + FLOW + "[cluster.rome]", 'mirror.toml: cluster = a table: unknown key; did you mean "clusters"?'),
+        (CLUSTERS + FLOW.replace("paris-berlin", '"a b"'), 'mirror.toml: flows."a b": a flow\'s name is made of'),
+        (CLUSTERS + FLOW + '[clusters."a/b"]\n"bootstrap.servers"="x:1"', 'clusters."a/b": a cluster\'s name is made'),
+        (
+            CLUSTERS + FLOW.replace('"paris"', '"pariss"'),
+            'source = "pariss": no such cluster; there are: paris, berlin',
+        ),
+        (
+            CLUSTERS + FLOW.replace("source", "#"),
+            "flows.paris-berlin.source = (not set): required: the name of a cluster",
+        ),
+        (CLUSTERS + FLOW.replace('["orders"]', "[]"), "topics = []: must be a list of at least one regular expression"),
+        (CLUSTERS + FLOW.replace('["orders"]', "[5]"), "topics = 5: must be a list"),
+        (CLUSTERS.replace('"paris-1:9092"', "9092") + FLOW, '"bootstrap.servers" = 9092: must be a list of texts'),
+        (CLUSTERS.replace(":9092", "") + FLOW, "'paris-1': must be host:port"),
+        (CLUSTERS.replace('"bootstrap.servers"', "bootstrap.servers") + FLOW, "a key with dots must be in quotes"),
+    ],
+)
+def test_a_wrong_file(problems: Problems, toml: str, expected: str) -> None:
+    assert any(expected in problem for problem in problems(toml))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('producer."acks" = "1"', "flows.paris-berlin.producer.acks = '1': must be 'all' with enable.idempotence"),
+        ('producer."retries" = "5"', 'flows.paris-berlin.producer.retries = "5": must be a whole number'),
+        ('producer."enable.idempotence" = 1', '"enable.idempotence" = 1: must be true or false'),
+        ('producer."delivery.timeout.ms" = 10', '"delivery.timeout.ms" = 10: must be at least linger.ms'),
+        ('producer."linger.mss" = 10', 'producer."linger.mss" = ***: unknown key; did you mean "linger.ms"?'),
+        ('consumer."fetch.max.bytes" = -1', 'consumer."fetch.max.bytes" = -1: must be a whole number from 0'),
+        (
+            'consumer."bootstrap.servers" = "x:1"',
+            'consumer."bootstrap.servers" = "x:1": belongs to the cluster\'s table',
+        ),
+        ("consumer.fetch.max.bytes = 1", "flows.paris-berlin.consumer.fetch = a table: unknown key; a key with dots"),
+    ],
+)
+def test_a_wrong_key_of_a_client(problems: Problems, line: str, expected: str) -> None:
+    (problem,) = problems(CLUSTERS + FLOW + line)
+    assert expected in problem
+
+
+def test_a_clients_table_is_checked_together_with_its_cluster(problems: Problems) -> None:
+    clusters = CLUSTERS + '"request.timeout.ms" = 70000\n'  # berlin's, the target's
+    (problem,) = problems(clusters + FLOW + 'producer."delivery.timeout.ms" = 60000')
+    assert "request.timeout.ms (70000)" in problem
+
+
+def test_all_problems_are_told_at_once(problems: Problems) -> None:
+    toml = '[clusters.paris]\n"bootstrap.servers" = 1\n[flows.a]\nsource = "rome"\ntopics = []\nx = 1\n[flows.b]\n'
+    text = "\n".join(problems(toml))
+    for part in ["servers", "flows.a.source", "a.target", "a.topics", "a.x", "flows.b.source", "b.target", "b.topics"]:
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            b"[clusters\n",
+            "mirror.toml: not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)",
+        ),
+        (b"a = 1\na = 2", "mirror.toml: not TOML: Cannot overwrite a value (at end of document)"),
+        (b"a = 1" + b"0" * 5000, "mirror.toml: not TOML: Exceeds the limit"),
+        (b"a = " + b"[" * 100_000, "mirror.toml: not a configuration: nested too deeply"),
+        (b"a = 1 # \xff", "mirror.toml: not UTF-8 text, from byte 8 on"),
+        (b"", "mirror.toml: clusters: there are none; add a table [clusters.NAME]"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, expected: str) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ={})
+    assert expected in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no such file; give the configuration's path"):
+        load(tmp_path / "nothing.toml", environ={})
+    with pytest.raises(ConfigError, match="not a file; give the path of a TOML file"):
+        load(tmp_path, environ={})
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        load(tmp_path / ("x" * 5000), environ={})
+    (tmp_path / "~").mkdir()
+    (tmp_path / "~" / "mirror.toml").write_text(CLUSTERS + FLOW)
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("~/mirror.toml"), environ={}).flows  # the shell's ~ is the shell's business
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.touch(mode=0o000)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        load(file, environ={})
+
+
+def test_names_that_python_uses_itself_are_just_unknown(problems: Problems) -> None:
+    toml = "self = 1\nmodel_config = 2\nsources = 3\n_env_file = 4\n" + CLUSTERS + FLOW
+    assert len(problems(toml)) == 4

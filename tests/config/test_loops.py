@@ -1,0 +1,116 @@
+"""Flows that feed each other are refused unless no topic can go round."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.config.loops import feeding_each_other, identities
+from mirror.config.models import FlowConfig
+
+from .conftest import CLUSTERS, FLOW, Load, Problems
+
+
+def flow(edge: str, *topics: str, naming: str = "prefix", exclude: tuple[str, ...] = ()) -> FlowConfig:
+    source, target = edge[0], edge[1]
+    return FlowConfig.model_validate(
+        {"name": f"{edge}-{naming}-{'-'.join(topics)}", "source": source, "target": target}
+        | {"topics": topics, "naming": naming, "topics_exclude": exclude}
+    )
+
+
+def refused(*flows: FlowConfig) -> bool:
+    identity = {name: name for one in flows for name in (one.source, one.target)}
+    return any(True for _ in feeding_each_other(flows, identity))
+
+
+@pytest.mark.parametrize(
+    ("flows", "expected"),
+    [
+        ([flow("AB", ".*"), flow("AC", ".*"), flow("BC", ".*")], False),  # no cycle
+        ([flow("AB", ".*"), flow("BA", ".*")], True),
+        ([flow("AB", ".*", naming="identity"), flow("BA", ".*", naming="identity")], True),
+        ([flow("AB", ".*"), flow("BC", ".*"), flow("CA", ".*")], True),
+        ([flow("AB", ".*"), flow("BC", ".*"), flow("CD", ".*"), flow("DB", ".*")], True),
+        ([flow("AB", "orders"), flow("BA", "orders")], False),  # A.orders is not orders
+        ([flow("AB", "orders"), flow("BA", ".*")], False),  # orders -> A.orders -> B.A.orders: the end
+        ([flow("AB", "orders", naming="identity"), flow("BA", "orders", naming="identity")], True),
+        ([flow("AB", "orders", naming="identity"), flow("BA", "clicks", naming="identity")], False),
+        ([flow("AB", "orders", naming="identity"), flow("BA", ".*", naming="identity")], True),
+        ([flow("AB", "orders", naming="identity"), flow("BA", ".*")], False),  # orders -> orders -> B.orders: the end
+        ([flow("AB", "orders", r"B\.orders", naming="identity"), flow("BA", "orders")], True),  # ends, but comes back
+        ([flow("AB", r"B[.]orders", naming="identity"), flow("BA", r"B\.orders", naming="identity")], True),
+        ([flow("AB", "a.b", naming="identity"), flow("BA", "c.d", naming="identity")], True),  # a dot is a pattern
+        ([flow("AB", "orders", exclude=("or.*",), naming="identity"), flow("BA", ".*", naming="identity")], False),
+        ([flow("AB", "x"), flow("BA", ".*"), flow("BC", ".*"), flow("CB", ".*")], True),  # beside a harmless cycle
+    ],
+)
+def test_what_is_refused(flows: list[FlowConfig], expected: bool) -> None:
+    assert refused(*flows) is expected
+
+
+def test_the_reason_names_topic_and_way() -> None:
+    flows = [flow("AB", "orders", naming="identity"), flow("BA", "orders", naming="identity")]
+    ((group, reason),) = feeding_each_other(flows, {"A": "A", "B": "B"})
+    assert list(group) == flows
+    assert 'topic "orders" goes through AB-identity-orders, BA-identity-orders again and again' in reason
+
+
+EDGES = st.sampled_from(["AB", "BA", "BC", "CB", "CA", "AC"])
+TOPICS = st.lists(st.sampled_from(["t", "u", r"A\.t", r"B\.A\.t", ".*", "t.*"]), min_size=1, max_size=2, unique=True)
+FLOWS = st.lists(
+    st.builds(
+        lambda edge, topics, naming: flow(edge, *topics, naming=naming),
+        EDGES,
+        TOPICS,
+        st.sampled_from(["prefix", "identity"]),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda one: one.name,
+)
+
+
+@given(FLOWS)
+def test_what_is_accepted_comes_to_an_end(flows: list[FlowConfig]) -> None:
+    """The judge: follow some topics through the flows. Accepted flows come to rest.
+
+    A topic passes each patterned flow at most once before it meets a flow of plain names, and each flow once after.
+    """
+    if refused(*flows):
+        return
+    there = {(cluster, topic) for cluster in "ABC" for topic in ("t", "u", "A.t", "B.A.t", "x")}
+    for _ in range(2 * len(flows)):
+        there = {
+            (f.target, f.target_topic(topic))
+            for f in flows
+            for cluster, topic in there
+            if f.source == cluster and f.wants(topic)
+        }
+    assert not {(f.name, topic) for f in flows for cluster, topic in there if f.source == cluster and f.wants(topic)}
+
+
+def test_clusters_that_share_a_broker_are_one() -> None:
+    assert identities({"a": ["x"], "b": ["y"], "c": ["x", "y"], "d": ["z"]}) in (
+        {"a": "a", "b": "a", "c": "a", "d": "d"},
+        {"a": "b", "b": "b", "c": "b", "d": "d"},
+    )
+    assert identities({"a": [], "b": []}) == {"a": "a", "b": "b"}
+
+
+def test_a_flow_whose_ends_are_one_cluster(problems: Problems) -> None:
+    expected = "mirror.toml: flows.paris-berlin = {}: both ends are one cluster; choose another target"
+    assert problems(CLUSTERS + FLOW.replace('"berlin"', '"paris"')) == [expected.format("paris -> paris")]
+    shared = CLUSTERS.replace('"berlin-1:9092"', '["berlin-1:9092", "PARIS-1:9092"]')
+    assert problems(shared + FLOW) == [expected.format("paris -> berlin")]
+
+
+def test_a_pair_of_flows_in_a_file(problems: Problems, read: Load) -> None:
+    back = '[flows.back]\nsource = "berlin"\ntarget = "paris"\ntopics = [{}]\n'
+    assert set(read(CLUSTERS + FLOW + back.format('"orders"')).flows) == {"paris-berlin", "back"}
+    ahead = FLOW.replace('"orders"', '"orders.*"')
+    (problem,) = problems(CLUSTERS + ahead + back.format('".*"'))
+    assert problem.startswith(
+        "mirror.toml: flows = paris-berlin: paris -> berlin, back: berlin -> paris: these flows may"
+    )

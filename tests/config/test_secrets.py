@@ -1,0 +1,106 @@
+"""A secret is never shown, wherever a slip of the hand puts it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import pytest
+from pydantic import SecretStr
+
+from mirror.config.models import ClusterConfig, MirrorConfig
+from mirror.config.naming import is_secret
+from mirror.config.problems import shown
+from mirror.errors import ConfigError
+
+from .conftest import CLUSTERS, FLOW, Load
+
+SECRET = "hunter2"
+
+SLIPS = [
+    '[clusters.paris]\n"sasl.password" = "hunter2"',
+    '[clusters.paris]\n"sasl.password" = ["hunter2"]',
+    '[clusters.paris]\n"sasl.password" = { value = "hunter2" }',
+    '[clusters.paris]\n"sasl.pasword" = "hunter2"',
+    '[clusters.paris]\n"sasl.pwrd" = "hunter2"',
+    '[clusters.paris]\n"sasl.pwrd" = ["hunter2"]',
+    '[clusters.paris]\nsasl.password = "hunter2"',
+    '[clusters.paris]\n"ssl.keystore.key" = "hunter2"',
+    '[clusters.paris]\n"sasl.jaas.config" = "Login required password=hunter2;"',
+    '[clusters.paris]\n"bootstrap.servers" = "user:hunter2@paris"',
+    '[clusters.paris]\n"bootstrap.servers" = 5\n"sasl.password" = "hunter2"',
+    '[clusters]\nparis = "hunter2"',
+    '[clusters]\npassword = "hunter2"',
+    'password = "hunter2"',
+    'clusters = "hunter2"',
+    '[flows.a]\npassword = "hunter2"',
+    '[flows.a]\npassword = ["hunter2"]',
+    '[flows.a.sasl]\npassword = "hunter2"',
+    '[flows.a.producer]\n"sasl.password" = "hunter2"',
+    '[flows.a.consumer]\n"ssl.key.password" = "hunter2"',
+    '[flows.a]\nsource = { password = "hunter2" }\ntarget = ["user:hunter2@x"]',
+    '[clusters.paris]\n"sasl.password" = hunter2',
+    '[clusters.paris]\n"sasl.password" = "hunter2',
+    '"sasl.password" = "hunter2"\n"sasl.password" = "hunter2"',
+]
+
+
+@pytest.mark.parametrize("toml", SLIPS)
+def test_no_error_shows_it(read: Load, toml: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(toml)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert SECRET not in repr(caught.value.problems)
+
+
+@pytest.mark.parametrize("name", ["SASL_PASSWORD", "SASL_PASWORD", "SSL_KEYSTORE_KEY", "SASL_JAAS_CONFIG"])
+def test_no_error_shows_an_override(read: Load, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    environ = {f"MIRROR_CLUSTERS__PARIS__{name}": SECRET}
+    with pytest.raises(ConfigError) as caught:
+        read(CLUSTERS + FLOW, environ, {f"clusters__berlin__{name.lower()}": SECRET})
+    assert len(caught.value.problems) == 2
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert SECRET not in caplog.text
+
+
+def test_the_settings_librarys_own_debug_log_does_not_show_it(
+    read: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("PYDANTIC_SETTINGS_DEBUG", "1")
+    with pytest.raises(ConfigError):
+        read(CLUSTERS + '"sasl.password" = "hunter2"\n' + FLOW, {"MIRROR_CLUSTERS__PARIS__SASL_PASSWORD": SECRET})
+    assert SECRET not in caplog.text
+
+
+def test_what_is_kept_is_hidden_but_for_the_client(read: Load) -> None:
+    cluster = ClusterConfig.model_validate(
+        {"name": "paris", "options": {"sasl.password": SecretStr(SECRET), "client.id": "x"}}
+    )
+    config = MirrorConfig(clusters={"paris": cluster}, flows=read().flows)
+    assert SECRET not in repr(config) + str(config) + config.model_dump_json() + repr(config.described())
+    assert config.described()["clusters"]["paris"] == {"sasl.password": "***", "client.id": "x"}
+    assert cluster.client_options() == {"sasl.password": SECRET, "client.id": "x"}
+
+
+def test_a_name_given_by_the_user_makes_no_secret() -> None:
+    assert not is_secret(("clusters", "token-service", "bootstrap.servers"))
+    assert is_secret(("clusters", "token-service", "sasl.password"))
+    assert is_secret(("clusters", "password"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a\nb\x1b[31m", r'"a\nb\u001b[31m"'),
+        ("x" * 200, '"' + "x" * 76 + "..."),
+        ({"password": SECRET}, "a table"),
+        ([{"password": SECRET}, 1], "[a table, 1]"),
+        ("user:hunter2@host:1", '"***@host:1"'),
+        (2**64, "(an integer too large)"),
+        (True, "true"),
+    ],
+)
+def test_how_values_are_shown(value: object, expected: str) -> None:
+    assert shown(value) == expected

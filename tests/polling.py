@@ -1,0 +1,14 @@
+"""Waiting for a condition in a test, with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def eventually(condition: Callable[[], object], *, within_s: float = 10.0, what: str = "the condition") -> None:
+    """Return as soon as ``condition()`` is true; fail with ``what`` in the text if it is not ``within_s`` seconds."""
+    until = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not within {within_s} s"
+        time.sleep(0.02)

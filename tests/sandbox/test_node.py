@@ -1,0 +1,59 @@
+"""The settings that a node is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirror.sandbox.node import Node, excerpt, render, settings
+
+
+def made(brokers: int, **properties: str) -> dict[str, str]:
+    alone = brokers == 1
+    ports = {"PLAINTEXT": 20001, "SECURE": 20002} | ({"CONTROLLER": 20003} if alone else {})
+    node = Node(1, broker=True, controller=alone, folder=Path("/d"), ports=ports)
+    controller = node if alone else Node(100, False, True, Path("/c"), {"CONTROLLER": 20009})
+    return settings(
+        node, brokers=brokers, controller=controller, listeners={"SECURE": "SASL_PLAINTEXT"}, properties=properties
+    )
+
+
+def test_a_lone_broker_is_its_own_controller() -> None:
+    values = made(1)
+    assert values["process.roles"] == "broker,controller"
+    assert values["controller.quorum.voters"] == "1@127.0.0.1:20003"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001,SECURE://127.0.0.1:20002"
+    assert "SECURE:SASL_PLAINTEXT" in values["listener.security.protocol.map"]
+
+
+def test_one_of_several_leaves_the_controller_to_another_process() -> None:
+    values = made(3)
+    assert values["process.roles"] == "broker"
+    assert values["controller.quorum.voters"] == "100@127.0.0.1:20009"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_internal_topics_are_replicated_as_far_as_brokers_go(brokers: int, replicas: str, in_sync: str) -> None:
+    values = made(brokers)
+    assert values["offsets.topic.replication.factor"] == values["transaction.state.log.replication.factor"] == replicas
+    assert values["transaction.state.log.min.isr"] == in_sync
+
+
+def test_given_properties_win() -> None:
+    assert made(1, **{"auto.create.topics.enable": "true"})["auto.create.topics.enable"] == "true"
+
+
+def test_properties_are_escaped_as_java_reads_them() -> None:
+    assert render({"a": "x=1", "b": "C:\\d\nnext", "c": "gr\u00fcn \U0001f600"}) == (
+        "a=x=1\nb=C:\\\\d\\nnext\nc=gr\\u00fcn \\ud83d\\ude00\n"
+    )
+
+
+def test_excerpt_is_the_first_error_and_the_end_without_stack_traces() -> None:
+    log = "INFO a\n[..] ERROR the cause (x)\n\tat y.Z\nINFO b\nINFO c\nINFO d\n"
+    assert excerpt(log, lines=2) == "[..] ERROR the cause (x)\nINFO c\nINFO d"
+    assert excerpt("INFO a\n", lines=2) == "INFO a"
+    assert excerpt("") == ""

@@ -1,0 +1,83 @@
+"""The pair's records: what is read, what is refused, what is deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mirror.errors import SandboxError
+from mirror.sandbox import pair
+from mirror.sandbox.process import Process, launch, stop
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Process]:
+    process = launch(["/bin/sleep", "60"], output=tmp_path / "output", outlives_owner=False)
+    yield process
+    stop([process], grace_s=0)
+
+
+def record(folder: Path, *processes: Process) -> None:
+    folder.mkdir(parents=True)
+    nodes = [{"id": at, "pid": one.pid, "started": one.started} for at, one in enumerate(processes, 1)]
+    (folder / "cluster.json").write_text(json.dumps({"bootstrap_servers": "127.0.0.1:1", "nodes": nodes}))
+
+
+def test_nothing_is_there_at_first(tmp_path: Path) -> None:
+    assert pair.status(tmp_path / "none") == []
+    assert pair.down(tmp_path / "none") is False
+    assert not (tmp_path / "none").exists()
+
+
+def test_status_tells_the_living_from_the_dead(tmp_path: Path, sleeper: Process) -> None:
+    folder = tmp_path / "pair"
+    record(folder / "source", sleeper)
+    record(folder / "target", Process(sleeper.pid, "earlier"))
+    source, target = pair.status(folder)
+    assert (source.name, source.running, source.bootstrap_servers) == ("source", True, "127.0.0.1:1")
+    assert (target.name, target.running) == ("target", False)
+
+
+def test_a_cluster_that_has_not_launched_anything_does_not_run(tmp_path: Path) -> None:
+    record(tmp_path / "source")
+    assert [one.running for one in pair.status(tmp_path)] == [False]
+
+
+def test_down_ends_what_is_recorded_and_nothing_else(tmp_path: Path, sleeper: Process) -> None:
+    folder = tmp_path / "pair"
+    record(folder / "source", Process(sleeper.pid, "earlier"))
+    (folder / "mine.txt").touch()
+    assert pair.down(folder) is True
+    assert sleeper.alive()
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+
+    record(folder / "target", sleeper)
+    assert pair.down(folder) is True
+    assert not sleeper.alive()
+
+
+def test_up_refuses_while_a_pair_runs(tmp_path: Path, sleeper: Process) -> None:
+    record(tmp_path / "target", sleeper)
+    with pytest.raises(SandboxError, match=rf"runs already in {tmp_path}.*mirror sandbox down"):
+        pair.up(tmp_path)
+    assert sleeper.alive()
+
+
+def test_up_does_not_touch_a_folder_that_it_did_not_make(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "thesis.txt").touch()
+    with pytest.raises(SandboxError, match=r"source is not empty"):
+        pair.up(tmp_path)
+    assert (tmp_path / "source" / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"bootstrap_servers": "x", "nodes": [{"id": 1}]}'])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "cluster.json").write_text(text)
+    with pytest.raises(SandboxError, match=r"source/cluster.json cannot be read") as caught:
+        pair.status(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,212 @@
+"""Two Kafka clusters in a folder: what the driver, the planner's process and the tasks of one Spark job all see.
+
+They stand in for brokers in the tests of the Spark layer only, behind the two faces that it uses: Admin and
+``copy_ranges``. A cluster is one JSON file, named by its bootstrap server, changed under a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import mirror.client
+import mirror.relay.copy
+from mirror.client import (
+    ClusterDescription,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetResult,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from mirror.errors import BrokerError, ConnectionFailed
+from mirror.relay.progress import Progress, ProgressStore
+from mirror.relay.ranges import Outcome, Range, RangeResult
+
+FOLDER = "FAKE_KAFKA_FOLDER"
+"""Environment: the folder of the clusters' files."""
+
+
+class Cluster:
+    """One cluster's file. ``server`` is its bootstrap server."""
+
+    def __init__(self, server: str, folder: Path | None = None) -> None:
+        self.path = (folder or Path(os.environ[FOLDER])) / f"{server.replace(':', '-')}.json"
+        self.server = server
+
+    def make(self) -> Self:
+        self.path.write_text(json.dumps({"id": f"id-{self.server}", "topics": {}, "groups": {}, "moods": {}}))
+        return self
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[dict[str, Any]]:
+        """The state, to be changed under the lock."""
+        try:
+            file = self.path.open("r+")
+        except FileNotFoundError:
+            raise ConnectionFailed(f"no broker of {self.server} could be reached; is the address right?") from None
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            state = json.load(file)
+            yield state
+            file.seek(0)
+            file.truncate()
+            json.dump(state, file)
+
+    def state(self) -> dict[str, Any]:
+        with self.change() as state:
+            return state
+
+    def add_topic(
+        self, name: str, ends: Sequence[int], *, earliest: int = 0, replicas: int = 3, **configs: str
+    ) -> Self:
+        partitions = [{"earliest": earliest, "end": end, "replicas": replicas, "leader": 1} for end in ends]
+        with self.change() as state:
+            state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": configs}
+        return self
+
+    def set_mood(self, topic: str, partition: int, mood: str) -> Self:
+        """How ``copy_ranges`` fares with a target partition: ``fail``, ``raise``, ``die`` (once) or ``hang``."""
+        with self.change() as state:
+            state["moods"][f"{topic}/{partition}"] = mood
+        return self
+
+
+class Admin:
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self.cluster = Cluster(str(options["bootstrap.servers"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+    def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription(self.cluster.state()["id"], 1, ())
+
+    def list_topics(self) -> dict[str, TopicDescription]:
+        return self.describe_topics(self.cluster.state()["topics"])
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        topics = self.cluster.state()["topics"]
+        return {name: _description(name, topics[name]) for name in names if name in topics}
+
+    def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        topics = self.cluster.state()["topics"]
+        return {name: topics[name]["configs"] for name in names}
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        for topic in topics:
+            if topic.name in self.cluster.state()["topics"]:
+                raise BrokerError(f"topic {topic.name} exists", 36)
+            replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
+            self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, **topic.configs)
+
+    def create_partitions(self, totals: Mapping[str, int]) -> None:
+        with self.cluster.change() as state:
+            for name, total in totals.items():
+                partitions = state["topics"][name]["partitions"]
+                partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
+
+    def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
+        topics = self.cluster.state()["topics"]
+        found = {}
+        for tp, spec in asked.items():
+            partition = topics[tp.topic]["partitions"][tp.partition]
+            # Record n has the time stamp n here.
+            at = {-2: partition["earliest"], -1: partition["end"]}.get(spec, max(spec, partition["earliest"]))
+            found[tp] = OffsetResult(at if at <= partition["end"] else -1, -1, 0)
+        return found
+
+    def group_offsets(
+        self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        kept = self.cluster.state()["groups"].get(group, {})
+        return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}
+
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+    ) -> None:
+        with self.cluster.change() as state:
+            kept = state["groups"].setdefault(group, {})
+            kept.update({str(tp): (each.offset, each.leader_epoch, each.metadata) for tp, each in offsets.items()})
+
+
+def _description(name: str, topic: Mapping[str, Any]) -> TopicDescription:
+    partitions = [
+        PartitionDescription(number, each["leader"], 0, tuple(range(each["replicas"])), tuple(range(each["replicas"])))
+        for number, each in enumerate(topic["partitions"])
+    ]
+    return TopicDescription(name, uuid.UUID(topic["id"]), False, tuple(partitions))
+
+
+def copy_ranges(
+    ranges: Sequence[Range],
+    *,
+    source_options: Mapping[str, object],
+    target_options: Mapping[str, object],
+    commit_interval_ms: int,
+) -> list[RangeResult]:
+    """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
+    target = Cluster(str(target_options["bootstrap.servers"]))
+    return [_copy(each, target) for each in ranges]
+
+
+def _copy(each: Range, target: Cluster) -> RangeResult:
+    key = f"{each.target_topic}/{each.partition}"
+    with target.change() as state:
+        mood = state["moods"].get(key)
+        if mood == "die":
+            state["moods"].pop(key)
+    result = RangeResult(
+        flow=each.flow,
+        topic=each.topic,
+        target_topic=each.target_topic,
+        partition=each.partition,
+        start=each.start,
+        end=each.start,
+        seconds=0.5,
+    )
+    if mood == "fail":
+        result.outcome = Outcome.FAILED
+        result.error = "the target refused the batch at offset 7"
+        return result
+    if mood == "raise":
+        raise RuntimeError("a bug\nof two lines")
+    if mood == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if mood == "hang":
+        target.path.with_suffix(".hangs").touch()
+        signal.pause()
+    tp = TopicPartition(each.target_topic, each.partition)
+    store = ProgressStore(Admin({"bootstrap.servers": target.server}), each.flow, each.source_cluster_id)
+    known = store.read([tp]).get(tp)
+    result.start = known.offset if known else each.start
+    with target.change() as state:
+        state["topics"][each.target_topic]["partitions"][each.partition]["end"] += each.end - result.start
+    moved = Progress(offset=each.end, leader_epoch=0, source_cluster_id=each.source_cluster_id, topic_id=each.topic_id)
+    store.write({tp: moved}, 0)
+    result.end = each.end
+    result.records = result.end - result.start
+    result.batches = 1
+    result.bytes = result.records * 100
+    result.outcome = Outcome.COMPLETE
+    return result
+
+
+def install() -> None:
+    """Put the fakes where the Spark layer imports the real ones from."""
+    mirror.client.Admin = Admin  # type: ignore[assignment,misc]  # the part of its face that the Spark layer uses
+    mirror.relay.copy.copy_ranges = copy_ranges
