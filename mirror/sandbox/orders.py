@@ -89,5 +89,7 @@ def make(
 
 def _create(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+    # The events' times are fixed and past: under the default retention the broker would delete them within a minute.
+    new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+    for future in admin.create_topics([new]).values():
         future.result(60)

@@ -9,6 +9,7 @@ from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.planner import select_topics
 from mirror.spark.results import FlowReport, join
 from mirror.spark.topics import check_clashes, prepare_topics
 from mirror.spark.watcher import Watcher
@@ -80,7 +81,7 @@ class FlowRun:
     def _prepare(self, flow: FlowConfig) -> None:
         with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
             others = [other for other in self._config.flows.values() if other.name != flow.name]
-            warnings = check_clashes(flow, source.list_topics(), others, self._topics_of)
+            warnings = check_clashes(flow, select_topics(flow, source.list_topics()), others, self._topics_of)
             warnings += prepare_topics(flow, source, target)
         for line in warnings:
             self._consoles.warning(f"flow {flow.name}: {line}")

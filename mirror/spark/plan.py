@@ -14,6 +14,7 @@ from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
 
 

@@ -37,7 +37,7 @@ class FlowReport:
 
     @property
     def outcome(self) -> Outcome:
-        """``complete`` if every partition is, ``failed`` if the flow could not run, ``unfinished`` if cut short, or the worst."""
+        """``failed`` if the flow could not run, ``unfinished`` if cut short, else the worst partition's outcome."""
         if self.error is not None:
             return Outcome.FAILED
         if self.cut_short or self.ended is None:

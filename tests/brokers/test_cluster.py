@@ -146,7 +146,8 @@ def test_a_wrong_property_is_told_before_the_start() -> None:
 
 def test_another_port_is_tried_where_one_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
-    with socket.create_server(("127.0.0.1", free_ports(1)[0])) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_ports(1)[0]))
 
         def first_a_taken_one(count: int) -> list[int]:
             ports = free_ports(count)

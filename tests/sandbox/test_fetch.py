@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,13 @@ def test_leaves_nothing_but_the_jars(ivy: Path, tmp_path: Path) -> None:
     fetch(tmp_path / "home")
     assert runs(ivy) == 1
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == [".lock", "jars"]
+
+
+def test_many_at_once_fetch_once(ivy: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: fetch(tmp_path / "home"), range(4)))
+    assert all(jar.exists() for jars in results for jar in jars)
+    assert runs(ivy) == 1
 
 
 @pytest.mark.parametrize("harm", ["changed", "deleted"])

@@ -14,6 +14,7 @@ import signal
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import mirror.client
@@ -66,11 +67,17 @@ class Cluster:
             return state
 
     def add_topic(
-        self, name: str, ends: Sequence[int], *, earliest: int = 0, replicas: int = 3, **configs: str
+        self,
+        name: str,
+        ends: Sequence[int],
+        *,
+        earliest: int = 0,
+        replicas: int = 3,
+        configs: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         partitions = [{"earliest": earliest, "end": end, "replicas": replicas, "leader": 1} for end in ends]
         with self.change() as state:
-            state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": configs}
+            state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": dict(configs)}
         return self
 
     def set_mood(self, topic: str, partition: int, mood: str) -> Self:
@@ -112,7 +119,7 @@ class Admin:
             if topic.name in self.cluster.state()["topics"]:
                 raise BrokerError(f"topic {topic.name} exists", 36)
             replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
-            self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, **topic.configs)
+            self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, configs=topic.configs)
 
     def create_partitions(self, totals: Mapping[str, int]) -> None:
         with self.cluster.change() as state:
@@ -131,13 +138,21 @@ class Admin:
         return found
 
     def group_offsets(
-        self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
+        self,
+        group: str,
+        tps: Collection[TopicPartition],
+        *,
+        timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         kept = self.cluster.state()["groups"].get(group, {})
         return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}
 
     def commit_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> None:
         with self.cluster.change() as state:
             kept = state["groups"].setdefault(group, {})
@@ -155,9 +170,9 @@ def _description(name: str, topic: Mapping[str, Any]) -> TopicDescription:
 def copy_ranges(
     ranges: Sequence[Range],
     *,
-    source_options: Mapping[str, object],
+    source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
-    commit_interval_ms: int,
+    commit_interval_ms: int,  # noqa: ARG001  (and are committed at once)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))

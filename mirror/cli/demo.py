@@ -1,0 +1,106 @@
+"""``mirror demo``: the whole path on this machine, from two empty clusters to a copy that another client has checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final, Never
+
+import typer
+
+from mirror.errors import SandboxError
+from mirror.sandbox.cluster import Cluster
+
+_TOPIC: Final = "orders"
+_TARGET_TOPIC: Final = "source.orders"
+_STOP_WITHIN_S: Final = 30.0
+
+
+def demo(
+    config: Annotated[Path, typer.Option("--config", help="The TOML file with the demo's flow.")] = Path(
+        "config/demo.toml"
+    ),
+    records: Annotated[int, typer.Option("--records", min=1, help="Order events to make and copy.")] = 200_000,
+    size: Annotated[int, typer.Option("--size", min=0, help="Smallest size of an event's value in bytes.")] = 0,
+    report_dir: Annotated[Path, typer.Option("--report-dir", help="Folder for summary.json.")] = Path("mirror-report"),
+) -> None:
+    """Start two clusters, make order events, copy them with Spark, and compare both sides with another client.
+
+    Exit status: 0 where both sides are equal, else that of the copy, or 1.
+    """
+    try:
+        # Not needed by the program itself, and so not there in an installation for production.
+        from mirror.sandbox import judge, orders  # noqa: PLC0415
+    except ImportError as error:
+        raise SandboxError(f"the demo checks its copy with confluent-kafka: pip install it, or `make install` ({error})") from error
+    started = time.monotonic()
+    with _termination_raises(), _clusters() as (source, target):
+        _say(f"making {records:,} order events in topic {_TOPIC!r} ({source})")
+        orders.make(source, _TOPIC, records=records, size=size)
+        _copy(config, report_dir, source, target)
+        _say("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
+        verdict = judge.compare(source, _TOPIC, target, _TARGET_TOPIC)
+        if not verdict.equal:
+            raise SandboxError(f"the copy differs: {verdict.difference}")
+        _say(f"equal: all {verdict.records:,} records; summary: {report_dir / 'summary.json'}")
+    _say(f"both clusters stopped, their data deleted; {time.monotonic() - started:.0f} s in all")
+
+
+@contextlib.contextmanager
+def _clusters() -> Iterator[tuple[str, str]]:
+    """Two running clusters' addresses, source and target; stopped and deleted at the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        for name in ("source", "target"):
+            _say(f"starting cluster {name!r}")
+            addresses.append(stack.enter_context(Cluster()).bootstrap_servers)
+        yield addresses[0], addresses[1]
+
+
+def _copy(config: Path, report_dir: Path, source: str, target: str) -> None:
+    """Run `mirror run` as a user would. Ends this command with its exit status where it is not 0."""
+    environment = {
+        **os.environ,
+        "MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS": source,
+        "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
+    }
+    arguments = ["run", "--config", str(config), "--report-dir", str(report_dir)]
+    _say(f"mirror {' '.join(arguments)}")
+    child = subprocess.Popen([sys.executable, "-m", "mirror.cli", *arguments], env=environment)
+    try:
+        status = child.wait()
+    except BaseException:
+        # Ctrl-C reached the child as well; SIGTERM did not. It ends Spark and leaves in its own time.
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_STOP_WITHIN_S)
+        child.kill()
+        child.wait()
+        raise
+    if status:
+        raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that the clusters are stopped."""
+
+    def unwind(number: int, _: FrameType | None) -> Never:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    print(f"mirror demo: {text}", file=sys.stderr, flush=True)

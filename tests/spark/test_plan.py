@@ -1,0 +1,172 @@
+"""Topics made ready and plans made, against clusters in a folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import ConnectionFailed, FlowError
+from mirror.relay.ranges import Outcome
+from mirror.spark.plan import Plan, make_plan
+from mirror.spark.topics import check_clashes, prepare_topics
+from tests.spark.fakes import Admin, Cluster, copy_ranges
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror import client
+    from mirror.config.models import FlowConfig
+
+
+class Pair:
+    """A source ``a`` and a target ``b``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.a = Cluster("a:1", folder).make()
+        self.b = Cluster("b:1", folder).make()
+        self.source = cast("client.Admin", Admin({"bootstrap.servers": "a:1"}))
+        self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
+
+    def prepare(self, one: FlowConfig) -> list[str]:
+        return prepare_topics(one, self.source, self.target)
+
+    def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
+        return make_plan(one, self.source, self.target, tasks)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
+    return Pair(tmp_path)
+
+
+def test_a_missing_topic_is_created_like_the_source_s(pair: Pair) -> None:
+    configs = {"retention.ms": "100", "leader.replication.throttled.replicas": "0:1"}
+    pair.a.add_topic("orders", [1, 2, 3], configs=configs)
+    assert pair.prepare(flow(replication_factor=2)) == []
+    made = pair.b.state()["topics"]["a.orders"]
+    assert made["configs"] == {"retention.ms": "100"}
+    assert [each["replicas"] for each in made["partitions"]] == [2, 2, 2]
+
+
+def test_a_target_gets_the_partitions_it_lacks_and_keeps_those_it_has_more(pair: Pair) -> None:
+    pair.a.add_topic("orders", [0] * 3).add_topic("clicks", [0])
+    pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0] * 5)
+    pair.prepare(flow(topics=["orders", "clicks"]))
+    topics = pair.b.state()["topics"]
+    assert [len(topics[name]["partitions"]) for name in ("a.orders", "a.clicks")] == [3, 5]
+
+
+def test_preparing_again_changes_nothing(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1, 2])
+    pair.prepare(flow())
+    before = pair.b.state()
+    pair.prepare(flow())
+    assert pair.b.state() == before
+
+
+def test_a_topic_that_appears_meanwhile_is_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [1]).add_topic("clicks", [1])
+    plain = Admin.create_topics
+
+    def late(self: Admin, topics: list[client.NewTopic]) -> None:
+        monkeypatch.setattr(Admin, "create_topics", plain)
+        pair.b.add_topic("a.clicks", [0])
+        plain(self, topics)
+
+    monkeypatch.setattr(Admin, "create_topics", late)
+    pair.prepare(flow(topics=["orders", "clicks"]))
+    assert set(pair.b.state()["topics"]) == {"a.orders", "a.clicks"}
+
+
+def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1], configs={"min.insync.replicas": "2"})
+    one_replica, too_few = pair.prepare(flow(replication_factor=1))
+    assert "a.orders has one replica" in one_replica
+    assert "KIP-185" in one_replica
+    assert "min.insync.replicas = 2 but has 1" in too_few
+
+
+def test_two_flows_into_one_topic_are_refused(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    other = flow("g", "c", topics=["a.*"], naming="identity")
+    with pytest.raises(FlowError, match=r"flows f and g both copy into topic a\.orders of cluster b"):
+        check_clashes(flow(), ["orders"], [other], lambda _: ["a.orders"])
+    assert check_clashes(flow(), ["orders"], [other], lambda _: ["a.clicks"]) == []
+
+
+def test_flows_into_other_clusters_are_not_asked() -> None:
+    def never(_: FlowConfig) -> list[str]:
+        raise AssertionError
+
+    other = flow("g", "c", "d", topics=["a.*"], naming="identity")
+    apart = flow("h", "c", topics=["orders"])
+    assert check_clashes(flow(), ["orders"], [other, apart], never) == []
+
+
+def test_another_flow_s_dead_source_only_warns() -> None:
+    def dead(_: FlowConfig) -> list[str]:
+        raise ConnectionFailed("c:1 does not answer")
+
+    (line,) = check_clashes(flow(), ["orders"], [flow("g", "c", topics=["a.*"], naming="identity")], dead)
+    assert "flow g" in line
+    assert "c:1 does not answer" in line
+
+
+def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 0, 30], earliest=0)
+    pair.prepare(flow())
+    plan = pair.plan(flow())
+    assert [[(each.partition, each.start, each.end) for each in task] for task in plan.tasks] == [
+        [(2, 0, 30)],
+        [(0, 0, 10)],
+    ]
+    assert [(each.partition, each.outcome) for each in plan.settled] == [(1, Outcome.COMPLETE)]
+    copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, commit_interval_ms=1)
+    with pair.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["end"] = 12
+    assert [(each.partition, each.start, each.end) for each in pair.plan(flow()).ranges] == [(0, 10, 12)]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", {0: (4, 10), 1: (4, 8)}),
+        ("latest", {0: (10, 10), 1: (8, 8)}),
+        # Record n has the time stamp n; 9 ms is after the last record of partition 1.
+        ("1970-01-01T00:00:00.009+00:00", {0: (9, 10), 1: (8, 8)}),
+    ],
+)
+def test_where_a_flow_without_progress_begins(pair: Pair, start: str, expected: dict[int, tuple[int, int]]) -> None:
+    pair.a.add_topic("orders", [10, 8], earliest=4)
+    pair.prepare(flow())
+    assert {each.partition: (each.start, each.end) for each in pair.plan(flow(start=start)).ranges} == expected
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [10, 20])
+    pair.prepare(flow())
+    with pair.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["leader"] = -1
+    asked: list[TopicPartition] = []
+    plain = Admin.list_offsets
+
+    def note(self: Admin, times: dict[TopicPartition, int]) -> dict[TopicPartition, client.OffsetResult]:
+        asked.extend(times)
+        return plain(self, times)
+
+    monkeypatch.setattr(Admin, "list_offsets", note)
+    plan = pair.plan(flow())
+    assert [each.partition for each in plan.ranges] == [1]
+    assert [(each.partition, each.outcome) for each in plan.settled] == [(0, Outcome.FAILED)]
+    assert TopicPartition("orders", 0) not in asked
+
+
+def test_a_plan_survives_the_ledger(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 0])
+    pair.prepare(flow())
+    plan = pair.plan(flow())
+    assert Plan.from_json(plan.to_json()) == plan

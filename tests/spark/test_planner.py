@@ -1,0 +1,166 @@
+"""The planner's decisions, case by case; packing as a property."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.config.models import FlowConfig
+from mirror.errors import FlowError
+from mirror.relay.progress import Progress
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of, writer_of
+
+HERE = "cluster-a"
+
+
+def flow(name: str = "f", source: str = "a", target: str = "b", **more: object) -> FlowConfig:
+    return FlowConfig.model_validate({"name": name, "source": source, "target": target, "topics": ["orders"], **more})
+
+
+def seen(
+    *, earliest: int = 0, end: int = 100, first: int | None = None, leader: int = 1, topic_id: str = "t1"
+) -> SourcePartition:
+    return SourcePartition(
+        topic="orders",
+        target_topic="a.orders",
+        partition=3,
+        topic_id=topic_id,
+        leader=leader,
+        earliest=earliest,
+        end=end,
+        first=earliest if first is None else first,
+    )
+
+
+def at(offset: int, *, cluster: str = HERE, topic_id: str = "t1") -> Progress:
+    return Progress(offset=offset, leader_epoch=0, source_cluster_id=cluster, topic_id=topic_id)
+
+
+def test_only_wanted_topics_in_order() -> None:
+    wanted = flow(topics=["orders", "clicks-.*"])
+    assert select_topics(wanted, ["orders-2", "orders", "clicks-b", "clicks-a", "__consumer_offsets"]) == [
+        "clicks-a",
+        "clicks-b",
+        "orders",
+    ]
+
+
+def test_no_topic_is_an_error_that_names_patterns_and_count() -> None:
+    with pytest.raises(FlowError, match=r"flow f: none of the 2 topics of cluster a matches topics = \['orders'\]"):
+        select_topics(flow(), ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("other", "topic"),
+    [
+        (flow("g", "c", topics=[".*"], naming="identity"), "a.orders"),
+        (flow("g", "a", topics=["ord.*"]), "orders"),
+        (flow("g", "c", topics=["orders"]), None),
+        (flow("g", "c", topics=["clicks"], naming="identity"), None),
+    ],
+)
+def test_another_flow_that_could_write_a_topic(other: FlowConfig, topic: str | None) -> None:
+    assert writer_of(other, "a.orders") == topic
+
+
+def copy(start: int, end: int) -> Range:
+    return Range(
+        flow="f",
+        topic="orders",
+        target_topic="a.orders",
+        partition=3,
+        start=start,
+        end=end,
+        source_cluster_id=HERE,
+        topic_id="t1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("partition", "progress", "start", "end"),
+    [
+        (seen(earliest=5), None, 5, 100),
+        (seen(first=40), None, 40, 100),
+        (seen(earliest=5), at(7), 7, 100),
+        (seen(earliest=5), at(5), 5, 100),
+        (seen(), at(7, topic_id=""), 7, 100),
+        (seen(topic_id=""), at(7), 7, 100),
+        (seen(), at(7, cluster=""), 7, 100),
+        # "latest", first run: the task has nothing to copy, but the place to begin at to keep.
+        (seen(first=100), None, 100, 100),
+    ],
+)
+def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
+    expected = replace(copy(start, end), topic_id=partition.topic_id)
+    assert start_of("f", HERE, partition, progress) == expected
+
+
+@pytest.mark.parametrize(
+    ("partition", "progress", "offset"),
+    [(seen(), at(100), 100), (seen(end=0), None, 0), (seen(earliest=9, end=9), None, 9)],
+)
+def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: Progress | None, offset: int) -> None:
+    result = start_of("f", HERE, partition, progress)
+    assert isinstance(result, RangeResult)
+    assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
+
+
+@pytest.mark.parametrize(
+    ("partition", "progress", "offset", "words"),
+    [
+        (seen(earliest=10), at(7), 7, "retention: copied up to offset 7, but the source begins at 10: offsets 7 to 9 "),
+        (seen(end=6), at(7), 7, "truncated or recreated: copied up to offset 7, but the source ends at 6"),
+        (seen(topic_id="t2"), at(7), 7, "truncated or recreated: topic id t1 was copied"),
+        (seen(), at(7, cluster="other"), 7, "other source: the progress on the target is that of source cluster other"),
+        (seen(leader=NO_LEADER), at(7), 7, "no leader"),
+        (seen(leader=NO_LEADER), None, 0, "no leader"),
+    ],
+)
+def test_what_must_not_be_copied_fails(
+    partition: SourcePartition, progress: Progress | None, offset: int, words: str
+) -> None:
+    result = start_of("f", HERE, partition, progress)
+    assert isinstance(result, RangeResult)
+    assert (result.outcome, result.start, result.end) == (Outcome.FAILED, offset, offset)
+    assert words in str(result.error)
+
+
+def backlog(partition: int, size: int) -> Range:
+    return Range(
+        flow="f",
+        topic="t",
+        target_topic="a.t",
+        partition=partition,
+        start=10,
+        end=10 + size,
+        source_cluster_id=HERE,
+        topic_id="t1",
+    )
+
+
+def test_the_largest_backlogs_are_spread_first() -> None:
+    packed = pack([backlog(0, 2), backlog(1, 9), backlog(2, 3), backlog(3, 5)], 2)
+    assert [[each.partition for each in task] for task in packed] == [[1], [3, 2, 0]]
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 12))
+def test_packing(sizes: list[int], tasks: int) -> None:
+    ranges = [backlog(number, size) for number, size in enumerate(sizes)]
+    packed = pack(ranges, tasks)
+    assert sorted(each.partition for task in packed for each in task) == list(range(len(ranges)))
+    assert len(packed) == min(tasks, len(ranges))
+    assert all(packed)
+    longest = max((sum(each.end - each.start for each in task) for task in packed), default=0)
+    # No packing is shorter than the average or the largest range; this one exceeds the average by less than a range.
+    largest = max(sizes, default=0)
+    assert max(largest, sum(sizes) / tasks) <= longest <= sum(sizes) / tasks + largest * (1 - 1 / tasks) + 1e-6
+
+
+@given(st.integers(1, 60), st.integers(1, 12))
+def test_packing_of_empty_ranges_is_even(count: int, tasks: int) -> None:
+    lengths = [len(task) for task in pack([backlog(number, 0) for number in range(count)], tasks)]
+    assert max(lengths) - min(lengths) <= 1

@@ -1,0 +1,160 @@
+"""Results joined to the plan, the ledger's files, the summary, the table, the progress bar's sum."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from mirror.client import TopicPartition
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.ledger import KEPT_RUNS, Attempt, Ledger, PlanningError, write_atomically
+from mirror.spark.plan import Plan
+from mirror.spark.results import FlowReport, exit_status, join, write_summary
+from mirror.spark.table import flow_table
+from mirror.spark.watcher import copied
+from tests.spark.test_planner import backlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+END = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
+
+
+def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) -> RangeResult:
+    values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": partition, "start": 10, "end": 15}
+    return RangeResult(**{**values, "outcome": outcome, **more})  # type: ignore[arg-type]  # a test's shorthand
+
+
+def report(*partitions: RangeResult, error: str | None = None) -> FlowReport:
+    return FlowReport("f", START, END, list(partitions), error)
+
+
+def test_every_partition_of_the_plan_has_a_result() -> None:
+    plan = Plan(flow="f", tasks=[[backlog(2, 5)], [backlog(0, 5)]], settled=[result(1)])
+    attempts = [Attempt(0, 1, result(2)), Attempt(0, 0, result(2, Outcome.FAILED))]
+    joined = join(plan, attempts)
+    assert [(each.partition, each.outcome) for each in joined] == [
+        (0, Outcome.UNFINISHED),
+        (1, Outcome.COMPLETE),
+        (2, Outcome.COMPLETE),
+    ]
+    assert (joined[0].start, joined[0].end) == (10, 10)
+    assert "lost" in str(joined[0].error)
+
+
+@pytest.mark.parametrize(
+    ("reports", "status", "outcome"),
+    [
+        ([report()], 0, Outcome.COMPLETE),
+        ([report(result(0), result(1))], 0, Outcome.COMPLETE),
+        ([report(result(0), result(1, Outcome.UNFINISHED))], 3, Outcome.UNFINISHED),
+        ([report(result(0, Outcome.FAILED), result(1, Outcome.UNFINISHED))], 3, Outcome.FAILED),
+        ([report(result(0, Outcome.EXPIRED), result(1, Outcome.FENCED))], 3, Outcome.EXPIRED),
+        ([report(error="no topic"), report(result(0, Outcome.EXPIRED))], 1, Outcome.FAILED),
+        ([FlowReport("f", START)], 3, Outcome.UNFINISHED),
+        ([FlowReport("f", START, END, cut_short=True)], 3, Outcome.UNFINISHED),
+    ],
+)
+def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome: Outcome) -> None:
+    assert exit_status(reports) == status
+    assert reports[0].outcome is outcome
+
+
+def test_the_summary_s_shape(tmp_path: Path) -> None:
+    write_summary(tmp_path / "deep" / "er", [report(result(0, records=5, batches=1, bytes=500, seconds=0.5))])
+    (flow,) = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())["flows"]
+    assert flow.pop("partitions") == [
+        {
+            "flow": "f",
+            "topic": "t",
+            "target_topic": "a.t",
+            "partition": 0,
+            "start": 10,
+            "end": 15,
+            "records": 5,
+            "batches": 1,
+            "bytes": 500,
+            "seconds": 0.5,
+            "outcome": "complete",
+            "error": None,
+            "skipped": {},
+        }
+    ]
+    assert flow == {
+        "flow": "f",
+        "outcome": "complete",
+        "started": "2026-01-31T12:00:00.000Z",
+        "ended": "2026-01-31T12:00:10.000Z",
+        "error": None,
+    }
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_atomically(tmp_path / "summary.json", "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mirror.spark.ledger.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(tmp_path / "summary.json", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+    assert (tmp_path / "summary.json").read_text() == "old"
+
+
+def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "1")
+    assert (ledger.plan(), ledger.error(), ledger.attempts()) == (None, None, [])
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[result(1)])
+    attempts = [
+        Attempt(0, 1, result(0, skipped={"control": 2})),
+        Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
+    ]
+    ledger.write_plan(plan)
+    ledger.write_attempts(attempts)
+    ledger.write_error(PlanningError("no", "trace"))
+    again = Ledger(ledger.path)
+    assert (again.plan(), again.error(), again.attempts()) == (plan, PlanningError("no", "trace"), attempts)
+
+
+def test_the_ledger_forgets_old_runs_of_its_flow_only(tmp_path: Path) -> None:
+    other = Ledger.open(tmp_path, "g", "0")
+    runs = [Ledger.open(tmp_path, "f", f"2026-{number:03}").path for number in range(KEPT_RUNS + 3)]
+    assert [path.exists() for path in runs] == [False] * 3 + [True] * KEPT_RUNS
+    assert other.path.exists()
+
+
+def shown(one: FlowReport, width: int = 160) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(flow_table(one))
+    return file.getvalue()
+
+
+def test_the_table_has_rates_and_a_total() -> None:
+    text = shown(report(result(0, records=1500, bytes=3_000_000, seconds=2.0), result(1)))
+    (row,) = (line for line in text.splitlines() if "1,500" in line and "total" not in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["t", "0", "1,500", "3.0 MB", "1.5 MB/s", "complete"]
+    (total,) = (line for line in text.splitlines() if "total" in line)
+    assert "300.0 kB/s" in total
+    assert "2 of 2 complete" in total
+    assert "error" not in text
+
+
+def test_errors_are_shown_whole_and_never_as_markup() -> None:
+    line = "broker said [red]no[/red] " + "x" * 300
+    text = shown(report(result(0), result(1, Outcome.FAILED, error=line)), width=100)
+    assert "1 of 2 complete" in text
+    assert text.count("x") >= 300
+    assert "[red]no[/red]" in "".join(text.split("\n"))
+
+
+def test_the_bar_counts_what_is_committed_within_the_ranges() -> None:
+    ranges = [backlog(0, 50), backlog(1, 50), backlog(2, 50), backlog(3, 50)]
+    committed = {TopicPartition("a.t", 0): 30, TopicPartition("a.t", 1): 99, TopicPartition("a.t", 2): 5}
+    assert copied(ranges, committed) == 20 + 50 + 0 + 0

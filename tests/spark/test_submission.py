@@ -1,0 +1,171 @@
+"""Submitting: the command, and real child processes that are signalled, killed and listened to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from mirror.errors import FlowError
+from mirror.spark import submission
+from mirror.spark.submission import STDERR_PIPE, TERMINALS, Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LISTENING = """
+import os, pathlib, signal, subprocess, sys, time
+pipe = open(os.environ["MIRROR_JOB_STDERR"], "w", buffering=1)
+pipe.write("\\0")
+"""
+"""How every child of these tests begins: as the job's script does, it opens the pipe and greets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted(Submission):
+    """Runs a Python program in the place of spark-submit."""
+
+    program: str = ""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.program]
+
+
+def scripted(program: str, folder: Path) -> Submission:
+    return Scripted([], "local", folder / "report", LISTENING + program)
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def signal_once_there(path: Path, signum: int) -> threading.Thread:
+    """Signal this process when the child has made ``path``; a child that never does runs into the test's limit."""
+
+    def act() -> None:
+        eventually(path.exists)
+        os.kill(os.getpid(), signum)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_the_command_is_this_environment_s_spark_submit() -> None:
+    command = Submission(["--config", "x.toml"], "local[3]", Path("r")).command()
+    assert command[0] == str(Path(sys.executable).with_name("spark-submit"))
+    assert command[1:3] == ["--master", "local[3]"]
+    assert command[-3].endswith("jobs/replicate.py")
+    assert command[-2:] == ["--config", "x.toml"]
+
+
+def test_the_child_s_environment(tmp_path: Path) -> None:
+    base = {"SPARK_HOME": "/elsewhere", "SPARK_SUBMIT_OPTS": "-Dmine=1", "KEPT": "1"}
+    made = Submission([], "local", tmp_path / "a b").environment(base, tmp_path / "pipe")
+    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert "SPARK_HOME" not in made
+    assert made["KEPT"] == "1"
+    assert made["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 ")
+    assert f'"-Dmirror.spark.log={tmp_path}/a b/spark.log"' in made["SPARK_SUBMIT_OPTS"]
+    assert made[STDERR_PIPE] == str(tmp_path / "pipe")
+    assert made[TERMINALS] == ""
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_status_and_stderr_are_the_script_s(status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"print('noise', file=sys.stderr); pipe.write('mirror: grün\\n'); sys.exit({status})"
+    made = scripted(program, tmp_path)
+    assert made.run() == status
+    assert capsys.readouterr().err == "mirror: grün\n"
+    assert made.log.read_text() == "noise\n"
+
+
+def test_the_log_holds_this_run_only(tmp_path: Path) -> None:
+    made = scripted("print('noise', file=sys.stderr)", tmp_path)
+    made.run()
+    made.run()
+    assert made.log.read_text() == "noise\n"
+
+
+def test_a_child_that_never_listens_is_explained_by_its_log(tmp_path: Path) -> None:
+    program = "import sys; print('JAVA_HOME is not set', file=sys.stderr); sys.exit(1)"
+    made = Scripted([], "local", tmp_path, program)
+    with pytest.raises(FlowError, match=r"ended with status 1: JAVA_HOME is not set; its log is .*spark\.log"):
+        made.run()
+
+
+def test_a_report_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("a file")
+    with pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"):
+        scripted("", tmp_path).run()
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_passed_on_and_the_script_may_say_goodbye(
+    signum: signal.Signals, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As under spark-submit: the leader (the JVM) dies of the signal at once, its child still has to write something.
+    program = f"""
+child = os.fork()
+if child == 0:
+    def leave(*_):
+        time.sleep(0.3)
+        pipe.write("goodbye\\n")
+        os._exit(0)
+    signal.signal({signum.value}, leave)
+    pathlib.Path({str(tmp_path / "there")!r}).write_text(str(os.getpid()))
+    while True:
+        signal.pause()
+signal.signal({signum.value}, signal.SIG_DFL)
+pipe.close()
+while True:
+    signal.pause()
+"""
+    waiting = signal_once_there(tmp_path / "there", signum)
+    assert scripted(program, tmp_path).run() == status
+    waiting.join()
+    assert capsys.readouterr().err == "goodbye\n"
+    assert signal.getsignal(signum) not in {signal.SIG_IGN, None}
+
+
+def test_who_asks_twice_does_not_wait_and_nothing_is_left(tmp_path: Path) -> None:
+    program = f"""
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+stubborn = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+pathlib.Path({str(tmp_path / "there")!r}).write_text(f"{{os.getpid()}} {{stubborn.pid}}")
+while True:
+    signal.pause()
+"""
+
+    def twice() -> None:
+        eventually(lambda: (tmp_path / "there").exists() and " " in (tmp_path / "there").read_text())
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)  # else the two are one
+
+    thread = threading.Thread(target=twice)
+    thread.start()
+    began = time.monotonic()
+    assert scripted(program, tmp_path).run() == 143
+    thread.join()
+    assert time.monotonic() - began < submission.GRACE_S / 2
+    pids = [int(pid) for pid in (tmp_path / "there").read_text().split()]
+    eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
