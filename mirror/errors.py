@@ -10,7 +10,9 @@
         ├── KafkaTimeout         an API call outlived its timeout (also a builtin TimeoutError)
         │   └── DeliveryTimeout  a batch outlived delivery.timeout.ms (KIP-91)
         ├── ConnectionFailed     no broker, or not this one, could be reached, or it went away
-        ├── UnsupportedVersion   the broker and this client share no version of a request
+        ├── Hopeless             trying again cannot help: calls fail at once instead of waiting for their timeout
+        │   ├── UnsupportedVersion     the broker and this client share no version of a request
+        │   └── AuthenticationFailed   TLS or SASL: one side did not accept the other
         ├── ProtocolError        bytes that do not follow the protocol
         │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
         ├── BrokerError          a broker answered with an error code
@@ -19,6 +21,8 @@
         │   ├── OutOfOrderSequence    acknowledged data is gone from the log (KIP-185)
         │   ├── RecordRejected        the batch itself is refused: too large, invalid, forbidden timestamp
         │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
+        ├── NoPosition           a partition without a position and without a rule for where to begin
+        ├── LogTruncated         the log was cut back below the position: records that were read are gone (KIP-320)
         ├── ClientClosed         the call came after, or was cut short by, close()
         └── NetworkThreadDied    the network thread is gone; carries what killed it
 
@@ -97,8 +101,19 @@ class ConnectionFailed(KafkaError):
     """A broker could not be reached, or the connection broke before the answer came."""
 
 
-class UnsupportedVersion(KafkaError):
+class Hopeless(KafkaError):
+    """Trying again cannot help until somebody changes something; calls fail at once."""
+
+
+class UnsupportedVersion(Hopeless):
     """The broker and this client share no version of a request (KIP-35), or a feature is not there."""
+
+
+class AuthenticationFailed(Hopeless):
+    """TLS or SASL: the broker refused this client, or this client does not trust the broker (KIP-152).
+
+    The text names the broker's address and the reason, never a secret.
+    """
 
 
 class ProtocolError(KafkaError):
@@ -138,6 +153,24 @@ class RecordRejected(BrokerError):
 
 class OffsetOutOfRange(BrokerError):
     """The offset asked for is not in the partition's log, or not any more."""
+
+
+class NoPosition(KafkaError):
+    """A partition has no position: none was sought or committed, and ``auto.offset.reset`` is ``none``."""
+
+
+class LogTruncated(KafkaError):
+    """The log was cut back below the position (KIP-320): reading on would hide that records read before are gone.
+
+    ``diverging_offset`` is where the logs part, where that is known.
+    """
+
+    def __init__(self, message: str, diverging_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.diverging_offset = diverging_offset
+
+    def __reduce__(self) -> tuple[type[LogTruncated], tuple[str, int | None]]:
+        return type(self), (str(self), self.diverging_offset)
 
 
 class ClientClosed(KafkaError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from mirror.cluster.calls import ANY, Call, ClusterView, Failures, GroupCall, LeaderCall, check
 from mirror.cluster.topics import (
@@ -47,6 +48,7 @@ from mirror.wire.messages.groups import (
     OffsetFetchTopic,
 )
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from mirror.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION
 
 _TOPIC_RESOURCE: Final = 2
@@ -185,8 +187,7 @@ class CreatePartitions(ControllerCall):
         """Per topic."""
         del keys
         told = (
-            (t.name, check(t.error_code, f"adding partitions to {t.name!r}", t.error_message))
-            for t in response.results
+            (t.name, check(t.error_code, f"adding partitions to {t.name!r}", t.error_message)) for t in response.results
         )
         return {name: error for name, error in told if error is not None}
 
@@ -345,4 +346,29 @@ class CommitGroupOffsets(GroupCall[None]):
         """Nothing to tell but success."""
 
 
-AnyCall = Call[Any, Any]
+class ClientInstanceId(Call[uuid.UUID, str]):
+    """The id under which a broker keeps this client's telemetry (KIP-714); UnsupportedVersion where it keeps none."""
+
+    api = Api.GET_TELEMETRY_SUBSCRIPTIONS
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("getting the client instance id", (_ALL,), deadline_ms, timeout_ms)
+        self._found: uuid.UUID | None = None
+
+    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> GetTelemetrySubscriptionsRequest:
+        """A null id asks for a new one."""
+        del keys, view, timeout_ms
+        return GetTelemetrySubscriptionsRequest()
+
+    def accept(self, keys: Collection[str], response: GetTelemetrySubscriptionsResponse) -> Failures:
+        """One id."""
+        error = check(response.error_code, self.what)
+        if error is not None:
+            return dict.fromkeys(keys, error)
+        self._found = response.client_instance_id
+        return {}
+
+    def result(self) -> uuid.UUID:
+        """The id."""
+        assert self._found is not None  # noqa: S101 - result() follows accept()
+        return self._found

@@ -11,11 +11,12 @@ from mirror.backoff import Backoff
 from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.metadata import Metadata
+from mirror.cluster.request_state import TimedRequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import KafkaError, UnsupportedVersion
-from mirror.timing import FOREVER_MS, remaining
+from mirror.errors import Hopeless, KafkaError
+from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 from mirror.wire.verdicts import Verdict, broker_error, verdict
@@ -36,6 +37,11 @@ class ClusterView:
     metadata: Metadata
     coordinators: Coordinators
 
+    @property
+    def answers(self) -> int:
+        """Rises with every successful look-up of either."""
+        return self.metadata.answers + self.coordinators.answers
+
 
 class Call(CompletableEvent[T], Generic[T, K]):
     """One call of an application thread. Each key is answered by one broker; a failed key is retried alone.
@@ -51,8 +57,25 @@ class Call(CompletableEvent[T], Generic[T, K]):
         super().__init__(what, deadline_ms, timeout_ms)
         self.pending: set[K] = set(keys)
         self.in_flight = 0
-        self.failures = 0
-        self.not_before_ms = 0
+        self.state: TimedRequestState | None = None
+        self._view: ClusterView | None = None
+        self._answers_seen = -1
+
+    def begin(self, view: ClusterView, backoff: Backoff) -> None:
+        """The network thread takes the call up."""
+        self._view = view
+        self.state = TimedRequestState(backoff, self.deadline_ms)
+
+    @property
+    def advancing(self) -> bool:
+        """Also while what it waits for (metadata, a coordinator) has just been answered and not yet been used."""
+        waiting = self._view is not None and bool(self.pending) and self._answers_seen >= 0
+        return self.stepped or (waiting and self._view is not None and self._view.answers != self._answers_seen)
+
+    def wait_for_the_way(self, view: ClusterView) -> None:
+        """There is no route yet; from here on only an answer of metadata or coordinators counts as a step."""
+        self.stepped = False
+        self._answers_seen = view.answers
 
     def apply(self, core: Any, now: int) -> None:
         """Give the call to the loop's :class:`Calls`."""
@@ -147,6 +170,7 @@ class Calls:
 
     def add(self, call: Call[Any, Any]) -> None:
         """Begin ``call``; it ends by its future."""
+        call.begin(self._view, self._backoff)
         self._active.append(call)
         self._finish(call)
 
@@ -156,13 +180,16 @@ class Calls:
         requests: list[Request] = []
         wait = FOREVER_MS
         for call in self._active:
-            if call.not_before_ms > now:
-                wait = min(wait, call.not_before_ms - now)
-            elif call.pending:
-                requests += self._attempt(call, now)
+            state = call.state
+            if state is None or not call.pending:
+                continue
+            if state.can_send(now):
+                requests += self._attempt(call, state, now)
+            else:
+                wait = min(wait, state.wait_ms(now))
         return Poll(requests, wait)
 
-    def _attempt(self, call: Call[Any, Any], now: int) -> list[Request]:
+    def _attempt(self, call: Call[Any, Any], state: TimedRequestState, now: int) -> list[Request]:
         if self._view.metadata.hopeless is not None:
             call.fail(self._view.metadata.hopeless)
             return []
@@ -172,16 +199,15 @@ class Calls:
             call.fail(error)
             return []
         if not routes:
-            # Waiting for metadata or a coordinator: from here on the deadline counts again.
-            call.advancing = False
+            call.wait_for_the_way(self._view)
             return []
-        timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
+        timeout_ms = state.timeout_ms(now, self._request_timeout_ms)
         return [self._request(call, node, tuple(keys), timeout_ms) for node, keys in list(routes.items())]
 
     def _request(self, call: Call[Any, Any], node: int | None, keys: tuple[Any, ...], timeout_ms: int) -> Request:
         call.pending.difference_update(keys)
         call.in_flight += 1
-        call.advancing = False
+        call.stepped = False
         return Request(
             api=call.api,
             body=call.request(keys, self._view, timeout_ms),
@@ -204,8 +230,9 @@ class Calls:
                 call.reroute(tuple(failures), self._view)
                 self._retry(call, tuple(failures), next(iter(failures.values())), now)
             else:
-                call.failures = 0
-                call.advancing = True
+                if call.state is not None:
+                    call.state.succeeded()
+                call.stepped = True
                 self._finish(call)
 
         return answer
@@ -213,7 +240,7 @@ class Calls:
     def _on_failure(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[KafkaError, int], None]:
         def failed(error: KafkaError, now: int) -> None:
             call.in_flight -= 1
-            if isinstance(error, UnsupportedVersion):
+            if isinstance(error, Hopeless):
                 call.fail(error)
                 return
             call.reroute(keys, self._view)
@@ -223,10 +250,10 @@ class Calls:
 
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
         call.pending.update(keys)
-        call.failures += 1
         call.last_error = error
-        call.advancing = False
-        call.not_before_ms = now + self._backoff.after(call.failures)
+        call.stepped = False
+        if call.state is not None:
+            call.state.failed(now)
 
     @staticmethod
     def _finish(call: Call[Any, Any]) -> None:

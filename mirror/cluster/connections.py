@@ -1,4 +1,4 @@
-"""When a broker may be connected to again, and how long that may take (KIP-144, KIP-601: ``ClusterConnectionStates``)."""
+"""When a broker may be connected to again, and how long that may take (Kafka's ClusterConnectionStates; KIP-144, 601)."""
 
 from __future__ import annotations
 

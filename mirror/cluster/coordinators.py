@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 
 from mirror.backoff import Backoff
+from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
@@ -28,12 +29,11 @@ class Coordinators:
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
+        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
+        self._states = {kind: RequestState(backoff) for kind in KeyType}
         self._nodes: dict[tuple[KeyType, str], int] = {}
         self._wanted: dict[KeyType, set[str]] = defaultdict(set)
-        self._in_flight: set[KeyType] = set()
-        self._failures = 0
-        self._not_before_ms = 0
+        self.answers = 0
         self._refused: dict[tuple[KeyType, str], KafkaError] = {}
         self.last_error: KafkaError | None = None
 
@@ -53,24 +53,19 @@ class Coordinators:
 
     def poll(self, now: int) -> Poll:
         """A FindCoordinator for each kind that has keys to look up."""
-        if self._not_before_ms > now:
-            return Poll([], self._not_before_ms - now)
-        requests = [self._request(kind, keys) for kind, keys in self._wanted.items() if keys]
-        return Poll([request for request in requests if request is not None], FOREVER_MS)
+        requests: list[Request] = []
+        wait = FOREVER_MS
+        for kind, keys in self._wanted.items():
+            if not keys:
+                continue
+            if self._states[kind].can_send(now):
+                self._states[kind].sent()
+                requests.append(self._request(kind, keys))
+            else:
+                wait = min(wait, self._states[kind].wait_ms(now))
+        return Poll(requests, wait)
 
-    def _request(self, kind: KeyType, keys: set[str]) -> Request | None:
-        if kind in self._in_flight:
-            return None
-        self._in_flight.add(kind)
-
-        def on_response(response: FindCoordinatorResponse, now: int) -> None:
-            self._in_flight.discard(kind)
-            self._learn(kind, response, now)
-
-        def on_failure(error: KafkaError, now: int) -> None:
-            self._in_flight.discard(kind)
-            self._failed(error, now)
-
+    def _request(self, kind: KeyType, keys: set[str]) -> Request:
         body = FindCoordinatorRequest(int(kind), tuple(sorted(keys)))
         return Request(
             api=Api.FIND_COORDINATOR,
@@ -78,8 +73,8 @@ class Coordinators:
             node=None,
             lane=Lane.CONTROL,
             timeout_ms=self._request_timeout_ms,
-            on_response=on_response,
-            on_failure=on_failure,
+            on_response=lambda response, now: self._learn(kind, response, now),
+            on_failure=lambda error, now: self._failed(kind, error, now),
         )
 
     def _learn(self, kind: KeyType, response: FindCoordinatorResponse, now: int) -> None:
@@ -97,11 +92,12 @@ class Coordinators:
             else:
                 failed = error
         if failed is not None:
-            self._failed(failed, now)
+            self._failed(kind, failed, now)
         else:
-            self._failures, self._not_before_ms, self.last_error = 0, 0, None
+            self._states[kind].succeeded()
+            self.answers += 1
+            self.last_error = None
 
-    def _failed(self, error: KafkaError, now: int) -> None:
-        self._failures += 1
-        self._not_before_ms = now + self._backoff.after(self._failures)
+    def _failed(self, kind: KeyType, error: KafkaError, now: int) -> None:
+        self._states[kind].failed(now)
         self.last_error = error

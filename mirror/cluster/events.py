@@ -21,8 +21,7 @@ class Event:
 class CompletableEvent(Event, Generic[T]):
     """An event whose sender waits on ``future``. ``deadline_ms`` is absolute: the Timer stays with its thread.
 
-    ``advancing`` is True between a successful step and the next attempt: the deadline is only looked at after a
-    failed attempt (seed 001), so such an event is not reaped.
+    ``stepped`` is True between a successful step and the next attempt.
     """
 
     def __init__(self, what: str, deadline_ms: int, timeout_ms: int) -> None:
@@ -31,7 +30,12 @@ class CompletableEvent(Event, Generic[T]):
         self.deadline_ms = deadline_ms
         self.timeout_ms = timeout_ms
         self.last_error: BaseException | None = None
-        self.advancing = False
+        self.stepped = False
+
+    @property
+    def advancing(self) -> bool:
+        """The deadline is only looked at after a failed attempt (seed 001): an event that advances is not reaped."""
+        return self.stepped
 
     def complete(self, value: T) -> None:
         """Answer the sender, unless that has been done."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 
-Kind = Literal["str", "int", "bool", "list", "secret"]
+Kind = Literal["str", "int", "bool", "list", "secret", "callable"]
 
 INT_MAX: Final = 2**31 - 1
 HIDDEN: Final = "***"
@@ -45,6 +45,11 @@ class Key:
             return self._read_bool(value)
         if self.kind == "list":
             return self._read_list(value)
+        if self.kind == "callable":
+            if not callable(value):
+                msg = "must be a function"
+                raise ValueError(msg)
+            return value
         if not isinstance(value, str):
             msg = "must be a string"
             raise ValueError(msg)  # noqa: TRY004 - one kind of failure for every wrong value

@@ -27,8 +27,8 @@ class ClientCore(Protocol):
         """Requests due at ``now``; also where expired batches are found."""
         ...
 
-    def leave(self) -> None:
-        """Its client closed: let go of everything."""
+    def leave(self, event: LeaveEvent, now: int) -> None:
+        """Its client closed: let go of everything, then complete ``event``."""
         ...
 
     def fail(self, error: BaseException) -> None:
@@ -117,8 +117,10 @@ class LeaveEvent(CompletableEvent[None]):
         self._core = core
 
     def apply(self, core: ClusterLoop, now: int) -> None:
-        """At once."""
-        del now
-        self._core.leave()
-        core.cores.remove(self._core)
+        """The core takes its leave, and is gone when that is done, or when time is up."""
+        self.future.add_done_callback(lambda _: core.cores.remove(self._core))
+        self._core.leave(self, now)
+
+    def expire(self) -> None:
+        """Time is up: closing is no failure."""
         self.complete(None)

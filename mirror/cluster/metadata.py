@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirror.backoff import Backoff
+from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker, TopicPartition
-from mirror.errors import KafkaError, UnsupportedVersion
+from mirror.errors import Hopeless, KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
@@ -39,18 +40,19 @@ class TopicState:
 class Metadata:
     """Request manager and store of brokers, topics and leaders, one for all the clients of a cluster.
 
-    A leader is replaced by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
+    ``answers`` counts successful updates: a call that waits for one is advancing while it rises (seed 001). A leader is
+    replaced by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._settings = settings
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
         self._topics: dict[str, TopicState] = {}
+        self._touched: set[str] = set()
+        self._touched_before: set[str] = set()
         self._names: dict[uuid.UUID, str] = {}
-        self._in_flight = False
         self._stale = True
-        self._failures = 0
-        self._not_before_ms = 0
+        self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
+        self.answers = 0
         self._updated_ms: int | None = None
         self.brokers: Mapping[int, Broker] = {}
         self.cluster_id: str | None = None
@@ -59,15 +61,17 @@ class Metadata:
 
     @property
     def hopeless(self) -> KafkaError | None:
-        """The last failure, where asking again cannot help: the brokers are too old for this client."""
-        return self.last_error if isinstance(self.last_error, UnsupportedVersion) else None
+        """The last failure, where asking again cannot help: brokers too old, or no trust between us."""
+        return self.last_error if isinstance(self.last_error, Hopeless) else None
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep ``topics`` known from now on."""
+        """Keep ``topics`` known from now on; one that does not exist is asked for as long as it is wanted again."""
         for topic in topics:
+            self._touched.add(topic)
             if topic not in self._topics:
                 self._topics[topic] = TopicState()
                 self._stale = True
+                self._state.skip_backoff()
 
     def request_update(self) -> None:
         """What is known was found wrong: ask again, no sooner than the backoff allows."""
@@ -93,28 +97,32 @@ class Metadata:
         if state is None or self._updated_ms is None:
             return self.last_error
         if state.error:
-            about = f"topic {tp.topic!r} does not exist" if state.error == UNKNOWN_TOPIC_OR_PARTITION else f"{tp.topic!r}"
+            about = (
+                f"topic {tp.topic!r} does not exist" if state.error == UNKNOWN_TOPIC_OR_PARTITION else f"{tp.topic!r}"
+            )
             return broker_error(state.error, about)
         if tp.partition >= state.partitions > 0:
             return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} has {state.partitions} partitions")
         return self.last_error
 
-    def moved(self, tp: TopicPartition, leader: Leader) -> None:
-        """A broker named the new leader itself (KIP-951): use it without asking."""
+    def moved(self, tp: TopicPartition, leader: Leader) -> bool:
+        """A broker named the new leader itself (KIP-951): use it without asking. False where it is not news."""
         state = self._topics.get(tp.topic)
         known = self.leader(tp)
-        if state is not None and leader.node in self.brokers and (known is None or known.epoch < leader.epoch):
-            state.leaders[tp.partition] = leader
+        if state is None or leader.node not in self.brokers or (known is not None and known.epoch >= leader.epoch):
+            return False
+        state.leaders[tp.partition] = leader
+        return True
 
     def poll(self, now: int) -> Poll:
         """A Metadata request where one is due."""
-        if self._in_flight:
-            return Poll([], FOREVER_MS)
         due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
-        wait = max(due_ms - now, self._not_before_ms - now)
+        wait = max(due_ms - now, self._state.wait_ms(now))
         if wait > 0:
             return Poll([], wait)
-        self._in_flight, self._stale = True, False
+        self._state.sent()
+        self._stale = False
+        self._touched_before, self._touched = self._touched, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
         request = Request(
             api=Api.METADATA,
@@ -128,23 +136,25 @@ class Metadata:
         return Poll([request], FOREVER_MS)
 
     def _on_failure(self, error: KafkaError, now: int) -> None:
-        self._in_flight, self._stale = False, True
-        self._failures += 1
-        self._not_before_ms = now + self._backoff.after(self._failures)
+        self._stale = True
+        self._state.failed(now)
         self.last_error = error
 
     def _on_response(self, response: MetadataResponse, now: int) -> None:
-        self._in_flight = False
         self.last_error = None
+        self.answers += 1
         self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None
         incomplete = [topic for topic in response.topics if not self._learn(topic)]
         self._updated_ms = now
-        self._failures = self._failures + 1 if incomplete else 0
-        # Also after a success the next update waits a little: many partitions may find out at once that they moved.
-        self._not_before_ms = now + self._backoff.after(self._failures or 1)
-        self._stale = self._stale or bool(incomplete)
+        if incomplete:
+            self._state.failed(now)
+            self._stale = True
+        else:
+            # Many partitions may find out one after the other that they moved: one update for all.
+            self._state.succeeded()
+            self._state.pause(now)
 
     def _learn(self, told: MetadataTopic) -> bool:
         """Take in one topic; False where it must be asked for again."""
@@ -156,7 +166,11 @@ class Metadata:
         if told.error_code:
             if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 state.leaders.clear()
-            return False
+            if name in self._touched or name in self._touched_before:
+                return False
+            # Nobody has asked for it since the last update: who did is gone.
+            del self._topics[name]
+            return True
         if told.topic_id is not None and told.topic_id != state.topic_id:
             # Another topic of the same name (KIP-516): its epochs have nothing to do with the old one's.
             state.leaders.clear()

@@ -5,17 +5,19 @@ The runtime moves bytes between this and a socket; the tests move them to a fake
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mirror.cluster.requests import Request
-from mirror.errors import ConnectionFailed, KafkaError, KafkaTimeout, ProtocolError
+from mirror.cluster.sasl import Login, SaslExchange
+from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, KafkaTimeout, ProtocolError
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.frames import FrameReader
-from mirror.wire.messages.base import Segment
+from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.session import ApiVersionsRequest, ApiVersionsResponse
 from mirror.wire.verdicts import UNSUPPORTED_VERSION, broker_error
 from mirror.wire.versions import BrokerVersions
@@ -24,11 +26,21 @@ SOFTWARE_NAME: Final = "kafka-spark-mirror"
 SOFTWARE_VERSION: Final = "0.1.0"
 _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
 """Every broker of the last years knows it; a newer version would only earn a refusal to handle (KIP-511)."""
+_TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+"""How an alert or a handshake begins: no Kafka frame is that large."""
+
+
+class Phase(enum.Enum):
+    """What the connection is busy with; requests are held back before READY, and again while it authenticates anew."""
+
+    NEGOTIATING = "negotiating versions"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
 
 
 @dataclass(slots=True, eq=False)
 class _InFlight:
-    """``request`` None is the session's own negotiation; ``abandoned`` means that its caller has been told already."""
+    """``request`` None is a request of the session itself; ``abandoned``: its caller has been told already."""
 
     correlation_id: int
     api: Api
@@ -40,14 +52,27 @@ class _InFlight:
 
 
 class BrokerSession:
-    """Frames, correlation ids, version negotiation and timeouts of one connection. ``label`` names it in errors."""
+    """Frames, correlation ids, negotiation, authentication, throttling and timeouts of one connection.
 
-    def __init__(self, label: str, client_id: str, request_timeout_ms: int) -> None:
+    ``label`` names it in errors. ``login`` is there where the listener wants SASL. :meth:`advance` must be called in
+    every turn of the loop. ``throttled_until_ms`` and ``throttled_ms`` tell how long the broker has this client wait
+    (KIP-219), now and in all.
+    """
+
+    def __init__(self, label: str, client_id: str, request_timeout_ms: int, login: Login | None = None) -> None:
         self.label = label
+        self.phase = Phase.NEGOTIATING
         self.versions: BrokerVersions | None = None
         self.outgoing: deque[Segment] = deque()
+        self.last_used_ms = 0
+        self.throttled_until_ms = 0
+        self.throttled_ms = 0
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
+        self._login = login
+        self._exchange: SaslExchange | None = None
+        self._authenticate_by_ms = FOREVER_MS
+        self._renew_at_ms = FOREVER_MS
         self._frames = FrameReader()
         self._waiting: deque[tuple[Request, int]] = deque()
         self._in_flight: deque[_InFlight] = deque()
@@ -58,21 +83,39 @@ class BrokerSession:
         """Requests waiting or unanswered."""
         return len(self._waiting) + len(self._in_flight)
 
+    @property
+    def ready(self) -> bool:
+        """Whether requests go out at once (but for throttling)."""
+        return self.phase is Phase.READY
+
     def start(self, now: int) -> None:
         """The connection stands: negotiate versions first."""
         body = ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION)
         self._write(Api.API_VERSIONS, _NEGOTIATION_VERSION, body, None, FOREVER_MS, now)
 
     def send(self, request: Request, now: int) -> None:
-        """Send ``request`` now, or as soon as the versions are known. Its time runs from here."""
-        caller_deadline = deadline(now, request.timeout_ms)
-        if self.versions is None:
-            self._waiting.append((request, caller_deadline))
-        else:
+        """Send ``request`` as soon as the connection is ready for it. Its time runs from here."""
+        self._waiting.append((request, deadline(now, request.timeout_ms)))
+        if self.phase is Phase.READY:
+            self._release(now)
+
+    def advance(self, now: int) -> None:
+        """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
+        if self.phase is Phase.AUTHENTICATING:
+            self._begin_exchange(now)
+        if self.phase is Phase.READY:
+            self._release(now)
+
+    def _release(self, now: int) -> None:
+        """Send what waits, unless the broker is to be left alone, or must first be told again who we are."""
+        if self._waiting and self._renew_at_ms <= now:
+            self._authenticate(now)
+        while self._waiting and self.phase is Phase.READY and self.throttled_until_ms <= now:
+            request, caller_deadline = self._waiting.popleft()
             self._send_versioned(request, caller_deadline, now)
 
     def _send_versioned(self, request: Request, caller_deadline: int, now: int) -> None:
-        assert self.versions is not None  # noqa: S101 - both callers have just looked
+        assert self.versions is not None  # noqa: S101 - it is ready
         try:
             version = self.versions.pick(request.api)
         except KafkaError as error:
@@ -81,11 +124,12 @@ class BrokerSession:
         self._write(request.api, version, request.body, request, caller_deadline, now)
 
     def _write(
-        self, api: Api, version: int, body: object, request: Request | None, caller_deadline: int, now: int
+        self, api: Api, version: int, body: Message, request: Request | None, caller_deadline: int, now: int
     ) -> None:
         self._correlation_id = (self._correlation_id + 1) % 2**31
-        segments = codec.encode_request(api, version, self._correlation_id, self._client_id, body)  # type: ignore[arg-type]
+        segments = codec.encode_request(api, version, self._correlation_id, self._client_id, body)
         self.outgoing.extend(segments)
+        self.last_used_ms = now
         if request is not None:
             request.sent = True
         connection_deadline = deadline(now, self._request_timeout_ms)
@@ -93,13 +137,21 @@ class BrokerSession:
             _InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)
         )
 
+    # --- what comes in
+
     def buffer(self) -> memoryview:
         """Where received bytes go."""
         return self._frames.buffer()
 
     def received(self, count: int, now: int) -> None:
-        """``count`` bytes came in. Raises ProtocolError or BrokerError where the connection is no use any more."""
-        frame = self._frames.received(count)
+        """``count`` bytes came in. Raises KafkaError where the connection is no use any more."""
+        start = bytes(self._frames.buffer()[: min(count, 2)]) if self.versions is None else b""
+        try:
+            frame = self._frames.received(count)
+        except ProtocolError as error:
+            if start in _TLS_RECORDS:
+                raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
+            raise ProtocolError(f"{self.label}: {error}") from error
         if frame is not None:
             self._answer(frame, now)
 
@@ -109,50 +161,118 @@ class BrokerSession:
             msg = f"{self.label}: answer {correlation_id} to no request of ours, or out of order"
             raise ProtocolError(msg)
         sent = self._in_flight.popleft()
+        self.last_used_ms = now
         if sent.request is None:
-            self._negotiated(frame, now)
-            return
-        if sent.abandoned:
+            self._answer_own(sent, frame, now)
             return
         try:
             body = codec.decode_response(sent.api, sent.version, frame)
         except ProtocolError as error:
-            sent.request.on_failure(ProtocolError(f"{self.label}: {error}"), now)
-            raise
-        sent.request.on_response(body, now)
+            told = ProtocolError(f"{self.label}: {error}")
+            if not sent.abandoned:
+                sent.request.on_failure(told, now)
+            raise told from error
+        self._throttle(body, now)
+        if not sent.abandoned:
+            sent.request.on_response(body, now)
+
+    def _throttle(self, body: Any, now: int) -> None:
+        """The broker has answered, and asks to be left alone for a while (KIP-219)."""
+        throttle_ms = getattr(body, "throttle_time", 0)
+        if throttle_ms > 0:
+            self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
+            self.throttled_ms += throttle_ms
+
+    def _answer_own(self, sent: _InFlight, frame: bytearray, now: int) -> None:
+        if sent.api is Api.API_VERSIONS:
+            self._negotiated(frame, now)
+            return
+        body = codec.decode_response(sent.api, sent.version, frame)
+        if self._exchange is None:
+            raise ProtocolError(f"{self.label}: an answer to {sent.api.label}, which is over")
+        following = self._exchange.agreed(body) if sent.api is Api.SASL_HANDSHAKE else self._exchange.answered(body)
+        if following is not None:
+            self._write_own(Api.SASL_AUTHENTICATE, following, now)
+        else:
+            self._authenticated(self._exchange.lifetime_ms, now)
 
     def _negotiated(self, frame: bytearray, now: int) -> None:
         body: ApiVersionsResponse = codec.decode_response(Api.API_VERSIONS, _negotiated_version(frame), frame)
         if body.error_code and body.error_code != UNSUPPORTED_VERSION:
             raise broker_error(body.error_code, f"{self.label}: ApiVersions")
         self.versions = BrokerVersions.of(body)
-        waiting, self._waiting = self._waiting, deque()
-        for request, caller_deadline in waiting:
-            self._send_versioned(request, caller_deadline, now)
+        self._throttle(body, now)
+        if self._login is None:
+            self.phase = Phase.READY
+            self._release(now)
+        else:
+            self._authenticate(now)
+
+    # --- SASL
+
+    def _authenticate(self, now: int) -> None:
+        self.phase = Phase.AUTHENTICATING
+        self._exchange = None
+        self._authenticate_by_ms = deadline(now, self._request_timeout_ms)
+        self._begin_exchange(now)
+
+    def _begin_exchange(self, now: int) -> None:
+        if self._exchange is not None or self._login is None:
+            return
+        try:
+            mechanism = self._login.begin(now)
+        except KafkaError as error:
+            raise type(error)(f"{self.label}: {error}") from error
+        if mechanism is not None:
+            self._authenticate_by_ms = FOREVER_MS  # from here on, each request has its own time
+            self._exchange = SaslExchange(self.label, mechanism)
+            self._write_own(Api.SASL_HANDSHAKE, self._exchange.begin(), now)
+
+    def _write_own(self, api: Api, body: Message, now: int) -> None:
+        assert self.versions is not None  # noqa: S101 - negotiated before anything else
+        try:
+            version = self.versions.pick(api)
+        except KafkaError as error:
+            raise type(error)(f"{self.label}: {error}") from error
+        self._write(api, version, body, None, FOREVER_MS, now)
+
+    def _authenticated(self, lifetime_ms: int, now: int) -> None:
+        self._exchange = None
+        renew_after_ms = self._login.renew_after_ms(lifetime_ms) if self._login and lifetime_ms else FOREVER_MS
+        self._renew_at_ms = deadline(now, renew_after_ms)
+        self.phase = Phase.READY
+        self._release(now)
+
+    # --- time, and the end
 
     def expire(self, now: int) -> bool:
         """Tell callers whose time is up. True where the connection itself is overdue and must be closed."""
         for sent in self._in_flight:
             if sent.request is not None and not sent.abandoned and sent.caller_deadline <= now:
                 sent.abandoned = True
-                sent.request.on_failure(self._timed_out(sent.request), now)
+                sent.request.on_failure(self._timed_out(sent.request, ""), now)
         late = [pair for pair in self._waiting if pair[1] <= now]
         if late:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
+            held = " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
             for request, _ in late:
-                request.on_failure(self._timed_out(request), now)
-        return bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
+                request.on_failure(self._timed_out(request, held), now)
+        overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
+        return overdue or self._authenticate_by_ms <= now
 
-    def _timed_out(self, request: Request) -> KafkaTimeout:
-        return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms")
+    def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
+        return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms{why}")
 
     def wait_ms(self, now: int) -> int:
-        """Milliseconds until :meth:`expire` has something to do."""
+        """Milliseconds until :meth:`advance` or :meth:`expire` has something to do."""
         times = [pair[1] for pair in self._waiting]
         times += [FOREVER_MS if sent.abandoned else sent.caller_deadline for sent in self._in_flight]
         if self._in_flight:
             times.append(self._in_flight[0].connection_deadline)
-        return max(0, min(times, default=FOREVER_MS) - now)
+        if self._waiting and self.throttled_until_ms > now:
+            times.append(self.throttled_until_ms)
+        times.append(self._authenticate_by_ms)
+        return max(0, min(times) - now)
 
     def fail(self, error: KafkaError, now: int) -> None:
         """The connection is gone: everything on it fails, in order."""
@@ -164,6 +284,9 @@ class BrokerSession:
                 sent.request.on_failure(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
+
+
+WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 
 
 def _negotiated_version(frame: bytearray) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mirror.cluster.keys import Key, read_keys
+from mirror.cluster.keys import HIDDEN, Key, read_keys
+from mirror.cluster.security import SECURITY_KEYS, Security, read_security
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 
-__all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key", "unsupported_security"]
+__all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key"]
 
 Address = tuple[str, int]
 
@@ -30,26 +31,10 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
         Key("socket.connection.setup.timeout.ms", "int", 10_000, "of the first connection attempt (KIP-601)", low=1),
         Key("socket.connection.setup.timeout.max.ms", "int", 30_000, "of later ones, as it doubles (KIP-601)", low=1),
         Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is asked anew", low=1),
-        Key(
-            "security.protocol",
-            "str",
-            "PLAINTEXT",
-            "how to talk to the brokers",
-            choices=("PLAINTEXT",),
-        ),
+        Key("connections.max.idle.ms", "int", 540_000, "idle connections are closed; -1: never", -1, FOREVER_MS),
+        *SECURITY_KEYS.values(),
     )
 }
-
-_SECURITY: Final = ("ssl.", "sasl.")
-
-
-def unsupported_security(options: Mapping[str, object], where: str) -> list[Problem]:
-    """The keys of TLS and SASL, which this version does not speak yet: named, so that nobody believes they work."""
-    return [
-        Problem(where, name, "***", "TLS and SASL are not supported yet; remove it")
-        for name in options
-        if name.startswith(_SECURITY)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +52,8 @@ class ClusterSettings:
     connection_setup_timeout_ms: int
     connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
+    connections_max_idle_ms: int
+    security: Security
 
     @staticmethod
     def keys() -> Mapping[str, Key]:
@@ -76,19 +63,15 @@ class ClusterSettings:
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem."""
-        security = unsupported_security(options, where)
-        rest = {name: value for name, value in options.items() if not name.startswith(_SECURITY)}
-        try:
-            values = read_keys(CLUSTER_KEYS, rest, where)
-        except ConfigError as error:
-            raise ConfigError([*security, *error.problems]) from None
-        bootstrap, problems = _addresses(values["bootstrap.servers"], where)
-        if security or problems:
-            raise ConfigError([*security, *problems])
-        return cls.of(values, bootstrap)
+        values = read_keys(CLUSTER_KEYS, options, where)
+        security, problems = read_security(values, frozenset(options), where)
+        bootstrap, more = _addresses(values["bootstrap.servers"], where)
+        if problems or more:
+            raise ConfigError([*problems, *more])
+        return cls.of(values, bootstrap, security)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], bootstrap: tuple[Address, ...]) -> Self:
+    def of(cls, values: Mapping[str, Any], bootstrap: tuple[Address, ...], security: Security) -> Self:
         """From checked values."""
         return cls(
             bootstrap=bootstrap,
@@ -102,6 +85,8 @@ class ClusterSettings:
             connection_setup_timeout_ms=values["socket.connection.setup.timeout.ms"],
             connection_setup_timeout_max_ms=values["socket.connection.setup.timeout.max.ms"],
             metadata_max_age_ms=values["metadata.max.age.ms"],
+            connections_max_idle_ms=FOREVER_MS if (idle_ms := values["connections.max.idle.ms"]) < 0 else idle_ms,
+            security=security,
         )
 
 
@@ -133,8 +118,15 @@ def _addresses(servers: tuple[str, ...], where: str) -> tuple[tuple[Address, ...
     problems: list[Problem] = []
     for server in servers:
         host, _, port = server.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if host and port.isdigit() and 0 < int(port) <= _MAX_PORT:
+        literal = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if literal else host
+        if "@" in server:
+            allowed = "must be host:port; a user name and password have keys of their own"
+            problems.append(Problem(where, "bootstrap.servers", HIDDEN, allowed))
+        elif ":" in host and not literal:
+            allowed = "must be host:port, an IPv6 address in brackets: [::1]:9092"
+            problems.append(Problem(where, "bootstrap.servers", repr(server), allowed))
+        elif host and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT:
             found.append((host, int(port)))
         else:
             problems.append(Problem(where, "bootstrap.servers", repr(server), "must be host:port"))

@@ -19,31 +19,10 @@ if TYPE_CHECKING:
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
-SECURITY_KEYS: Final = (
-    "sasl.mechanism",
-    "sasl.username",
-    "sasl.password",
-    "sasl.jaas.config",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.password",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.truststore.certificates",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-)
-"""Kafka's names that an override may use although ClusterSettings still refuses them: so the answer is "not supported
-yet" rather than "unknown", and a secret is known to be one."""
-
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
-    **{
-        name: Key(name, "secret" if naming.is_secret((name,)) else "str", None, "TLS and SASL")
-        for name in SECURITY_KEYS
-    },
-    **ClusterSettings.keys(),
+    name: key for name, key in ClusterSettings.keys().items() if key.kind != "callable"
 }
+"""The keys of a cluster's table: all but those whose value is Python's."""
 
 
 def of_cluster_only(key: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaError
+from mirror.wire.decode import Record, records_of
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import Batch
 
@@ -30,6 +31,17 @@ class Fetched:
     leader_epoch: int = -1
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
+
+    def records(self) -> Iterator[Record]:
+        """The records, decoded: from ``offset`` on, without markers and aborted transactions.
+
+        Raises CorruptBatch, or ``error`` where there is one.
+        """
+        if self.error is not None:
+            raise self.error
+        for batch, aborted in without_aborted(self.batches, self.aborted):
+            if not aborted:
+                yield from (record for record in records_of(batch) if record.offset >= self.offset)
 
 
 def without_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[tuple[Batch, bool]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import Position, Positions
+from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import CorruptBatch, KafkaError
 from mirror.timing import FOREVER_MS
@@ -22,27 +24,16 @@ from mirror.wire.messages.fetch import (
     FetchResponse,
     FetchResponsePartition,
     FetchTopic,
+    ForgottenTopic,
 )
 from mirror.wire.records import split_batches
-from mirror.wire.verdicts import OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
+from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
+
+_PREFERRED_FOR_MS: Final = 300_000
+"""A preferred replica is asked again after ``metadata.max.age.ms``'s default, in case another has come nearer."""
 
 
-@dataclass(slots=True)
-class Position:
-    """One assigned partition. ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns."""
-
-    fetch: int | None = None
-    consumed: int | None = None
-    paused: bool = False
-    stopped: bool = False
-    buffered: int = 0
-    failures: int = 0
-    not_before_ms: int = 0
-    generation: int = 0
-    last_error: KafkaError | None = None
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """One partition in a request: where it stood when it was asked for, to tell late answers."""
 
@@ -52,203 +43,215 @@ class _Asked:
     leader_epoch: int
 
 
-@dataclass(slots=True)
 class Fetching:
     """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all."""
 
-    settings: ConsumerSettings
-    metadata: Metadata
-    rng: random.Random
-    positions: dict[TopicPartition, Position] = field(default_factory=dict)
-    ready: list[Fetched] = field(default_factory=list)
-    _busy: set[int] = field(default_factory=set)
-    _buffered: int = 0
-    _backoff: Backoff = field(init=False)
-
-    def __post_init__(self) -> None:
-        cluster = self.settings.cluster
-        self._backoff = Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, self.rng)
-
-    # --- what the application decides
-
-    def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """Fetch exactly these; positions of those kept stay."""
-        wanted = dict.fromkeys(tps)
-        for tp in [tp for tp in self.positions if tp not in wanted]:
-            self._drop_buffered(tp)
-            del self.positions[tp]
-        for tp in wanted:
-            self.positions.setdefault(tp, Position())
-        self.metadata.want({tp.topic for tp in wanted})
-
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``; what was fetched before is dropped, what is under way will be."""
-        position = self.positions[tp]
-        self._drop_buffered(tp)
-        position.fetch = position.consumed = offset
-        position.generation += 1
-        position.stopped = False
-        position.not_before_ms = 0
-
-    def _drop_buffered(self, tp: TopicPartition) -> None:
-        self._buffered -= sum(fetched.size for fetched in self.ready if fetched.tp == tp)
-        self.positions[tp].buffered = 0
-        self.ready = [fetched for fetched in self.ready if fetched.tp != tp]
-
-    def take(self) -> list[Fetched]:
-        """All that is ready and not paused; it is the application's from here on."""
-        taken = [fetched for fetched in self.ready if not self.positions[fetched.tp].paused]
-        if len(taken) < len(self.ready):
-            self.ready = [fetched for fetched in self.ready if self.positions[fetched.tp].paused]
-        else:
-            self.ready = []
-        for fetched in taken:
-            position = self.positions[fetched.tp]
-            position.buffered -= fetched.size
-            position.consumed = fetched.next_offset
-            self._buffered -= fetched.size
-        return taken
+    def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._positions = positions
+        self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
+        self._busy: set[int] = set()
 
     # --- what goes out
 
     def poll(self, now: int) -> Poll:
-        """A Fetch for each broker that is free and leads something due."""
-        room = self.settings.fetch_max_bytes - self._buffered
+        """A Fetch for each broker that is free and serves something due."""
+        room = self._settings.fetch_max_bytes - self._positions.buffered
         if room <= 0:
             return Poll([], FOREVER_MS)
         by_node: dict[int, list[_Asked]] = {}
         wait = FOREVER_MS
-        for tp, position in self.positions.items():
+        for tp, position in self._positions:
             if not self._wants(position):
                 continue
-            if position.not_before_ms > now:
-                wait = min(wait, position.not_before_ms - now)
+            if not position.state.can_send(now):
+                wait = min(wait, position.state.wait_ms(now))
                 continue
-            leader = self.metadata.leader(tp)
+            leader = self._metadata.leader(tp)
             if leader is None:
-                self.metadata.request_update()
-            elif leader.node not in self._busy and position.fetch is not None:
-                asked = _Asked(tp, position.fetch, position.generation, leader.epoch)
-                by_node.setdefault(leader.node, []).append(asked)
+                self._metadata.want((tp.topic,))
+                self._metadata.request_update()
+            elif not position.must_validate(leader) and position.fetch is not None:
+                node = self._replica(position, leader, now)
+                if node not in self._busy:
+                    by_node.setdefault(node, []).append(
+                        _Asked(tp, position.fetch, position.generation, leader.epoch)
+                    )
         return Poll([self._request(node, asked, room) for node, asked in by_node.items()], wait)
 
     def _wants(self, position: Position) -> bool:
-        full = position.buffered >= self.settings.max_partition_fetch_bytes
+        full = position.buffered >= self._settings.max_partition_fetch_bytes
         return position.fetch is not None and not (position.paused or position.stopped or full)
+
+    def _replica(self, position: Position, leader: Leader, now: int) -> int:
+        """The replica that the leader would have us read from (KIP-392), else the leader."""
+        if position.preferred is not None:
+            if position.preferred_until_ms > now and position.preferred in self._metadata.brokers:
+                return position.preferred
+            position.preferred = None
+        return leader.node
 
     def _request(self, node: int, asked: list[_Asked], room: int) -> Request:
         self._busy.add(node)
-        topics: dict[str, list[FetchPartition]] = {}
-        for one in asked:
-            part = FetchPartition(
-                one.tp.partition, one.offset, self.settings.max_partition_fetch_bytes, one.leader_epoch
-            )
-            topics.setdefault(one.tp.topic, []).append(part)
-        body = FetchRequest(
-            max_wait=self.settings.fetch_max_wait_ms,
-            min_bytes=self.settings.fetch_min_bytes,
-            max_bytes=room,
-            isolation_level=int(self.settings.read_committed),
-            topics=tuple(FetchTopic(t, self.metadata.topic_id(t), tuple(parts)) for t, parts in topics.items()),
-            rack_id=self.settings.client_rack,
-        )
-
-        def on_response(response: FetchResponse, now: int) -> None:
-            self._busy.discard(node)
-            self._on_response(response, asked, now)
-
-        def on_failure(error: KafkaError, now: int) -> None:
-            self._busy.discard(node)
-            self.metadata.request_update()
-            for one in asked:
-                self._back_off(one.tp, error, now)
-
+        wanted = {one.tp: Wanted(self._metadata.topic_id(one.tp.topic), self._partition(one)) for one in asked}
+        request = self._sessions[node].next_request(wanted)
         return Request(
             api=Api.FETCH,
-            body=body,
+            body=self._body(request, self._settings.fetch_max_wait_ms, room),
             node=node,
             lane=Lane.FETCH,
-            timeout_ms=self.settings.cluster.request_timeout_ms,
-            on_response=on_response,
-            on_failure=on_failure,
+            timeout_ms=self._settings.cluster.request_timeout_ms,
+            on_response=lambda response, now: self._on_response(node, response, asked, now),
+            on_failure=lambda error, now: self._on_failure(node, error, asked, now),
         )
+
+    def _partition(self, asked: _Asked) -> FetchPartition:
+        return FetchPartition(
+            asked.tp.partition, asked.offset, self._settings.max_partition_fetch_bytes, asked.leader_epoch
+        )
+
+    def _body(self, request: SessionRequest, max_wait_ms: int, room: int) -> FetchRequest:
+        topics: dict[tuple[str, uuid.UUID | None], list[FetchPartition]] = {}
+        for tp, wanted in request.send.items():
+            topics.setdefault((tp.topic, wanted.topic_id), []).append(wanted.partition)
+        forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
+        for tp, topic_id in request.forget.items():
+            forgotten.setdefault((tp.topic, topic_id), []).append(tp.partition)
+        return FetchRequest(
+            max_wait=max_wait_ms,
+            min_bytes=self._settings.fetch_min_bytes,
+            max_bytes=room,
+            isolation_level=int(self._settings.read_committed),
+            topics=tuple(FetchTopic(name, topic_id, tuple(parts)) for (name, topic_id), parts in topics.items()),
+            session_id=request.session_id,
+            session_epoch=request.epoch,
+            forgotten_topics_data=tuple(
+                ForgottenTopic(name, topic_id, tuple(parts)) for (name, topic_id), parts in forgotten.items()
+            ),
+            rack_id=self._settings.client_rack,
+        )
+
+    def close_requests(self, timeout_ms: int, answered: Callable[[], None]) -> list[Request]:
+        """One request per open session that ends it; ``answered`` is called for each, however it went.
+
+        On the control lane: on the fetch lane it would stand behind a Fetch that polls long.
+        """
+        closing = {node: session for node, session in self._sessions.items() if session.open}
+        self._sessions.clear()
+        return [
+            Request(
+                api=Api.FETCH,
+                body=self._body(SessionRequest(session.session_id, FINAL, {}, {}), 0, 0),
+                node=node,
+                lane=Lane.CONTROL,
+                timeout_ms=min(timeout_ms, self._settings.cluster.request_timeout_ms),
+                on_response=lambda _response, _now: answered(),
+                on_failure=lambda _error, _now: answered(),
+            )
+            for node, session in closing.items()
+            if node in self._metadata.brokers
+        ]
 
     # --- what comes back
 
-    def _on_response(self, response: FetchResponse, asked: list[_Asked], now: int) -> None:
+    def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+        self._busy.discard(node)
+        self._sessions[node].failed()
+        self._metadata.request_update()
+        for one in asked:
+            self._retry(one, error, now)
+
+    def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
+        self._busy.discard(node)
         if response.error_code:
-            self.metadata.request_update()
-            error = broker_error(response.error_code, "fetching")
-            for one in asked:
-                self._back_off(one.tp, error, now)
+            # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
+            self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
+            if verdict(response.error_code) is not Verdict.NEW_SESSION:
+                self._metadata.request_update()
+                error = broker_error(response.error_code, "fetching")
+                for one in asked:
+                    self._retry(one, error, now)
             return
+        self._sessions[node].answered(response.session_id)
         pending = {one.tp: one for one in asked}
         for topic in response.responses:
-            name = topic.topic or self._name(topic.topic_id)
+            name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for told in topic.partitions:
                 sent = pending.get(TopicPartition(name, told.partition_index))
                 if sent is not None:
                     self._take_in(sent, told, now)
 
-    def _name(self, topic_id: uuid.UUID | None) -> str:
-        return (self.metadata.topic_name(topic_id) if topic_id is not None else None) or ""
-
     def _take_in(self, asked: _Asked, told: FetchResponsePartition, now: int) -> None:
-        position = self.positions.get(asked.tp)
-        if position is None or position.generation != asked.generation or position.fetch != asked.offset:
+        position = self._positions.get(asked.tp, asked.generation)
+        if position is None or position.fetch != asked.offset:
             return
         if told.error_code:
             self._refused(asked, position, told, now)
             return
-        position.failures, position.last_error = 0, None
+        position.state.succeeded()
+        position.error = None
+        position.validated = max(position.validated, asked.leader_epoch)
+        if told.preferred_read_replica >= 0:
+            position.preferred = told.preferred_read_replica
+            position.preferred_until_ms = now + _PREFERRED_FOR_MS
         try:
             batches = [b for b in split_batches(told.records) if b.next_offset > asked.offset] if told.records else []
         except CorruptBatch as error:
-            self._stop(asked, position, CorruptBatch(f"{asked.tp}: {error}"))
+            self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
             return
         if not batches:
             return
-        position.fetch = batches[-1].next_offset
-        size = sum(batch.size for batch in batches)
-        position.buffered += size
-        self._buffered += size
-        self.ready.append(
-            Fetched(
-                tp=asked.tp,
-                offset=asked.offset,
-                next_offset=position.fetch,
-                batches=batches,
-                size=size,
-                high_watermark=told.high_watermark,
-                last_stable_offset=told.last_stable_offset,
-                log_start_offset=told.log_start_offset,
-                leader_epoch=asked.leader_epoch,
-                aborted=told.aborted_transactions or (),
-            )
+        fetched = Fetched(
+            tp=asked.tp,
+            offset=asked.offset,
+            next_offset=batches[-1].next_offset,
+            batches=batches,
+            size=sum(batch.size for batch in batches),
+            high_watermark=told.high_watermark,
+            last_stable_offset=told.last_stable_offset,
+            log_start_offset=told.log_start_offset,
+            leader_epoch=asked.leader_epoch,
+            aborted=told.aborted_transactions or (),
         )
+        last_epoch = batches[-1].leader_epoch
+        self._positions.put(fetched, last_epoch if last_epoch >= 0 else None)
 
     def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, now: int) -> None:
-        outcome = verdict(told.error_code)
-        if outcome is Verdict.FATAL:
-            about = f"fetching {asked.tp} at offset {asked.offset}"
-            detail = None
-            if told.error_code == OFFSET_OUT_OF_RANGE:
-                detail = f"its log begins at {told.log_start_offset}" if told.log_start_offset >= 0 else None
-            self._stop(asked, position, broker_error(told.error_code, about, detail))
+        about = f"fetching {asked.tp} at offset {asked.offset}"
+        if told.error_code == OFFSET_OUT_OF_RANGE:
+            self._out_of_range(asked, position, told, about, now)
             return
+        error = broker_error(told.error_code, about)
+        if verdict(told.error_code) is Verdict.FATAL:
+            self._positions.stop(asked.tp, error)
+            return
+        position.preferred = None
+        self._metadata.request_update()
         leader = told.current_leader
+        self._retry(asked, error, now)
         if leader is not None and leader.leader_id >= 0:
-            self.metadata.moved(asked.tp, Leader(leader.leader_id, leader.leader_epoch))
-        self.metadata.request_update()
-        self._back_off(asked.tp, broker_error(told.error_code, f"fetching {asked.tp}"), now)
+            moved = self._metadata.moved(asked.tp, Leader(leader.leader_id, leader.leader_epoch))
+            if moved:
+                position.state.skip_backoff()
 
-    def _stop(self, asked: _Asked, position: Position, error: KafkaError) -> None:
-        position.stopped = True
-        self.ready.append(Fetched(tp=asked.tp, offset=asked.offset, next_offset=asked.offset, error=error))
+    def _out_of_range(
+        self, asked: _Asked, position: Position, told: FetchResponsePartition, about: str, now: int
+    ) -> None:
+        error = broker_error(
+            told.error_code, about, f"its log begins at {told.log_start_offset}" if told.log_start_offset >= 0 else None
+        )
+        if position.preferred is not None:
+            # A follower may lag behind what the leader already gave us: ask the leader before believing it.
+            position.preferred = None
+            self._retry(asked, error, now)
+        elif self._settings.offset_reset is None:
+            self._positions.stop(asked.tp, error)
+        else:
+            self._positions.reset(asked.tp, self._settings.offset_reset)
 
-    def _back_off(self, tp: TopicPartition, error: KafkaError, now: int) -> None:
-        position = self.positions.get(tp)
+    def _retry(self, asked: _Asked, error: KafkaError, now: int) -> None:
+        position = self._positions.get(asked.tp, asked.generation)
         if position is not None:
-            position.failures += 1
-            position.last_error = error
-            position.not_before_ms = now + self._backoff.after(position.failures)
+            position.error = error
+            position.state.failed(now)

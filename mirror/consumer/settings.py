@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from mirror.cluster.keys import Key
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
+from mirror.cluster.topics import EARLIEST, LATEST
 
 CONSUMER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
@@ -17,6 +18,14 @@ CONSUMER_KEYS: Final[Mapping[str, Key]] = {
         Key("fetch.max.wait.ms", "int", 500, "how long the broker waits for them"),
         Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch answer"),
         Key("client.rack", "str", "", "fetch from a replica of this rack where the broker allows it (KIP-392)"),
+        Key("group.id", "str", "", "whose committed offsets are read and written; no membership comes with it"),
+        Key(
+            "auto.offset.reset",
+            "str",
+            "latest",
+            "where to begin without a committed offset, or when the position is out of range",
+            choices=("earliest", "latest", "none"),
+        ),
         Key(
             "isolation.level",
             "str",
@@ -30,7 +39,7 @@ CONSUMER_KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How to fetch. Sizes in bytes, times in ms."""
+    """How to fetch. Sizes in bytes, times in ms. ``offset_reset`` is EARLIEST, LATEST or None."""
 
     cluster: ClusterSettings
     fetch_max_bytes: int
@@ -38,6 +47,8 @@ class ConsumerSettings:
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
     client_rack: str
+    group_id: str
+    offset_reset: int | None
     read_committed: bool
 
     @staticmethod
@@ -56,5 +67,7 @@ class ConsumerSettings:
             fetch_max_wait_ms=values["fetch.max.wait.ms"],
             max_partition_fetch_bytes=values["max.partition.fetch.bytes"],
             client_rack=values["client.rack"],
+            group_id=values["group.id"],
+            offset_reset={"earliest": EARLIEST, "latest": LATEST, "none": None}[values["auto.offset.reset"]],
             read_committed=values["isolation.level"] == "read_committed",
         )

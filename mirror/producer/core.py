@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mirror.backoff import Backoff
 from mirror.cluster.events import Event, as_kafka_error
-from mirror.cluster.loop import ClusterLoop
+from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.metadata import Leader
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.topics import TopicPartition
@@ -129,6 +129,7 @@ class ProducerCore:
             return None, FOREVER_MS
         leader = self._metadata.leader(queue.tp)
         if leader is None:
+            self._metadata.want((queue.tp.topic,))
             self._metadata.request_update()
             return None, FOREVER_MS
         # A leader newer than the one that failed is asked at once: the backoff was for the old one (KAFKA-14253).
@@ -268,9 +269,11 @@ class ProducerCore:
             self._break(queue, error)
             self._settle(queue)
 
-    def leave(self) -> None:
+    def leave(self, event: LeaveEvent, now: int) -> None:
         """The producer closed: what is not acknowledged by now is not told to be."""
+        del now
         self._fail_all(ClientClosed("the producer was closed before the batch was acknowledged"))
+        event.complete(None)
 
     def fail(self, error: BaseException) -> None:
         """The network thread is dying."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from mirror.backoff import Backoff
+from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError, UnsupportedVersion
@@ -19,10 +20,7 @@ class Identity:
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
-        self._failures = 0
-        self._not_before_ms = 0
-        self._in_flight = False
+        self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.producer_id = -1
         self.producer_epoch = -1
         self.last_error: KafkaError | None = None
@@ -35,11 +33,11 @@ class Identity:
 
     def poll(self, now: int) -> Poll:
         """The request for an id, while there is none."""
-        if self.known or self._in_flight or self.fatal is not None:
+        if self.known or self.fatal is not None:
             return Poll([], FOREVER_MS)
-        if self._not_before_ms > now:
-            return Poll([], self._not_before_ms - now)
-        self._in_flight = True
+        if not self._state.can_send(now):
+            return Poll([], self._state.wait_ms(now))
+        self._state.sent()
         request = Request(
             api=Api.INIT_PRODUCER_ID,
             # The time-out belongs to transactions; brokers want a legal value all the same.
@@ -53,10 +51,9 @@ class Identity:
         return Poll([request], FOREVER_MS)
 
     def _on_response(self, response: InitProducerIdResponse, now: int) -> None:
-        self._in_flight = False
         if not response.error_code:
             self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
-            self._failures = 0
+            self._state.succeeded()
             return
         error = broker_error(response.error_code, "getting a producer id")
         if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED}:
@@ -65,7 +62,6 @@ class Identity:
             self._retry(error, now)
 
     def _on_failure(self, error: KafkaError, now: int) -> None:
-        self._in_flight = False
         if isinstance(error, UnsupportedVersion):
             self.fatal = error
         else:
@@ -73,5 +69,4 @@ class Identity:
 
     def _retry(self, error: KafkaError, now: int) -> None:
         self.last_error = error
-        self._failures += 1
-        self._not_before_ms = now + self._backoff.after(self._failures)
+        self._state.failed(now)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import traceback
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -18,6 +20,9 @@ from mirror.timing import FOREVER_MS, Timer
 T = TypeVar("T")
 
 _JOIN_S: Final = 5.0
+_LOOK_S: Final = 1.0
+STUCK_MS: Final = 30_000
+"""One turn of the loop takes milliseconds. Only a name server's own time-out is near this (``getaddrinfo`` blocks)."""
 
 
 class NetworkThread:
@@ -31,6 +36,7 @@ class NetworkThread:
         self.loop = ClusterLoop(settings, self._network, self.clock, rng)
         self.users = 0
         self._stopping = False
+        self._turns = 0
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could slip in
         # behind the last sweep, and its sender would wait for ever.
@@ -50,6 +56,7 @@ class NetworkThread:
         cause: BaseException
         try:
             while not self._stopping:
+                self._turns += 1
                 self.loop.run_once()
             cause = ClientClosed("the client is closed")
         except BaseException as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
@@ -73,10 +80,31 @@ class NetworkThread:
         self.submit(core, event)
         return self.wait(event.future)
 
-    @staticmethod
-    def wait(future: Future[T]) -> T:
-        """The future's result, without a bound of our own."""
-        return future.result()
+    def wait(self, future: Future[T]) -> T:
+        """The future's result, without a bound of our own; only a thread that no longer turns ends the wait.
+
+        Raises NetworkThreadDied where the loop is stuck in a turn: a bug, whose place is in the error's cause.
+        """
+        turns, since = self._turns, self.clock.now()
+        while True:
+            try:
+                return future.result(_LOOK_S)
+            except TimeoutError:
+                # Either the event's own time-out, or only our look at the thread.
+                if future.done():
+                    return future.result()
+            if self._turns != turns:
+                turns, since = self._turns, self.clock.now()
+            elif self.clock.now() - since >= STUCK_MS:
+                raise self._stuck()
+            self._network.wakeup()
+
+    def _stuck(self) -> NetworkThreadDied:
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the one way to see another thread
+        where = "".join(traceback.format_stack(frame)) if frame is not None else "an unknown place"
+        error = NetworkThreadDied(f"the network thread has been stuck for {STUCK_MS // 1000} s")
+        error.__cause__ = RuntimeError(f"it is at:\n{where}")
+        return error
 
     def timer(self, timeout_ms: int | None) -> tuple[int, int]:
         """(deadline, timeout) in ms of a call that was given ``timeout_ms``, or the default."""

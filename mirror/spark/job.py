@@ -111,7 +111,7 @@ def _run_flow(
         raise
     except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
         report.error = "; ".join(one_line_each(error))
-        _complain(error, consoles, debug=args.debug)
+        _complain(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
     finally:
         report.ended = datetime.now(UTC)
         write_summary(args.report_dir, reports)
@@ -155,9 +155,9 @@ def one_line_each(error: BaseException) -> list[str]:
     return [f"{type(error).__name__}: {text[0]}" if text else type(error).__name__]
 
 
-def _complain(error: Exception, consoles: Consoles, *, debug: bool) -> None:
+def _complain(error: Exception, consoles: Consoles, *, debug: bool, where: str = "") -> None:
     for line in one_line_each(error):
-        consoles.error(line)
+        consoles.error(line if line.startswith(where) else where + line)
     if debug:
         if isinstance(error, PlanningFailed):
             consoles.trace(error.remote)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from mirror.wire.messages import admin, fetch, groups, metadata, produce, session
+from mirror.wire.messages import admin, epochs, fetch, groups, metadata, produce, session, telemetry
 from mirror.wire.messages.base import Message
 
 
@@ -34,11 +34,19 @@ class Api(enum.Enum):
     OFFSET_COMMIT = ApiSpec(8, 8, 9, groups.OffsetCommitRequest, groups.OffsetCommitResponse)
     OFFSET_FETCH = ApiSpec(9, 8, 9, groups.OffsetFetchRequest, groups.OffsetFetchResponse)
     FIND_COORDINATOR = ApiSpec(10, 4, 6, metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse)
+    SASL_HANDSHAKE = ApiSpec(17, 1, 1, session.SaslHandshakeRequest, session.SaslHandshakeResponse)
     API_VERSIONS = ApiSpec(18, 3, 4, session.ApiVersionsRequest, session.ApiVersionsResponse)
     CREATE_TOPICS = ApiSpec(19, 5, 7, admin.CreateTopicsRequest, admin.CreateTopicsResponse)
     INIT_PRODUCER_ID = ApiSpec(22, 3, 5, produce.InitProducerIdRequest, produce.InitProducerIdResponse)
+    OFFSET_FOR_LEADER_EPOCH = ApiSpec(
+        23, 4, 4, epochs.OffsetForLeaderEpochRequest, epochs.OffsetForLeaderEpochResponse
+    )
     DESCRIBE_CONFIGS = ApiSpec(32, 4, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse)
+    SASL_AUTHENTICATE = ApiSpec(36, 2, 2, session.SaslAuthenticateRequest, session.SaslAuthenticateResponse)
     CREATE_PARTITIONS = ApiSpec(37, 2, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse)
+    GET_TELEMETRY_SUBSCRIPTIONS = ApiSpec(
+        71, 0, 0, telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse
+    )
 
     @property
     def label(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import struct
-import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
@@ -47,6 +46,11 @@ from mirror.wire.messages.base import Message, Records, Segment
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), as kio's readers are."""
 Writer = Callable[["Frame", Any], None]
+
+F = typing.TypeVar("F", bound=Callable[..., Any])
+
+# functools.cache asks for Hashable arguments, which mypy does not see in classes.
+_kept = typing.cast("Callable[[F], F]", functools.cache)
 
 PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 """Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
@@ -148,11 +152,11 @@ def _end(view: memoryview, offset: int, size: int) -> int:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _reader(ours: type[Message] | None, schema: type) -> Reader:
-    """Reads one ``schema`` entity into ``ours``; with None it is read and dropped."""
-    names = [f.name for f in fields(ours)] if ours is not None else []  # type: ignore[arg-type]
-    defaults = [_default(f) for f in fields(ours)] if ours is not None else []  # type: ignore[arg-type]
+@_kept
+def _reader(ours: Any, schema: Any) -> Reader:
+    """Reads one ``schema`` entity (a kio class) into ``ours`` (a Message class); with None it is read and dropped."""
+    names = [f.name for f in fields(ours)] if ours is not None else []
+    defaults = [_default(f) for f in fields(ours)] if ours is not None else []
     nested = _nested_classes(ours)
     steps: list[tuple[int, Reader]] = []
     tagged: dict[int, tuple[int, Reader]] = {}
@@ -260,10 +264,10 @@ def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[me
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _writer(ours: type[Message], schema: type) -> Writer:
-    """Writes an instance of ``ours`` as the kio entity ``schema``."""
-    known = {f.name for f in fields(ours)}  # type: ignore[arg-type]
+@_kept
+def _writer(ours: Any, schema: Any) -> Writer:
+    """Writes an instance of ``ours`` (a Message class) as the kio entity ``schema``."""
+    known = {f.name for f in fields(ours)}
     nested = _nested_classes(ours)
     steps: list[tuple[str, Any, Writer]] = []
     tagged: list[tuple[int, str, Any, Writer]] = []
@@ -308,7 +312,7 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
         # A field declared as plain Message is one that this client only ever sends empty.
-        item = _never if ours in {None, Message} else _writer(ours, kind.type_)  # type: ignore[arg-type]
+        item = _never if ours in {None, Message} else _writer(ours, kind.type_)
         return _array_writer(item, flexible)
     if isinstance(kind, EntityField):
         if ours is None:
@@ -319,9 +323,10 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
     if wire_type == "records":
         return _write_records if flexible else _write_legacy_records
     if isinstance(kind, PrimitiveTupleField):
-        return _array_writer(get_writer(PLAIN.get(wire_type, wire_type), flexible, False), flexible)
+        item = typing.cast("Writer", get_writer(PLAIN.get(wire_type, wire_type), flexible, False))
+        return _array_writer(item, flexible)
     plain = PLAIN.get(wire_type)
-    return get_writer(plain or wire_type, flexible, optional and plain is None)
+    return typing.cast("Writer", get_writer(plain or wire_type, flexible, optional and plain is None))
 
 
 def _array_writer(item: Writer, flexible: bool) -> Writer:
@@ -356,7 +361,7 @@ def _write_legacy_records(frame: Frame, records: Records) -> None:
 # --- matching our classes with kio's -----------------------------------------------------------------------------
 
 
-def _nested_classes(ours: type[Message] | None) -> dict[str, type[Message]]:
+def _nested_classes(ours: Any) -> dict[str, type[Message]]:
     """Field name -> the message class in its annotation (``X``, ``X | None``, ``tuple[X, ...]``)."""
     if ours is None:
         return {}
@@ -365,7 +370,7 @@ def _nested_classes(ours: type[Message] | None) -> dict[str, type[Message]]:
         pending = [hint]
         while pending:
             one = pending.pop()
-            if isinstance(one, type) and not isinstance(one, types.GenericAlias) and issubclass(one, Message):
+            if typing.get_origin(one) is None and isinstance(one, type) and issubclass(one, Message):
                 found[name] = one
             else:
                 pending.extend(typing.get_args(one))
@@ -378,7 +383,7 @@ def _default(field: Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else MISSING
 
 
-def _schema_default(field: Field[Any], ours: type[Message]) -> Any:
+def _schema_default(field: Field[Any], ours: Any) -> Any:
     value = _default(field)
     if value is MISSING:
         msg = f"{ours.__name__} lacks {field.name}, which has no default"
@@ -386,10 +391,10 @@ def _schema_default(field: Field[Any], ours: type[Message]) -> Any:
     return value
 
 
-def _check_covered(ours: type[Message] | None, schema: type, names: list[str], defaults: list[Any]) -> None:
+def _check_covered(ours: Any, schema: Any, names: list[str], defaults: list[Any]) -> None:
     """Every field of ours is in the schema or has a default: found when the plan is built, by a test of all versions."""
     present = {f.name for f in fields(schema)}
     missing = [n for n, d in zip(names, defaults, strict=True) if n not in present and d is MISSING]
-    if missing and ours is not None:
+    if missing:
         msg = f"{ours.__name__}: {schema.__module__} has no {', '.join(missing)}"
         raise TypeError(msg)

@@ -24,6 +24,7 @@ class Verdict(enum.Enum):
     RETRY = "retry"
     REFRESH_METADATA = "refresh metadata, then retry"
     FIND_COORDINATOR = "find the coordinator, then retry"
+    NEW_SESSION = "begin a new fetch session"
     DUPLICATE = "already written: a success"
     FENCED = "a newer producer took over"
     FATAL = "fatal"
@@ -55,10 +56,13 @@ _VERDICTS: Final = {
         ErrorCode.concurrent_transactions,
         ErrorCode.throttling_quota_exceeded,
         ErrorCode.unstable_offset_commit,
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
         # The broker could not read what we verified before it left: damaged on the way, not at its source.
         ErrorCode.corrupt_message,
+    ),
+    Verdict.NEW_SESSION: (
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
     ),
     Verdict.DUPLICATE: (ErrorCode.duplicate_sequence_number,),
     Verdict.FENCED: (
@@ -87,9 +91,13 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
 
 TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
+FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
 OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
 OUT_OF_ORDER_SEQUENCE: Final = int(ErrorCode.out_of_order_sequence_number)
+ILLEGAL_SASL_STATE: Final = int(ErrorCode.illegal_sasl_state)
+SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.sasl_authentication_failed)
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 
 

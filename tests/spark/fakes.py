@@ -28,7 +28,7 @@ from mirror.client import (
     TopicDescription,
     TopicPartition,
 )
-from mirror.errors import BrokerError, ConnectionFailed
+from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed
 from mirror.relay.progress import Progress, ProgressStore
 from mirror.relay.ranges import Outcome, Range, RangeResult
 
@@ -80,10 +80,13 @@ class Cluster:
             state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": dict(configs)}
         return self
 
-    def set_mood(self, topic: str, partition: int, mood: str) -> Self:
-        """How ``copy_ranges`` fares with a target partition: ``fail``, ``raise``, ``die`` (once) or ``hang``."""
+    def set_moods(self, moods: Mapping[str, str]) -> Self:
+        """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
+
+        ``list_offsets``: refused with that text.
+        """
         with self.change() as state:
-            state["moods"][f"{topic}/{partition}"] = mood
+            state["moods"] = dict(moods)
         return self
 
 
@@ -128,7 +131,10 @@ class Admin:
                 partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
 
     def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
-        topics = self.cluster.state()["topics"]
+        state = self.cluster.state()
+        if "list_offsets" in state["moods"]:
+            raise AuthorizationFailed(state["moods"]["list_offsets"], 29)
+        topics = state["topics"]
         found = {}
         for tp, spec in asked.items():
             partition = topics[tp.topic]["partitions"][tp.partition]

@@ -30,6 +30,15 @@ class FetchTopic(Message):
 
 
 @dataclass(slots=True)
+class ForgottenTopic(Message):
+    """Partitions that leave the session (KIP-227). By id from version 13 on, by name before."""
+
+    topic: str
+    topic_id: uuid.UUID | None
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
 class FetchRequest(Message):
     """Times in ms, sizes in bytes. ``isolation_level`` 1 is read_committed."""
 
@@ -40,7 +49,7 @@ class FetchRequest(Message):
     topics: tuple[FetchTopic, ...]
     session_id: int = 0
     session_epoch: int = -1
-    forgotten_topics_data: tuple[Message, ...] = ()
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = ()
     rack_id: str = ""
     replica_id: int = -1
 

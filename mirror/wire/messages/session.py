@@ -41,3 +41,35 @@ class ApiVersionsResponse(Message):
     api_keys: tuple[ApiVersion, ...] = ()
     throttle_time: int = 0
     finalized_features: tuple[FinalizedFeature, ...] = field(default=())
+
+
+@dataclass(slots=True)
+class SaslHandshakeRequest(Message):
+    """Which mechanism will be used (KIP-43)."""
+
+    mechanism: str
+
+
+@dataclass(slots=True)
+class SaslHandshakeResponse(Message):
+    """Whether the broker has it, and which ones it has."""
+
+    error_code: int
+    mechanisms: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class SaslAuthenticateRequest(Message):
+    """One message of the mechanism's exchange (KIP-152). It may hold a password: never shown."""
+
+    auth_bytes: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class SaslAuthenticateResponse(Message):
+    """The broker's answer to it; ``session_lifetime`` in ms, 0 for ever (KIP-368)."""
+
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes = field(repr=False)
+    session_lifetime: int = 0

@@ -1,0 +1,64 @@
+"""Java's ``sasl.jaas.config`` line, for people who come from MirrorMaker: understood, never needed.
+
+``org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="...";``
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_OPTION: Final = re.compile(r"""\s*([\w.\-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';=]+))""")
+_HEAD: Final = re.compile(r"\s*([\w.$]+)\s+(\w+)\b")
+
+PLAIN_OPTIONS: Final = frozenset({"username", "password"})
+OAUTH_OPTIONS: Final = frozenset({"clientId", "clientSecret", "scope"})
+EXTENSION: Final = "extension_"
+"""Prefix of the OAUTHBEARER extensions (KIP-342), such as ``extension_logicalCluster``."""
+
+_MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "PlainLoginModule": (PLAIN_OPTIONS, "PLAIN"),
+    "ScramLoginModule": (PLAIN_OPTIONS, "SCRAM"),
+    "OAuthBearerLoginModule": (OAUTH_OPTIONS, "OAUTHBEARER"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JaasLine:
+    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER, ``options`` what stands behind it."""
+
+    family: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+def parse_jaas(text: str) -> JaasLine:
+    """The one login module of ``text``. Raises ValueError, which says what is wrong and shows no value."""
+    head = _HEAD.match(text)
+    if head is None or head[2].lower() not in _FLAGS:
+        raise ValueError('must be: LoginModule required username="..." password="...";')
+    name = head[1].rpartition(".")[2]
+    if name not in _MODULES:
+        raise ValueError(f"only {', '.join(_MODULES)} are supported")
+    known, family = _MODULES[name]
+    options, rest = _options(text[head.end() :])
+    if rest.strip() != ";":
+        raise ValueError("after the options, which are key=\"value\", there must be one ';' and nothing else")
+    for key in options:
+        if key not in known and not (family == "OAUTHBEARER" and key.startswith(EXTENSION)):
+            raise ValueError(f"{name} takes no option of that name; it takes {', '.join(sorted(known))}")
+    return JaasLine(family, options)
+
+
+def _options(text: str) -> tuple[dict[str, str], str]:
+    options: dict[str, str] = {}
+    while (found := _OPTION.match(text)) is not None:
+        key, double, single, bare = found.groups()
+        quoted = double if double is not None else single
+        if key in options:
+            raise ValueError(f"the option {key} is given twice")
+        options[key] = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        text = text[found.end() :]
+    return options, text

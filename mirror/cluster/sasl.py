@@ -1,0 +1,238 @@
+"""SASL without the connection: which message comes next, and whether the other side is who it claims to be.
+
+A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 5802 and 7677 SCRAM, RFC 7628
+OAUTHBEARER); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate (KIP-43, KIP-152).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Protocol
+
+from scramp import ScramClient, ScramException
+
+from mirror.errors import AuthenticationFailed, KafkaError
+from mirror.wire.messages.session import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from mirror.wire.verdicts import (
+    ILLEGAL_SASL_STATE,
+    SASL_AUTHENTICATION_FAILED,
+    UNSUPPORTED_SASL_MECHANISM,
+    broker_error,
+    code_name,
+)
+
+MAX_ITERATIONS: Final = 131_072
+"""Of SCRAM; brokers allow 16384. The hashing runs on the network thread, and a hostile broker must not stop it."""
+
+_SEPARATOR: Final = "\x01"
+
+
+class Mechanism(Protocol):
+    """One exchange, from the client's side. ``who`` names the user in errors."""
+
+    name: str
+    who: str
+
+    def first(self) -> bytes:
+        """The client's first message. Raises ValueError where the credentials cannot be sent."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The answer to the broker's message, None at the end. Raises ValueError, which says why, to break off."""
+        ...
+
+    def hide(self, text: str) -> str:
+        """``text`` of a broker, without the secret that it was given."""
+        ...
+
+
+class Login(Protocol):
+    """Where a connection gets its exchanges from, again at each re-authentication."""
+
+    def begin(self, now: int) -> Mechanism | None:
+        """A new exchange; None where its token is still on its way. Raises KafkaError where there will be none."""
+        ...
+
+    def renew_after_ms(self, lifetime_ms: int) -> int:
+        """How long into a session of ``lifetime_ms`` to authenticate again."""
+        ...
+
+
+class Plain:
+    """Name and password, in the clear: for TLS connections."""
+
+    name = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        self.who = f"user {username!r}"
+        self._username = username
+        self._password = password
+
+    def first(self) -> bytes:
+        """Both, separated by zero bytes."""
+        return f"\0{self._username}\0{self._password}".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """There is nothing more to say."""
+        del challenge
+
+    def hide(self, text: str) -> str:
+        """Without the password."""
+        return text.replace(self._password, "***")
+
+
+class Scram:
+    """Both sides prove that they know the password, and neither shows it."""
+
+    def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
+        self.name = name
+        self.who = f"user {username!r}"
+        self._username = username
+        self._password = password
+        self._nonce = nonce
+        self._client: ScramClient | None = None
+        self._proof_sent = False
+
+    def first(self) -> bytes:
+        """Name and nonce. The library prepares both texts as RFC 4013 says; Kafka's own client does not."""
+        try:
+            self._client = ScramClient([self.name], self._username, self._password, c_nonce=self._nonce)
+            return str(self._client.get_client_first()).encode()
+        except ScramException:
+            # Its text may show characters of the password.
+            raise ValueError("the user name or password has characters that SCRAM does not allow (RFC 4013)") from None
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The client's proof; then the broker's is checked."""
+        if self._client is None:
+            raise ValueError("the broker answered before it was asked")
+        if self._proof_sent:
+            self._check(self._client, challenge)
+            return None
+        try:
+            self._client.set_server_first(challenge.decode())
+            iterations = int(self._client.iterations)
+        except (ScramException, ValueError) as error:
+            raise ValueError(f"the broker's first SCRAM message is not valid: {_reason(error)}") from error
+        if iterations > MAX_ITERATIONS:
+            raise ValueError(f"the broker asks for {iterations} SCRAM iterations, more than {MAX_ITERATIONS}")
+        self._proof_sent = True
+        return str(self._client.get_client_final()).encode()
+
+    def _check(self, client: ScramClient, challenge: bytes) -> None:
+        try:
+            client.set_server_final(challenge.decode())
+        except (ScramException, ValueError) as error:
+            what = "the broker did not prove that it knows the password: it may not be the broker it claims to be"
+            raise ValueError(f"{what} ({_reason(error)})") from error
+
+    def hide(self, text: str) -> str:
+        """Without the password."""
+        return text.replace(self._password, "***")
+
+
+class OAuthBearer:
+    """A token. ``extensions`` are further names and values for the broker (KIP-342)."""
+
+    name = "OAUTHBEARER"
+    who = "the token's owner"
+
+    def __init__(self, token: str, extensions: tuple[tuple[str, str], ...] = ()) -> None:
+        self._token = token
+        self._extensions = extensions
+        self._refusal: str | None = None
+
+    def first(self) -> bytes:
+        """The token. Raises ValueError where it has characters that no token has."""
+        if not self._token or not all("!" <= character <= "~" for character in self._token):
+            raise ValueError("the token is empty or has characters that no token has")
+        pairs = [("auth", f"Bearer {self._token}"), *self._extensions]
+        fields = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs)
+        return f"n,,{_SEPARATOR}{fields}{_SEPARATOR}".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """A refusal is acknowledged (RFC 7628, 3.2.3), then the broker says no."""
+        if not challenge:
+            return None
+        if self._refusal is not None:
+            raise ValueError(f"the broker refuses the token ({self._refusal})")
+        self._refusal = self.hide(_status(challenge))
+        return _SEPARATOR.encode()
+
+    def hide(self, text: str) -> str:
+        """Without the token; with the broker's own reason, where it gave one before."""
+        shown = text.replace(self._token, "***")
+        return f"{shown} ({self._refusal})" if self._refusal else shown
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _status(challenge: bytes) -> str:
+    try:
+        status = json.loads(challenge)["status"]
+    except (ValueError, LookupError, TypeError):
+        return "no reason given"
+    return str(status)[:100]
+
+
+class SaslExchange:
+    """One authentication: which request to send next. ``label`` names the broker in errors.
+
+    Every method raises AuthenticationFailed where there is no use in trying again.
+    """
+
+    def __init__(self, label: str, mechanism: Mechanism) -> None:
+        self._label = label
+        self._mechanism = mechanism
+        self.lifetime_ms = 0
+        """How long the session lasts, once it is authenticated; 0: for ever."""
+
+    def begin(self) -> SaslHandshakeRequest:
+        """The first request."""
+        return SaslHandshakeRequest(self._mechanism.name)
+
+    def agreed(self, response: SaslHandshakeResponse) -> SaslAuthenticateRequest:
+        """What follows the broker's answer to the handshake."""
+        name = self._mechanism.name
+        if response.error_code == UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(sorted(response.mechanisms)) or "none"
+            raise self._failed(f"the broker does not offer sasl.mechanism {name}; it offers: {offered}")
+        if response.error_code == ILLEGAL_SASL_STATE:
+            raise self._failed("the listener does not use SASL: set security.protocol to PLAINTEXT or SSL")
+        if response.error_code:
+            raise broker_error(response.error_code, f"{self._label}: SaslHandshake")
+        try:
+            return SaslAuthenticateRequest(self._mechanism.first())
+        except ValueError as error:
+            raise self._failed(str(error)) from error
+
+    def answered(self, response: SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:
+        """What follows the broker's answer to an authentication request; None where it is done."""
+        if response.error_code:
+            raise self._refused(response)
+        try:
+            following = self._mechanism.respond(response.auth_bytes)
+        except ValueError as error:
+            raise self._failed(str(error)) from error
+        if following is not None:
+            return SaslAuthenticateRequest(following)
+        self.lifetime_ms = max(0, response.session_lifetime)
+        return None
+
+    def _refused(self, response: SaslAuthenticateResponse) -> KafkaError:
+        said = " ".join(self._mechanism.hide(response.error_message or "").split())
+        if response.error_code not in {SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM}:
+            # Not about the credentials: another attempt may fare better.
+            return broker_error(response.error_code, f"{self._label}: SaslAuthenticate", said or None)
+        return self._failed(said or code_name(response.error_code))
+
+    def _failed(self, why: str) -> AuthenticationFailed:
+        who = f"{self._mechanism.name} authentication of {self._mechanism.who}"
+        return AuthenticationFailed(f"{self._label}: {who} failed: {why}")

@@ -1,0 +1,195 @@
+"""Finding positions, and finding out that one is no longer in the log (``OffsetsRequestManager``, KIP-320)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from mirror.cluster.admin_calls import GroupOffsets, ListOffsets, by_topic
+from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check
+from mirror.cluster.metadata import Metadata
+from mirror.cluster.requests import Poll
+from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, TopicPartition
+from mirror.consumer.positions import Position, Positions
+from mirror.consumer.settings import ConsumerSettings
+from mirror.errors import ClientClosed, KafkaError, LogTruncated, NoPosition
+from mirror.timing import FOREVER_MS
+from mirror.wire.api import Api
+from mirror.wire.messages.epochs import (
+    EpochEnd,
+    EpochPartition,
+    EpochTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+T = TypeVar("T")
+
+
+class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
+    """Where each partition's given leader epoch ended, as its present leader sees it."""
+
+    api = Api.OFFSET_FOR_LEADER_EPOCH
+
+    def __init__(self, epochs: Mapping[TopicPartition, int], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("validating positions", epochs.keys(), deadline_ms, timeout_ms)
+        self._epochs = dict(epochs)
+        self._found: dict[TopicPartition, EpochEnd] = {}
+
+    def request(
+        self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int
+    ) -> OffsetForLeaderEpochRequest:
+        """With the leader epoch we believe in, so that a stale leader says so."""
+        del timeout_ms
+        topics = []
+        for topic, partitions in by_topic(keys).items():
+            asked = [self._partition(TopicPartition(topic, p), view) for p in partitions]
+            topics.append(EpochTopic(topic, tuple(asked)))
+        return OffsetForLeaderEpochRequest(tuple(topics))
+
+    def _partition(self, tp: TopicPartition, view: ClusterView) -> EpochPartition:
+        leader = view.metadata.leader(tp)
+        return EpochPartition(tp.partition, self._epochs[tp], leader.epoch if leader else -1)
+
+    def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
+        """Per partition."""
+        del keys
+        failures: dict[TopicPartition, KafkaError] = {}
+        for topic in response.topics:
+            for told in topic.partitions:
+                tp = TopicPartition(topic.topic, told.partition)
+                error = check(told.error_code, f"validating the position of {tp}")
+                if error is not None:
+                    failures[tp] = error
+                else:
+                    self._found[tp] = told
+        return failures
+
+    def result(self) -> dict[TopicPartition, EpochEnd]:
+        """By partition."""
+        return self._found
+
+
+class Offsets:
+    """Gives every partition a position: the committed one, else by ``auto.offset.reset``; and validates it anew after
+    each leader change. Works through calls without a deadline of their own: the application's calls have theirs.
+    """
+
+    def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, calls: Calls) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._positions = positions
+        self._calls = calls
+        self._under_way: set[Call[Any, Any]] = set()
+
+    def close(self) -> None:
+        """End the look-ups under way; nobody waits for them any more."""
+        for call in list(self._under_way):
+            call.fail(ClientClosed("the consumer is closed"))
+
+    def poll(self, now: int) -> Poll:
+        """Begin the look-ups that are due; their requests come from :class:`Calls`."""
+        del now
+        uncommitted: list[TopicPartition] = []
+        resets: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        suspects: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, position in self._positions:
+            if position.looking_up or position.stopped:
+                continue
+            if position.reset is not None:
+                resets[tp.topic][tp] = position.reset
+            elif position.fetch is None:
+                uncommitted.append(tp)
+            elif (leader := self._metadata.leader(tp)) is not None and position.must_validate(leader):
+                suspects[tp.topic][tp] = position.epoch if position.epoch is not None else -1
+        if uncommitted:
+            self._look_up_committed(uncommitted)
+        # A call per topic: a topic that may not be read must not hold up the others.
+        for times in resets.values():
+            self._look_up_times(times)
+        for epochs in suspects.values():
+            self._validate(epochs)
+        return Poll([], FOREVER_MS)
+
+    def _start(
+        self, tps: Collection[TopicPartition], call: Call[T, Any], use: Callable[[TopicPartition, Position, T], None]
+    ) -> None:
+        """Run ``call``, and ``use`` its result for each of ``tps`` that has not been decided anew meanwhile."""
+        generations: dict[TopicPartition, int] = {}
+        for tp in tps:
+            position = self._positions.get(tp)
+            if position is not None:
+                position.looking_up = True
+                generations[tp] = position.generation
+
+        def done(future: Future[T]) -> None:
+            self._under_way.discard(call)
+            error = future.exception()
+            for tp, generation in generations.items():
+                position = self._positions.get(tp, generation)
+                if position is None:
+                    continue
+                position.looking_up = False
+                if error is None:
+                    use(tp, position, future.result())
+                elif isinstance(error, KafkaError):
+                    self._positions.stop(tp, error)
+
+        self._under_way.add(call)
+        call.future.add_done_callback(done)
+        self._calls.add(call)
+
+    def _look_up_committed(self, tps: list[TopicPartition]) -> None:
+        if self._settings.group_id:
+            call = GroupOffsets(self._settings.group_id, tps, FOREVER_MS, FOREVER_MS)
+            self._start(tps, call, self._use_committed)
+            return
+        for tp in tps:
+            self._begin_by_rule(tp)
+
+    def _use_committed(
+        self, tp: TopicPartition, position: Position, found: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        committed = found.get(tp)
+        if committed is None:
+            self._begin_by_rule(tp)
+            return
+        position.fetch = position.consumed = committed.offset
+        position.epoch = committed.leader_epoch
+
+    def _begin_by_rule(self, tp: TopicPartition) -> None:
+        if self._settings.offset_reset is not None:
+            self._positions.reset(tp, self._settings.offset_reset)
+        else:
+            self._positions.stop(tp, NoPosition(f"{tp} has no position: seek, or set auto.offset.reset"))
+
+    def _look_up_times(self, times: Mapping[TopicPartition, int]) -> None:
+        committed = self._settings.read_committed
+        call = ListOffsets(times, read_committed=committed, deadline_ms=FOREVER_MS, timeout_ms=FOREVER_MS)
+        self._start(times.keys(), call, self._use_time)
+
+    @staticmethod
+    def _use_time(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, OffsetResult]) -> None:
+        result = found[tp]
+        position.reset = None
+        position.fetch = position.consumed = result.offset
+        position.epoch = result.leader_epoch if result.leader_epoch >= 0 else None
+        position.validated = result.leader_epoch
+
+    def _validate(self, epochs: Mapping[TopicPartition, int]) -> None:
+        leaders = {tp: self._metadata.leader(tp) for tp in epochs}
+
+        def use(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, EpochEnd]) -> None:
+            end = found[tp]
+            if end.end_offset < 0 or end.leader_epoch < 0:
+                self._positions.stop(tp, LogTruncated(f"{tp}: leader epoch {position.epoch} is not in its log any more"))
+            elif position.fetch is not None and end.end_offset < position.fetch:
+                text = f"{tp}: its log was truncated at offset {end.end_offset}, before the position {position.fetch}"
+                self._positions.stop(tp, LogTruncated(text, end.end_offset))
+            else:
+                leader = leaders[tp]
+                position.validated = leader.epoch if leader is not None else position.validated
+
+        self._start(epochs.keys(), EpochEnds(epochs, FOREVER_MS, FOREVER_MS), use)

@@ -1,0 +1,136 @@
+"""Where each assigned partition stands (``SubscriptionState``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from mirror.backoff import Backoff
+from mirror.cluster.metadata import Leader
+from mirror.cluster.request_state import RequestState
+from mirror.cluster.topics import TopicPartition
+from mirror.consumer.fetched import Fetched
+from mirror.errors import KafkaError
+
+
+@dataclass(slots=True)
+class Position:
+    """One assigned partition.
+
+    ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
+    ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
+    found to be in the log (KIP-320). ``reset`` is the ListOffsets time to begin at. ``generation`` tells late answers:
+    it changes with every decision of the application.
+    """
+
+    state: RequestState
+    fetch: int | None = None
+    consumed: int | None = None
+    epoch: int | None = None
+    validated: int = -1
+    reset: int | None = None
+    looking_up: bool = False
+    paused: bool = False
+    error: KafkaError | None = None
+    stopped: bool = False
+    buffered: int = 0
+    generation: int = 0
+    preferred: int | None = None
+    preferred_until_ms: int = 0
+
+    def must_validate(self, leader: Leader) -> bool:
+        """Whether the leader changed since the position was known to be in its log."""
+        return self.epoch is not None and leader.epoch > self.validated
+
+
+class Positions:
+    """All assigned partitions, and what was fetched of them and not yet taken. Sizes in bytes."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._by_tp: dict[TopicPartition, Position] = {}
+        self.ready: list[Fetched] = []
+        self.buffered = 0
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, Position]]:
+        return iter(self._by_tp.items())
+
+    def __len__(self) -> int:
+        return len(self._by_tp)
+
+    def get(self, tp: TopicPartition, generation: int | None = None) -> Position | None:
+        """The position, unless ``tp`` was let go, or decided anew since ``generation``."""
+        position = self._by_tp.get(tp)
+        if position is None or (generation is not None and position.generation != generation):
+            return None
+        return position
+
+    # --- what the application decides
+
+    def assign(self, tps: Iterable[TopicPartition]) -> None:
+        """Exactly these; positions of those kept stay."""
+        wanted = dict.fromkeys(tps)
+        for tp in [tp for tp in self._by_tp if tp not in wanted]:
+            self._drop_buffered(tp)
+            del self._by_tp[tp]
+        for tp in wanted:
+            if tp not in self._by_tp:
+                self._by_tp[tp] = Position(RequestState(self._backoff))
+
+    def seek(self, tp: TopicPartition, offset: int, epoch: int | None) -> None:
+        """Go on at ``offset``; what was fetched is dropped, what is under way will be."""
+        position = self._restart(tp)
+        position.fetch = position.consumed = offset
+        position.epoch = epoch
+
+    def reset(self, tp: TopicPartition, time: int) -> None:
+        """Go on at the offset of ``time`` (ms, EARLIEST or LATEST), once it is looked up."""
+        self._restart(tp).reset = time
+
+    def _restart(self, tp: TopicPartition) -> Position:
+        self._drop_buffered(tp)
+        old = self._by_tp[tp]
+        self._by_tp[tp] = Position(RequestState(self._backoff), paused=old.paused, generation=old.generation + 1)
+        return self._by_tp[tp]
+
+    def pause(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
+        """Neither fetch nor return these, or go on with them."""
+        for tp in tps:
+            self._by_tp[tp].paused = paused
+
+    # --- what was fetched
+
+    def put(self, fetched: Fetched, epoch: int | None) -> None:
+        """Batches came in: the position moves behind them."""
+        position = self._by_tp[fetched.tp]
+        position.fetch = fetched.next_offset
+        position.epoch = epoch
+        position.buffered += fetched.size
+        self.buffered += fetched.size
+        self.ready.append(fetched)
+
+    def stop(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Nothing more comes of ``tp`` until a seek; the application hears why with its next poll."""
+        position = self._by_tp[tp]
+        position.stopped, position.error = True, error
+        offset = position.fetch if position.fetch is not None else -1
+        self.ready.append(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
+
+    def take(self) -> list[Fetched]:
+        """All that is ready and not paused; it is the application's from here on."""
+        taken: list[Fetched] = []
+        left: list[Fetched] = []
+        for fetched in self.ready:
+            (left if self._by_tp[fetched.tp].paused else taken).append(fetched)
+        self.ready = left
+        for fetched in taken:
+            position = self._by_tp[fetched.tp]
+            position.buffered -= fetched.size
+            self.buffered -= fetched.size
+            if fetched.error is None:
+                position.consumed = fetched.next_offset
+        return taken
+
+    def _drop_buffered(self, tp: TopicPartition) -> None:
+        self.buffered -= sum(fetched.size for fetched in self.ready if fetched.tp == tp)
+        self.ready = [fetched for fetched in self.ready if fetched.tp != tp]

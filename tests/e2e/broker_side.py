@@ -1,0 +1,144 @@
+"""The brokers' side of a test, by confluent-kafka, which shares no code with what is tested."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from mirror.relay.progress import SHARDS
+from tests.polling import eventually
+
+WITHIN_S: Final = 30.0
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+FIRST_MS: Final = 1_760_000_000_000
+"""Timestamps begin here: fixed and past, so that a copied one is told from one made by the copy."""
+
+
+class Side:
+    """One cluster, as a test fills, changes and reads it."""
+
+    def __init__(self, address: str) -> None:
+        self.address: Final = address
+        self.admin: Final = AdminClient({"bootstrap.servers": address})
+
+    def create(self, topic: str, partitions: int = 1, **config: object) -> None:
+        """Create a topic that keeps its (old) records; ``config`` with underscores for dots."""
+        own = {key.replace("_", "."): str(value) for key, value in config.items()}
+        new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1", **own})
+        self.admin.create_topics([new])[topic].result(WITHIN_S)
+        eventually(lambda: self.partitions(topic) == partitions, what=f"topic {topic}")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(WITHIN_S)
+        eventually(lambda: self.partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(WITHIN_S)
+
+    def topics(self) -> set[str]:
+        return set(self.admin.list_topics(timeout=WITHIN_S).topics)
+
+    def partitions(self, topic: str) -> int:
+        found = self.admin.list_topics(timeout=WITHIN_S).topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def producer(self, **options: object) -> Producer:
+        given = {key.replace("_", "."): value for key, value in options.items()}
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 20, **given})
+
+    def fill(
+        self, topic: str, values: Iterable[bytes], partition: int = 0, *, first_ms: int = FIRST_MS, **options: object
+    ) -> None:
+        """Produce ``values`` into one partition, in order, with keys and times (a millisecond apart)."""
+        producer, failures = self.producer(**options), list[str]()
+        note = failed_into(failures)
+        for number, value in enumerate(values):
+            key, time = b"k%d" % (number % 7), first_ms + number
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, timestamp=time, on_delivery=note)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(WITHIN_S) == 0
+        assert not failures, failures[0]
+
+    def read(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """All values of a partition at read_committed, in order."""
+        consumer = self._consumer()
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)
+            consumer.assign([TopicPartition(topic, partition, low)])
+            values, position = list[bytes | None](), low
+            while position < high:
+                messages = consumer.consume(5000, timeout=0.2)
+                for message in messages:
+                    assert message.error() is None, message.error()
+                    values.append(message.value())
+                position = max(position, consumer.position([TopicPartition(topic, partition)])[0].offset)
+            return values
+        finally:
+            consumer.close()
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The high watermark; 0 while the topic is not there."""
+        if not self.partitions(topic):
+            return 0
+        consumer = self._consumer()
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)[1])
+        finally:
+            consumer.close()
+
+    def _consumer(self) -> Consumer:
+        options = {"group.id": f"test-{uuid.uuid4().hex}", "enable.auto.commit": False, "check.crcs": True}
+        return Consumer({"bootstrap.servers": self.address, "isolation.level": "read_committed", **options})
+
+    def progress(self, flow: str) -> dict[tuple[str, int], int]:
+        """What the flow's groups have committed here, by target topic and partition."""
+        found = {}
+        for shard in range(SHARDS):
+            asked = [ConsumerGroupTopicPartitions(f"mirror.{flow}.{shard}")]
+            (answer,) = self.admin.list_consumer_group_offsets(asked).values()
+            for each in answer.result(WITHIN_S).topic_partitions:
+                found[each.topic, each.partition] = each.offset
+        return found
+
+    def acl(self, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> None:
+        """Add an ACL for everyone without a login."""
+        pattern = ResourcePatternType.LITERAL
+        binding = AclBinding(kind, name, pattern, "User:ANONYMOUS", "*", operation, permission)
+        self.admin.create_acls([binding])[binding].result(WITHIN_S)
+
+    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Allow all of ``name`` but one operation: an ACL alone would forbid all others."""
+        self.acl(kind, name, AclOperation.ALL, AclPermissionType.ALLOW)
+        self.acl(kind, name, operation, AclPermissionType.DENY)
+
+
+def failed_into(failures: list[str]) -> Callable[[Any, Any], None]:
+    """A delivery callback that notes failures."""
+
+    def note(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    return note
+
+
+def same(values: Mapping[Any, Any], **expected: Any) -> bool:
+    """Whether ``values`` holds all of ``expected``."""
+    return {key: values.get(key) for key in expected} == expected

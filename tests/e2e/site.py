@@ -1,0 +1,120 @@
+"""A folder with a configuration and reports, `mirror run` in it as a user runs it, and what that left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from tests.polling import eventually
+
+MARK: Final = "MIRROR_E2E_SITE"
+"""Environment variable of everything that a site starts, so that what is left of it can be found."""
+WARNING: Final = "mirror: warning: "
+_RUN_WITHIN_S: Final = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one `mirror run` ended. ``errors`` are the lines on stderr without the warnings, of which there may be any."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.err.splitlines() if not line.startswith(WARNING)]
+
+
+class Site:
+    """One folder; every process started from here carries the folder in its environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Final = folder
+        self.config: Final = folder / "mirror.toml"
+        self.report: Final = folder / "report"
+
+    def write(self, clusters: Mapping[str, str], flows: Mapping[str, str], **options: Mapping[str, object]) -> None:
+        """Write the configuration: cluster -> address, flow -> its lines of TOML, and dotted keys by cluster."""
+        lines = []
+        for name, address in clusters.items():
+            keys = {"bootstrap.servers": address, **options.get(name, {})}
+            lines += [f"[clusters.{name}]", *(f'"{key}" = {json.dumps(value)}' for key, value in keys.items())]
+        for name, text in flows.items():
+            lines += [f"[flows.{name}]", text]
+        self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(self.config)]
+        return subprocess.Popen(
+            [*command, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **(environ or {}), MARK: str(self.folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Run:
+        return self.finish(self.start(*arguments, environ=environ))
+
+    def finish(self, child: subprocess.Popen[str]) -> Run:
+        with child:
+            try:
+                out, err = child.communicate(timeout=_RUN_WITHIN_S)
+            except BaseException:
+                self.kill()
+                raise
+        return Run(child.returncode, out, err)
+
+    def flows(self) -> dict[str, dict[str, Any]]:
+        """The summary's flows by name."""
+        summary = json.loads((self.report / "summary.json").read_text(encoding="utf-8"))
+        return {flow["flow"]: flow for flow in summary["flows"]}
+
+    def partitions(self, flow: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """A flow's results by topic and partition."""
+        return {(each["topic"], each["partition"]): each for each in self.flows()[flow]["partitions"]}
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything alive that was started from here."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL all of it at once, as the end of a container or host does, and wait for its end."""
+        running = self.processes()
+        while running:
+            for process in running:
+                try:
+                    process.send_signal(signal.SIGKILL)
+                except psutil.NoSuchProcess:
+                    continue
+            psutil.wait_procs(running, timeout=10)
+            # One may have been on its way to start another.
+            running = self.processes()
+
+    def await_end(self) -> None:
+        """Fail unless all of it ends by itself."""
+        eventually(lambda: not self.processes(), within_s=30, what="the end of every process of the run")
+
+
+def flow(source: str, target: str, topics: Sequence[str], *lines: str) -> str:
+    """A flow's TOML."""
+    return "\n".join([f'source = "{source}"', f'target = "{target}"', f"topics = {json.dumps(list(topics))}", *lines])

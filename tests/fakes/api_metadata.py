@@ -1,0 +1,63 @@
+"""Metadata and FindCoordinator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.wire.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataTopic,
+)
+from tests.fakes import errors
+from tests.fakes.control import ServerCall
+
+if TYPE_CHECKING:
+    from tests.fakes.cluster import FakeCluster, FakeTopic
+
+
+def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
+    """The living brokers and the topics asked for."""
+    request: MetadataRequest = call.body
+    brokers = tuple(MetadataBroker(b.node, b.host, b.port) for b in cluster.brokers.values() if b.up)
+    names = list(cluster.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+    topics = tuple(_topic(cluster, call, name) for name in names)
+    return MetadataResponse(brokers, cluster.cluster_id, cluster.controller, topics)
+
+
+def _topic(cluster: FakeCluster, call: ServerCall, name: str) -> MetadataTopic:
+    topic = cluster.topics.get(name)
+    code = call.action.code(name) or (errors.UNKNOWN_TOPIC_OR_PARTITION if topic is None else 0)
+    if code or topic is None:
+        return MetadataTopic(code, name)
+    parts = tuple(_partition(cluster, topic, p) for p in range(len(topic.partitions)))
+    return MetadataTopic(0, name, topic.topic_id, name.startswith("__"), parts)
+
+
+def _partition(cluster: FakeCluster, topic: FakeTopic, partition: int) -> MetadataPartition:
+    log = topic.partitions[partition]
+    alive = log.leader in cluster.brokers and cluster.brokers[log.leader].up
+    leader = log.leader if alive else -1
+    replicas = tuple(cluster.brokers)
+    code = 0 if alive else errors.LEADER_NOT_AVAILABLE
+    return MetadataPartition(code, partition, leader, log.leader_epoch, replicas, replicas)
+
+
+def find_coordinator(cluster: FakeCluster, call: ServerCall) -> FindCoordinatorResponse:
+    """Several keys at once (KIP-699)."""
+    request: FindCoordinatorRequest = call.body
+    return FindCoordinatorResponse(tuple(_coordinator(cluster, call, key) for key in request.coordinator_keys))
+
+
+def _coordinator(cluster: FakeCluster, call: ServerCall, key: str) -> Coordinator:
+    node = cluster.coordinator(key)
+    broker = cluster.brokers[node]
+    code = call.action.code(key) or (0 if broker.up else errors.COORDINATOR_NOT_AVAILABLE)
+    if code:
+        return Coordinator(key, -1, "", -1, code, "not now")
+    return Coordinator(key, node, broker.host, broker.port, 0)

@@ -1,0 +1,30 @@
+"""ApiVersions and GetTelemetrySubscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.wire.messages.session import ApiVersion, ApiVersionsResponse, FinalizedFeature
+from mirror.wire.messages.telemetry import GetTelemetrySubscriptionsResponse
+from tests.fakes import errors
+from tests.fakes.control import ServerCall
+
+if TYPE_CHECKING:
+    from tests.fakes.cluster import FakeCluster
+
+
+def api_versions(cluster: FakeCluster, call: ServerCall) -> ApiVersionsResponse:
+    """A version that the broker does not know is answered in version 0, with error 35 (KIP-511)."""
+    known = cluster.supports(call.api, call.version)
+    keys = tuple(ApiVersion(api.value.key, low, high) for api, (low, high) in cluster.versions.items())
+    features = tuple(FinalizedFeature(name, level, level) for name, level in cluster.features.items())
+    if known:
+        return ApiVersionsResponse(call.action.code("ApiVersions"), keys, 0, features)
+    call.version = 0
+    return ApiVersionsResponse(errors.UNSUPPORTED_VERSION, keys)
+
+
+def get_telemetry_subscriptions(cluster: FakeCluster, call: ServerCall) -> GetTelemetrySubscriptionsResponse:
+    """A client without an id is given one (KIP-714)."""
+    code = call.action.code("GetTelemetrySubscriptions")
+    return GetTelemetrySubscriptionsResponse(code, call.body.client_instance_id or cluster.new_id())

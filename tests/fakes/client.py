@@ -1,0 +1,127 @@
+"""A cluster's clients on the fake network: the pure loop, turned by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from mirror.cluster.events import CompletableEvent, Event
+from mirror.cluster.loop import ClusterLoop, JoinEvent
+from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings
+from mirror.cluster.topics import TopicPartition
+from mirror.consumer.core import ConsumerCore
+from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
+from mirror.consumer.fetched import Fetched
+from mirror.consumer.settings import ConsumerSettings
+from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.core import ProducerCore, SendEvent
+from mirror.producer.settings import ProducerSettings
+from mirror.timing import FOREVER_MS, deadline
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.network import FakeNetwork
+from tests.fakes.record_batches import batch, build
+
+T = TypeVar("T")
+
+_MOST_TURNS = 20_000
+
+
+class FakeClient:
+    """Loop, network and settings of one client. ``options`` are dotted keys; the bootstrap servers are filled in."""
+
+    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+        self.cluster = cluster
+        self.options = {"bootstrap.servers": cluster.bootstrap, **options}
+        self.settings = ClusterSettings.parse(self.options)
+        rng = random.Random(seed)
+        self.network = FakeNetwork(cluster, self.settings, rng)
+        self.loop = ClusterLoop(self.settings, self.network, cluster.clock, rng)
+
+    @property
+    def now(self) -> int:
+        return self.cluster.clock.now()
+
+    def timer(self, timeout_ms: int = 60_000) -> tuple[int, int]:
+        """(deadline, timeout) as an event wants them."""
+        return deadline(self.now, timeout_ms), timeout_ms
+
+    def submit(self, core: Any, event: Event) -> None:
+        self.loop.events.append((core, event))
+
+    def run_until(self, condition: Callable[[], object], within_ms: int = 300_000) -> None:
+        """Turn the loop until ``condition()``; fails where that takes longer, or where the loop spins."""
+        self.network.horizon_ms = deadline(self.now, within_ms)
+        for _ in range(_MOST_TURNS):
+            if condition():
+                self.network.horizon_ms = FOREVER_MS
+                return
+            assert self.now < self.network.horizon_ms, f"not within {within_ms} ms"
+            self.loop.run_once()
+        raise AssertionError(f"the loop spins: {_MOST_TURNS} turns, and the clock only at {self.now}")
+
+    def run_for(self, ms: int) -> None:
+        """Let ``ms`` pass."""
+        until = self.now + ms
+        self.run_until(lambda: self.now >= until, within_ms=ms + 1)
+
+    def finish(self, future: Future[T], within_ms: int = 300_000) -> T:
+        """The future's result, or its error raised."""
+        self.run_until(future.done, within_ms)
+        return future.result()
+
+    def call(self, event: CompletableEvent[T], core: Any = None, within_ms: int = 300_000) -> T:
+        """Queue ``event`` and wait for its answer."""
+        self.submit(core, event)
+        return self.finish(event.future, within_ms)
+
+
+class FakeConsumer(FakeClient):
+    """A client with a consumer core in its loop."""
+
+    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+        own = ConsumerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
+        shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
+        super().__init__(cluster, seed=seed, **shared)
+        self.core = ConsumerCore(own, self.loop)
+        self.submit(None, JoinEvent(self.core))
+
+    def read(self, *positions: tuple[TopicPartition, int]) -> None:
+        """Assign these partitions and go on at these offsets."""
+        self.submit(self.core, AssignEvent([tp for tp, _ in positions]))
+        for tp, offset in positions:
+            self.submit(self.core, SeekEvent(tp, offset, None))
+
+    def poll(self, timeout_ms: int = 1_000) -> list[Fetched]:
+        return self.call(PollEvent(*self.timer(timeout_ms)), self.core)
+
+
+class FakeProducer(FakeClient):
+    """A client with a producer core in its loop; ``free`` counts the bytes given back."""
+
+    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+        own = ProducerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
+        shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
+        super().__init__(cluster, seed=seed, **shared)
+        self.taken = 0
+        self.released = 0
+        self.core = ProducerCore(own, self.loop, self._release)
+        self.submit(None, JoinEvent(self.core))
+
+    def _release(self, size: int) -> None:
+        self.released += size
+
+    def prepare(self, tp: TopicPartition, *values: bytes) -> ProducerBatch:
+        """A batch of ``values`` that is created now, and not sent yet."""
+        data = build(values or (b"value",), base_offset=77, leader_epoch=7)
+        return ProducerBatch(tp, batch(data), self.now)
+
+    def send(self, tp: TopicPartition, *values: bytes) -> Future[RecordMetadata]:
+        made = self.prepare(tp, *values)
+        return self.send_batch(made)
+
+    def send_batch(self, made: ProducerBatch) -> Future[RecordMetadata]:
+        self.taken += made.batch.size
+        self.submit(self.core, SendEvent(made))
+        return made.future

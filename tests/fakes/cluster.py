@@ -1,0 +1,197 @@
+"""A Kafka cluster in memory, as franz-go's kfake: brokers that speak real bytes, without sockets, threads or clocks."""
+
+from __future__ import annotations
+
+import random
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.cluster.topics import TopicPartition
+from mirror.wire.api import Api
+from mirror.wire.messages.base import Message
+from tests.fakes import api_fetch, api_groups, api_metadata, api_produce, api_session, api_topics
+from tests.fakes.clock import FakeClock
+from tests.fakes.control import Control, ServerCall
+from tests.fakes.log import PartitionLog
+from tests.fakes.sessions import Sessions
+
+Handler = Callable[["FakeCluster", ServerCall], Message | None]
+"""The answer, or None for "not yet": then it is asked again, at ``call.wait_until_ms`` at the latest."""
+
+_HANDLERS: Final[dict[Api, Handler]] = {
+    Api.API_VERSIONS: api_session.api_versions,
+    Api.METADATA: api_metadata.metadata,
+    Api.FIND_COORDINATOR: api_metadata.find_coordinator,
+    Api.PRODUCE: api_produce.produce,
+    Api.INIT_PRODUCER_ID: api_produce.init_producer_id,
+    Api.FETCH: api_fetch.fetch,
+    Api.LIST_OFFSETS: api_fetch.list_offsets,
+    Api.OFFSET_FOR_LEADER_EPOCH: api_fetch.offset_for_leader_epoch,
+    Api.GET_TELEMETRY_SUBSCRIPTIONS: api_session.get_telemetry_subscriptions,
+    Api.OFFSET_COMMIT: api_groups.offset_commit,
+    Api.OFFSET_FETCH: api_groups.offset_fetch,
+    Api.CREATE_TOPICS: api_topics.create_topics,
+    Api.CREATE_PARTITIONS: api_topics.create_partitions,
+    Api.DESCRIBE_CONFIGS: api_topics.describe_configs,
+}
+
+
+@dataclass(slots=True)
+class FakeBroker:
+    """One broker; where it is not ``up`` it refuses connections at once."""
+
+    node: int
+    host: str
+    port: int
+    up: bool = True
+    connect_ms: int | None = 0
+    """How long connecting takes; None: for ever, as behind a firewall that drops."""
+    generation: int = 0
+    """Counts restarts: connections made before are broken."""
+
+
+@dataclass(slots=True)
+class FakeTopic:
+    """A topic and its partitions' logs."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: list[PartitionLog]
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupOffset:
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class FakeCluster:
+    """``brokers`` brokers, numbered from 1. Their state is here, to be looked at and changed by tests."""
+
+    def __init__(self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0) -> None:
+        self.clock = FakeClock()
+        self.cluster_id = cluster_id
+        self.brokers = {n: FakeBroker(n, f"broker-{n}.fake", 9092) for n in range(1, brokers + 1)}
+        self.controller = 1
+        self.topics: dict[str, FakeTopic] = {}
+        self.groups: dict[str, dict[TopicPartition, GroupOffset]] = defaultdict(dict)
+        self.coordinators: dict[str, int] = {}
+        self.transactional: dict[str, tuple[int, int]] = {}
+        self.next_producer_id = 1000
+        self.versions = {api: (0, api.value.high) for api in Api}
+        self.features: dict[str, int] = {}
+        self.control = Control()
+        self.sessions = Sessions()
+        self.received: list[ServerCall] = []
+        self._ids = random.Random(seed)
+        self._scheduled: list[tuple[int, Callable[[], None]]] = []
+        self._connections = 0
+
+    # --- what tests set up
+
+    @property
+    def bootstrap(self) -> str:
+        """For ``bootstrap.servers``: the first broker."""
+        first = next(iter(self.brokers.values()))
+        return f"{first.host}:{first.port}"
+
+    def add_broker(self) -> int:
+        node = max(self.brokers) + 1
+        self.brokers[node] = FakeBroker(node, f"broker-{node}.fake", 9092)
+        return node
+
+    def add_topic(self, name: str, partitions: int = 1, **configs: str) -> FakeTopic:
+        """Leaders go round the brokers; a topic of that name that was there is replaced, under another id."""
+        topic = FakeTopic(name, self.new_id(), [], dict(configs))
+        self.topics[name] = topic
+        self.grow(topic, partitions)
+        return topic
+
+    def new_id(self) -> uuid.UUID:
+        return uuid.UUID(int=self._ids.getrandbits(128) | 1)
+
+    def grow(self, topic: FakeTopic, partitions: int) -> None:
+        nodes = list(self.brokers)
+        while len(topic.partitions) < partitions:
+            topic.partitions.append(PartitionLog(leader=nodes[len(topic.partitions) % len(nodes)]))
+
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
+        return self.topics[topic].partitions[partition]
+
+    def move(self, topic: str, partition: int, node: int) -> None:
+        """``node`` leads from now on, in a new epoch."""
+        self.log(topic, partition).move(node)
+
+    def coordinator(self, key: str) -> int:
+        """The node that coordinates ``key``."""
+        nodes = list(self.brokers)
+        return self.coordinators.setdefault(key, nodes[zlib.crc32(key.encode()) % len(nodes)])
+
+    def kill(self, node: int) -> None:
+        """The broker is gone: its connections break, new ones are refused."""
+        broker = self.brokers[node]
+        broker.up = False
+        broker.generation += 1
+
+    def start(self, node: int) -> None:
+        self.brokers[node].up = True
+
+    def disconnect(self, node: int) -> None:
+        """Every connection to ``node`` breaks; it can be connected to again."""
+        self.brokers[node].generation += 1
+
+    def after(self, ms: int, do: Callable[[], None]) -> None:
+        """``do`` happens when the clock gets there."""
+        self._scheduled.append((self.clock.now() + ms, do))
+        self._scheduled.sort(key=lambda pair: pair[0])
+
+    def calls(self, api: Api) -> list[ServerCall]:
+        """The requests of this kind that reached a broker, in order."""
+        return [call for call in self.received if call.api is api]
+
+    # --- what the fake network drives
+
+    def new_connection_id(self) -> int:
+        self._connections += 1
+        return self._connections
+
+    def broker_at(self, address: tuple[str, int]) -> FakeBroker | None:
+        return next((b for b in self.brokers.values() if (b.host, b.port) == address), None)
+
+    def run_due(self, now: int) -> bool:
+        """Do what was planned up to ``now``; whether there was anything."""
+        due = [do for at, do in self._scheduled if at <= now]
+        self._scheduled = [pair for pair in self._scheduled if pair[0] > now]
+        for do in due:
+            do()
+        return bool(due)
+
+    def next_due_ms(self) -> int | None:
+        return self._scheduled[0][0] if self._scheduled else None
+
+    def supports(self, api: Api, version: int) -> bool:
+        low, high = self.versions.get(api, (1, 0))
+        return low <= version <= high
+
+    def handle(self, call: ServerCall) -> Message | None:
+        return _HANDLERS[call.api](self, call)
+
+    # --- what handlers share
+
+    def topic_of(self, name: str, topic_id: uuid.UUID | None) -> FakeTopic | None:
+        """By id where one is given, else by name."""
+        if topic_id is None or name:
+            return self.topics.get(name)
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+
+    def partition_of(self, topic: FakeTopic | None, partition: int) -> PartitionLog | None:
+        known = topic is not None and 0 <= partition < len(topic.partitions)
+        return topic.partitions[partition] if known and topic is not None else None

@@ -1,0 +1,194 @@
+"""One partition's log: bytes, leader, producer states, transactions (``UnifiedLog``, ``ProducerStateManager``)."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from dataclasses import dataclass, field
+
+from mirror.errors import CorruptBatch
+from mirror.wire.records import Batch, split_batches
+from tests.fakes import errors
+from tests.fakes.record_batches import ABORT, COMMIT, build, build_marker, crc32c, stamped
+
+_CACHED_BATCHES = 5
+"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
+_SEQUENCES = 2**31
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What the broker remembers of one producer id: ``recent`` as (first sequence, last sequence, base offset)."""
+
+    epoch: int
+    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_CACHED_BATCHES))
+
+
+@dataclass(slots=True)
+class Aborted:
+    """One aborted transaction's span, its marker included."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """``data`` is what a fetch reads; offsets of its batches are in ``index`` as (base, next, position)."""
+
+    leader: int
+    leader_epoch: int = 0
+    start_offset: int = 0
+    end_offset: int = 0
+    data: bytearray = field(default_factory=bytearray)
+    index: list[tuple[int, int, int]] = field(default_factory=list)
+    producers: dict[int, ProducerState] = field(default_factory=dict)
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    aborted: list[Aborted] = field(default_factory=list)
+    preferred_replica: int | None = None
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self.open_transactions.values(), default=self.end_offset)
+
+    def batches(self) -> list[Batch]:
+        return list(split_batches(memoryview(bytearray(self.data))))
+
+    # --- writing
+
+    def produce(self, data: bytes) -> tuple[int, int]:
+        """(error code, base offset) of what a producer sent."""
+        try:
+            batches = list(split_batches(memoryview(bytearray(data))))
+        except CorruptBatch:
+            return errors.CORRUPT_MESSAGE, -1
+        if len(batches) != 1 or batches[0].size != len(data):
+            return errors.INVALID_RECORD, -1
+        one = batches[0]
+        code, known_offset = self._validate(one), -1
+        if not code and one.producer_id >= 0:
+            code, known_offset = self._check_producer(one)
+        return (code, known_offset) if code or known_offset >= 0 else (0, self._keep(one))
+
+    @staticmethod
+    def _validate(one: Batch) -> int:
+        """What ``LogValidator`` refuses."""
+        if crc32c(bytes(one.view[21:])) != one.crc:
+            return errors.CORRUPT_MESSAGE
+        if one.is_control or one.base_offset or one.last_offset_delta != one.count - 1:
+            return errors.INVALID_RECORD
+        return errors.INVALID_TIMESTAMP if one.has_log_append_time else 0
+
+    def _check_producer(self, one: Batch) -> tuple[int, int]:
+        """(error code, offset of a duplicate or -1). ``ProducerAppendInfo.checkSequence`` of Apache Kafka 4.
+
+        A producer id that the partition does not know may begin with any sequence; a duplicate that is no longer
+        among the last five is out of order (45), too: current brokers do not answer 46 themselves.
+        """
+        state = self.producers.get(one.producer_id)
+        if state is None:
+            return 0, -1
+        if one.producer_epoch < state.epoch:
+            return errors.INVALID_PRODUCER_EPOCH, -1
+        if one.producer_epoch > state.epoch:
+            return (errors.OUT_OF_ORDER_SEQUENCE if one.base_sequence else 0), -1
+        last = (one.base_sequence + one.count - 1) % _SEQUENCES
+        for first_seen, last_seen, offset in state.recent:
+            if (first_seen, last_seen) == (one.base_sequence, last):
+                return 0, offset
+        if state.recent and one.base_sequence != (state.recent[-1][1] + 1) % _SEQUENCES:
+            return errors.OUT_OF_ORDER_SEQUENCE, -1
+        return 0, -1
+
+    def _keep(self, one: Batch) -> int:
+        offset = self.end_offset
+        if one.producer_id >= 0:
+            state = self.producers.get(one.producer_id)
+            if state is None or state.epoch != one.producer_epoch:
+                state = self.producers[one.producer_id] = ProducerState(one.producer_epoch)
+            last = (one.base_sequence + one.count - 1) % _SEQUENCES
+            state.recent.append((one.base_sequence, last, offset))
+            if one.is_transactional:
+                self.open_transactions.setdefault(one.producer_id, offset)
+        self._write(stamped(one.view, offset, self.leader_epoch), offset + one.last_offset_delta + 1)
+        return offset
+
+    def _write(self, kept: bytes | bytearray, next_offset: int) -> None:
+        self.index.append((self.end_offset, next_offset, len(self.data)))
+        self.data += kept
+        self.end_offset = next_offset
+
+    def append(self, data: bytes | bytearray) -> int:
+        """The test's own way in: whatever batch it likes, gaps and all; its base offset."""
+        view = memoryview(bytearray(data))
+        return self._keep(Batch(view))
+
+    def append_values(self, *values: bytes, attributes: int = 0, producer_id: int = -1, epoch: int = 0) -> int:
+        """One batch of records; its base offset. With a ``producer_id`` it carries no meaningful sequence."""
+        data = build(
+            values,
+            attributes=attributes,
+            producer_id=producer_id,
+            producer_epoch=epoch if producer_id >= 0 else -1,
+            base_sequence=0 if producer_id >= 0 else -1,
+        )
+        return self.append(data)
+
+    def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
+        """Write the marker; its offset."""
+        offset = self.end_offset
+        first = self.open_transactions.pop(producer_id, None)
+        kind = COMMIT if commit else ABORT
+        marker = build_marker(producer_id, epoch, kind, base_offset=offset)
+        self._write(stamped(marker, offset, self.leader_epoch), offset + 1)
+        if first is not None and not commit:
+            self.aborted.append(Aborted(producer_id, first, offset))
+        return offset
+
+    def delete_before(self, offset: int) -> None:
+        """Retention: whole batches go."""
+        self.start_offset = offset
+
+    def truncate(self, offset: int) -> None:
+        """Whole batches at the end go, as after an unclean election."""
+        while self.index and self.index[-1][0] >= offset:
+            del self.data[self.index.pop()[2] :]
+        self.end_offset = self.index[-1][1] if self.index else self.start_offset
+
+    def move(self, node: int, *, epochs: int = 1) -> None:
+        """Another leader (or the same one elected again), in a new epoch."""
+        self.leader = node
+        self.leader_epoch += epochs
+
+    # --- reading
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, whole_first: bool) -> tuple[bytes, int]:
+        """(bytes, offset after the last whole batch) from the one that holds ``offset``; the end may be cut."""
+        limit = self.last_stable_offset if committed else self.end_offset
+        first = bisect.bisect_right(self.index, offset, key=lambda entry: entry[1])
+        after = bisect.bisect_left(self.index, limit, key=lambda entry: entry[0])
+        if first >= after:
+            return b"", offset
+        start = self.index[first][2]
+        size = min(self._position(after) - start, max_bytes)
+        if whole_first:
+            size = max(size, self._position(first + 1) - start)
+        whole = [n for n in range(first, after) if self._position(n + 1) <= start + size]
+        return bytes(self.data[start : start + size]), self.index[whole[-1]][1] if whole else offset
+
+    def _position(self, batch: int) -> int:
+        return self.index[batch][2] if batch < len(self.index) else len(self.data)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch not above ``epoch`` (``LeaderEpochFileCache.endOffsetFor``)."""
+        if epoch >= self.leader_epoch:
+            return self.leader_epoch, self.end_offset
+        below = [one for one in self.batches() if one.leader_epoch <= epoch]
+        if not below:
+            return epoch, self.start_offset
+        return below[-1].leader_epoch, below[-1].next_offset
+
+    def aborted_between(self, offset: int, upper: int) -> list[Aborted]:
+        """As the transaction index tells them: those that reach into [offset, upper)."""
+        return [one for one in self.aborted if one.last_offset >= offset and one.first_offset < upper]

@@ -1,0 +1,189 @@
+"""``mirror.cluster.requests.Network`` without sockets: real sessions, fake brokers, a clock that jumps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirror.cluster.connections import ConnectionStates
+from mirror.cluster.requests import Lane, Request
+from mirror.cluster.session import BrokerSession, disconnected
+from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.topics import Broker
+from mirror.errors import ClientClosed, KafkaError
+from mirror.timing import FOREVER_MS, deadline
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.connection import ServerConnection
+
+
+@dataclass(slots=True)
+class _Link:
+    """One connection, from "not opened yet" to "connected"; ``connected_at_ms`` FOREVER_MS: it will never be."""
+
+    node: int
+    lane: Lane
+    address: tuple[str, int]
+    session: BrokerSession
+    server: ServerConnection | None = None
+    connected_at_ms: int = 0
+    setup_deadline_ms: int = 0
+    connected: bool = False
+
+
+class FakeNetwork:
+    """One connection per (broker, lane), as ``SelectorNetwork``. ``horizon_ms``: a poll never waits beyond it.
+
+    ``split`` bounds the bytes that arrive in one go: answers come in pieces.
+    """
+
+    def __init__(self, cluster: FakeCluster, settings: ClusterSettings, rng: random.Random) -> None:
+        self.horizon_ms = FOREVER_MS
+        self.split = 1 << 30
+        self.turns = 0
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._settings = settings
+        self._states = ConnectionStates(settings, rng)
+        self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
+        self._brokers: Mapping[int, Broker] = {}
+        self._links: dict[tuple[int, Lane], _Link] = {}
+
+    # --- what the loop asks for
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        if brokers is self._brokers:
+            return
+        self._brokers = brokers
+        for link in list(self._links.values()):
+            broker = brokers.get(link.node)
+            moved = broker is not None and (broker.host, broker.port) != link.address
+            if moved or (link.node < 0 and not link.session.load and brokers):
+                self._close(link, disconnected(link.session.label, "the broker has moved"), self._clock.now())
+
+    def send(self, request: Request, now: int) -> None:
+        node = self._least_loaded(now) if request.node is None else request.node
+        link = self._links.get((node, request.lane))
+        if link is None:
+            link = self._links[node, request.lane] = self._new_link(node, request.lane)
+        link.session.send(request, now)
+
+    def _new_link(self, node: int, lane: Lane) -> _Link:
+        broker = self._brokers.get(node)
+        address = (broker.host, broker.port) if broker else self._bootstrap.get(node, self._settings.bootstrap[0])
+        label = f"broker {node} at {address[0]}:{address[1]}"
+        session = BrokerSession(label, self._settings.client_id, self._settings.request_timeout_ms)
+        return _Link(node, lane, address, session)
+
+    def _least_loaded(self, now: int) -> int:
+        def rank(node: int) -> tuple[int, bool, int]:
+            link = self._links.get((node, Lane.CONTROL))
+            ready = link is not None and link.session.versions is not None
+            return (self._states.wait_ms(node, now), not ready, link.session.load if link else 0)
+
+        best = min([*self._brokers] or [*self._bootstrap], key=rank)
+        if self._states.wait_ms(best, now) and best >= 0:
+            best = min([best, *self._bootstrap], key=rank)
+        return best
+
+    # --- time and bytes
+
+    def poll(self, timeout_ms: int) -> None:
+        """Move bytes; where none can move, jump to the next moment at which something happens."""
+        self.turns += 1
+        until = min(deadline(self._clock.now(), timeout_ms), self.horizon_ms)
+        while not self._turn(self._clock.now()):
+            now = self._clock.now()
+            if now >= until:
+                return
+            then = min(until, self._next_ms(now))
+            assert then < FOREVER_MS, "nothing can happen any more: a real loop would wait here for ever"
+            self._clock.jump_to(max(then, now + 1))
+
+    def _turn(self, now: int) -> bool:
+        """Whether anything happened."""
+        happened = self._cluster.run_due(now)
+        for link in list(self._links.values()):
+            try:
+                happened = self._serve(link, now) or happened
+            except KafkaError as error:
+                self._close(link, error, now)
+                happened = True
+        for link in list(self._links.values()):
+            happened = self._expire(link, now) or happened
+        return happened
+
+    def _serve(self, link: _Link, now: int) -> bool:
+        if link.server is None:
+            return self._states.wait_ms(link.node, now) == 0 and self._open(link, now)
+        happened = False
+        if not link.connected:
+            if now < link.connected_at_ms:
+                return False
+            link.connected = happened = True
+            link.session.start(now)
+        outgoing = link.session.outgoing
+        while outgoing:
+            link.server.receive(outgoing.popleft(), now)
+            happened = True
+        link.server.step(now)
+        happened = self._deliver(link, link.server, now) or happened
+        if link.server.closed and not link.server.outbox:
+            raise disconnected(link.session.label, "the broker closed the connection")
+        return happened
+
+    def _open(self, link: _Link, now: int) -> bool:
+        link.setup_deadline_ms = deadline(now, self._states.setup_timeout_ms(link.node))
+        broker = self._cluster.broker_at(link.address)
+        if broker is None or not broker.up:
+            raise disconnected(link.session.label, "connection refused")
+        link.server = ServerConnection(self._cluster, broker)
+        link.connected_at_ms = FOREVER_MS if broker.connect_ms is None else now + broker.connect_ms
+        return True
+
+    def _deliver(self, link: _Link, server: ServerConnection, now: int) -> bool:
+        left = min(self.split, len(server.outbox))
+        happened = left > 0
+        while left:
+            buffer = link.session.buffer()
+            count = min(left, len(buffer))
+            buffer[:count] = server.outbox[:count]
+            del server.outbox[:count]
+            left -= count
+            link.session.received(count, now)
+        if happened and link.session.versions is not None:
+            self._states.succeeded(link.node)
+        return happened
+
+    def _expire(self, link: _Link, now: int) -> bool:
+        session = link.session
+        load = session.load
+        overdue = session.wait_ms(now) == 0
+        closing = session.expire(now)
+        if link.server is not None and not link.connected and link.setup_deadline_ms <= now:
+            self._close(link, disconnected(session.label, "no connection within the setup timeout"), now)
+        elif closing:
+            why = f"silent for {self._settings.request_timeout_ms} ms"
+            self._close(link, disconnected(session.label, why), now)
+        return overdue or load != session.load
+
+    def _next_ms(self, now: int) -> int:
+        times = [FOREVER_MS if (due := self._cluster.next_due_ms()) is None else due]
+        for link in self._links.values():
+            times.append(deadline(now, link.session.wait_ms(now)))
+            if link.server is None:
+                times.append(now + self._states.wait_ms(link.node, now))
+            elif not link.connected:
+                times += [link.setup_deadline_ms, link.connected_at_ms]
+            else:
+                times.append(link.server.due_ms())
+        return min(times)
+
+    def _close(self, link: _Link, error: KafkaError, now: int) -> None:
+        self._links.pop((link.node, link.lane), None)
+        self._states.failed(link.node, now)
+        link.session.fail(error, now)
+
+    def close(self) -> None:
+        for link in list(self._links.values()):
+            self._close(link, ClientClosed(f"{link.session.label}: closed"), self._clock.now())

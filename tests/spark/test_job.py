@@ -1,0 +1,248 @@
+"""The whole job under a real spark-submit, with clusters in a folder: statuses, outputs, secrets, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from mirror.spark.ledger import Ledger
+from tests.spark.fakes import FOLDER, Cluster
+from tests.spark.test_submission import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parents[2]
+CANARY = "canary-4711"
+"""Stands for everything that a configuration holds; the sandbox's clusters have no secrets yet."""
+
+CONFIG = f"""
+[clusters.a]
+"bootstrap.servers" = "a:1"
+"client.id" = "{CANARY}"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[clusters.c]
+"bootstrap.servers" = "c:1"
+[clusters.gone]
+"bootstrap.servers" = "gone:1"
+
+[flows.good]
+source = "a"
+target = "b"
+topics = ["orders", "clicks-.*"]
+[flows.nothing]
+source = "a"
+target = "b"
+topics = ["typo"]
+[flows.refused]
+source = "c"
+target = "b"
+topics = ["bills"]
+[flows.unreachable]
+source = "gone"
+target = "b"
+topics = [".*"]
+"""
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@dataclass
+class Site:
+    """A folder with clusters, a configuration and reports."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    a: Cluster
+    b: Cluster
+
+    @property
+    def report_dir(self) -> Path:
+        return self.folder / "my report"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        base = [sys.executable, "-m", "mirror.cli", "run", "--config", "mirror.toml", "--master", "local[2,4]"]
+        return subprocess.Popen(
+            [*base, "--report-dir", str(self.report_dir), *arguments],
+            cwd=self.folder,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        with self.start(*arguments) as child:
+            out, err = child.communicate()
+        return child.returncode, out, err
+
+    def summary(self) -> list[dict[str, Any]]:
+        flows: list[dict[str, Any]] = json.loads((self.report_dir / "summary.json").read_text())["flows"]
+        return flows
+
+    def ledger(self, flow: str) -> Ledger:
+        return Ledger(max((self.report_dir / "ledger" / flow).iterdir()))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = [Cluster(f"{name}:1", tmp_path).make() for name in "abc"]
+    made[0].add_topic("orders", [100, 20, 30, 40]).add_topic("clicks-1", [10], earliest=3)
+    made[2].add_topic("bills", [5])
+    (tmp_path / "mirror.toml").write_text(CONFIG)
+    (tmp_path / "conf").mkdir()
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "\n".join(f"{key} {value}" for key, value in settings.items())
+    )
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).with_name("stand_in")),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        FOLDER: str(tmp_path),
+    }
+    yield Site(tmp_path, environ, made[0], made[1])
+    # Whatever a test left running: all of it carries the folder in its environment.
+    for process in processes_of(tmp_path):
+        process.kill()
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Every process that was started for this folder's clusters."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(FOLDER) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_partitions_fail_alone_and_the_next_run_goes_on(site: Site) -> None:
+    """Two runs and the statuses 3 and 0."""
+    site.b.set_moods({"a.orders/1": "fail", "a.orders/2": "die"})
+    status, out, err = site.run("--flow", "good")
+    assert status == 3, err
+    assert err == ""
+    assert "4 of 5 complete" in out
+    assert "the target refused the batch at offset 7" in out
+    (flow,) = site.summary()
+    assert (flow["flow"], flow["outcome"], flow["error"]) == ("good", "failed", None)
+    results = {(each["topic"], each["partition"]): each for each in flow["partitions"]}
+    assert {key: each["outcome"] for key, each in results.items()} == {
+        ("clicks-1", 0): "complete",
+        ("orders", 0): "complete",
+        ("orders", 1): "failed",
+        ("orders", 2): "complete",
+        ("orders", 3): "complete",
+    }
+    assert (results["clicks-1", 0]["start"], results["clicks-1", 0]["records"]) == (3, 7)
+    # The worker that was killed was tried again, and only the range it had not done was still there to copy.
+    assert {each.attempt for each in site.ledger("good").attempts()} >= {1}
+    ends = [each["end"] for each in site.b.state()["topics"]["a.orders"]["partitions"]]
+    assert ends == [100, 0, 30, 40]
+    assert no_leak(site)
+
+    site.b.set_moods({})
+    with site.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["end"] = 107
+    status, out, err = site.run("--flow", "good")
+    assert (status, err) == (0, "")
+    records = {(each["topic"], each["partition"]): each["records"] for each in site.summary()[0]["partitions"]}
+    assert {key: count for key, count in records.items() if count} == {("orders", 0): 7, ("orders", 1): 20}
+    assert [each["end"] for each in site.b.state()["topics"]["a.orders"]["partitions"]] == [107, 20, 30, 40]
+
+
+def no_leak(site: Site) -> bool:
+    """Spark's event log and log hold our options, but nothing of the configuration's content."""
+    texts = [path.read_text() for path in [*(site.folder / "events").iterdir(), site.report_dir / "spark.log"]]
+    assert any("mirror good: a to b" in text for text in texts), "the event log is not where it is looked for"
+    return not any(CANARY in text for text in texts)
+
+
+def test_flows_that_cannot_run_are_one_line_each_and_stop_no_other(site: Site) -> None:
+    Cluster("c:1", site.folder).set_moods({"list_offsets": "no permission Describe on topic bills"})
+    status, out, err = site.run()
+    assert status == 1
+    assert "5 of 5 complete" in out
+    assert err.splitlines() == [
+        (
+            "mirror: flow nothing: none of the 2 topics of cluster a matches topics = ['typo'] without topics-exclude ="
+            " ['__.*', '.*[.-](internal|replica)']; correct the patterns, or create the topic"
+        ),
+        "mirror: flow refused: no permission Describe on topic bills",
+        "mirror: flow unreachable: no broker of gone:1 could be reached; is the address right?",
+    ]
+    assert [(flow["flow"], flow["outcome"]) for flow in site.summary()] == [
+        ("good", "complete"),
+        ("nothing", "failed"),
+        ("refused", "failed"),
+        ("unreachable", "failed"),
+    ]
+    assert site.summary()[2]["error"] == "no permission Describe on topic bills"
+
+
+def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
+    site.b.set_moods({"a.clicks-1/0": "raise"})
+    status, out, err = site.run("--flow", "good", "--debug")
+    assert status == 3
+    assert "RuntimeError: a bug of two lines" in " ".join(out.split())
+    assert err.count("Traceback (most recent call last)") == 1
+    assert 'raise RuntimeError("a bug\\nof two lines")' in err
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_cut_short(signum: signal.Signals, status: int, site: Site) -> None:
+    site.b.set_moods({"a.orders/0": "hang"})
+    with site.start("--flow", "good") as child:
+        eventually((site.folder / "b-1.hangs").exists, within_s=120)
+        assert len(processes_of(site.folder)) >= 4
+        child.send_signal(signum)
+        _, err = child.communicate()
+    assert child.returncode == status
+    assert err == f"mirror: cut short by {signum.name}; the next run goes on from here\n"
+    (flow,) = site.summary()
+    assert flow["outcome"] == "unfinished"
+    assert {each["outcome"] for each in flow["partitions"]} == {"unfinished"}
+    eventually(lambda: not processes_of(site.folder))
+
+
+def test_wrong_usage_of_the_job_itself(site: Site) -> None:
+    submit = Path(sys.executable).with_name("spark-submit")
+    environ = {**site.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(submit), str(ROOT / "jobs" / "replicate.py"), "--flow", "good"]
+    done = subprocess.run(command, env=environ, cwd=site.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the following arguments are required: --config" in done.stderr
+    assert done.stdout == ""
+
+
+def test_wrong_usage_and_a_wrong_configuration_need_no_spark(site: Site) -> None:
+    began = time.monotonic()
+    assert site.run("--nonsense")[0] == 2
+    status, _, err = site.run("--flow", "other")
+    assert status == 1
+    assert "other" in err
+    assert "Traceback" not in err
+    assert not site.report_dir.exists()
+    assert time.monotonic() - began < 30

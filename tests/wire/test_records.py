@@ -1,0 +1,141 @@
+"""The record batch header: read, verified, patched in place."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.errors import CorruptBatch
+from mirror.wire.records import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Batch,
+    split_batches,
+)
+from tests.fakes.record_batches import COMMIT, batch, build, build_marker, crc32c, values_of
+
+
+def test_the_independent_checksum_is_crc32c() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # RFC 3720, B.4
+
+
+def test_the_header_is_read() -> None:
+    one = batch(
+        build(
+            (b"a", b"b", b"c"),
+            base_offset=2**40,
+            leader_epoch=7,
+            producer_id=2**50,
+            producer_epoch=3,
+            base_sequence=2**31 - 1,
+            attributes=LOG_APPEND_TIME | 3,
+            timestamp=1_234,
+            last_offset_delta=9,
+        )
+    )
+    assert (one.base_offset, one.last_offset_delta, one.next_offset, one.count) == (2**40, 9, 2**40 + 10, 3)
+    assert (one.producer_id, one.producer_epoch, one.base_sequence) == (2**50, 3, 2**31 - 1)
+    assert (one.leader_epoch, one.magic, one.base_timestamp, one.max_timestamp) == (7, 2, 1_234, 1_234)
+    assert (one.has_log_append_time, one.is_control, one.is_transactional) == (True, False, False)
+    assert one.size == len(one.view)
+    one.verify()
+
+
+def test_a_marker_is_control() -> None:
+    marker = batch(build_marker(5, 0, COMMIT, base_offset=3))
+    assert marker.is_control
+    assert marker.is_transactional
+    marker.verify()
+
+
+_VALUES = st.lists(st.binary(max_size=30), min_size=1, max_size=4)
+
+
+@given(
+    _VALUES,
+    st.integers(0, 0x7F),
+    st.integers(0, 2**62),
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**31 - 1),
+    st.booleans(),
+)
+def test_a_patched_batch_is_this_producers_and_its_payload_untouched(
+    values: list[bytes], attributes: int, producer_id: int, epoch: int, sequence: int, transactional: bool
+) -> None:
+    data = build(values, base_offset=99, leader_epoch=4, attributes=attributes)
+    payload = bytes(data[HEADER_BYTES:])
+    batch(data).patch(producer_id, epoch, sequence, transactional=transactional)
+    told = Batch(memoryview(data))
+    assert (told.base_offset, told.leader_epoch) == (0, -1)
+    assert (told.producer_id, told.producer_epoch, told.base_sequence) == (producer_id, epoch, sequence)
+    assert told.attributes == (attributes & CODEC_MASK) | (TRANSACTIONAL if transactional else 0)
+    assert not told.attributes & (LOG_APPEND_TIME | DELETE_HORIZON | CONTROL)
+    assert told.crc == crc32c(bytes(data[21:]))
+    assert bytes(data[HEADER_BYTES:]) == payload
+    assert values_of(data) == values
+    told.verify()
+
+
+def test_the_object_itself_tells_what_was_patched() -> None:
+    one = batch(build(base_offset=5, leader_epoch=3, attributes=DELETE_HORIZON))
+    one.patch(11, 2, 40)
+    again = Batch(one.view)
+    assert [getattr(one, slot) for slot in Batch.__slots__] == [getattr(again, slot) for slot in Batch.__slots__]
+
+
+def test_a_flipped_bit_anywhere_in_what_the_checksum_covers_is_found() -> None:
+    data = build((b"some value", b"another"))
+    for position in range(17 * 8, len(data) * 8):
+        data[position // 8] ^= 1 << position % 8
+        with pytest.raises(CorruptBatch, match="CRC-32C"):
+            Batch(memoryview(data)).verify()
+        data[position // 8] ^= 1 << position % 8
+    Batch(memoryview(data)).verify()
+
+
+def test_corruption_names_the_offset() -> None:
+    data = build(base_offset=4_711)
+    data[-1] ^= 1
+    with pytest.raises(CorruptBatch, match=r"offset 4711 \(\d+ bytes\) is corrupt"):
+        batch(data).verify()
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=4), st.data())
+def test_a_last_batch_cut_off_is_left_out(batches: list[list[bytes]], data: st.DataObject) -> None:
+    parts = [build(values, base_offset=10 * n) for n, values in enumerate(batches)]
+    whole = bytearray(b"".join(parts))
+    size = data.draw(st.integers(0, len(whole)))
+    ends = [sum(map(len, parts[: n + 1])) for n in range(len(parts))]
+    found = list(split_batches(memoryview(whole)[:size]))
+    assert [one.base_offset for one in found] == [10 * n for n, end in enumerate(ends) if end <= size]
+    assert [values_of(one.view) for one in found] == batches[: len(found)]
+
+
+def test_split_batches_share_the_records_memory() -> None:
+    whole = bytearray(build((b"one",)) + build((b"two",)))
+    last = list(split_batches(memoryview(whole)))[-1]
+    last.patch(8, 0, 0)
+    assert struct.unpack_from(">q", whole, len(whole) // 2 + 43) == (8,)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_another_magic_is_named_with_its_offset(magic: int) -> None:
+    data = build(base_offset=12)
+    data[16] = magic
+    with pytest.raises(CorruptBatch, match=f"offset 12 has magic {magic}"):
+        list(split_batches(memoryview(data)))
+
+
+@pytest.mark.parametrize("length", [-1, 0, HEADER_BYTES - 13])
+def test_a_length_below_the_header_is_refused(length: int) -> None:
+    data = build(base_offset=12)
+    struct.pack_into(">i", data, 8, length)
+    with pytest.raises(CorruptBatch, match=f"offset 12 says it has {length} bytes"):
+        list(split_batches(memoryview(data)))

@@ -1,0 +1,91 @@
+"""Every error code has a verdict, an exception and a name."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    Fenced,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RecordRejected,
+)
+from mirror.wire.verdicts import Verdict, broker_error, code_name, verdict
+
+_RETRIABLE_IN_KAFKA = {
+    "unknown_topic_or_partition": Verdict.REFRESH_METADATA,
+    "leader_not_available": Verdict.REFRESH_METADATA,
+    "not_leader_or_follower": Verdict.REFRESH_METADATA,
+    "fenced_leader_epoch": Verdict.REFRESH_METADATA,
+    "unknown_leader_epoch": Verdict.REFRESH_METADATA,
+    "unknown_topic_id": Verdict.REFRESH_METADATA,
+    "kafka_storage_error": Verdict.REFRESH_METADATA,
+    "request_timed_out": Verdict.RETRY,
+    "not_enough_replicas": Verdict.RETRY,
+    "not_enough_replicas_after_append": Verdict.RETRY,
+    "coordinator_load_in_progress": Verdict.RETRY,
+    "unstable_offset_commit": Verdict.RETRY,
+    "concurrent_transactions": Verdict.RETRY,
+    "throttling_quota_exceeded": Verdict.RETRY,
+    "coordinator_not_available": Verdict.FIND_COORDINATOR,
+    "not_coordinator": Verdict.FIND_COORDINATOR,
+    "duplicate_sequence_number": Verdict.DUPLICATE,
+    "producer_fenced": Verdict.FENCED,
+    "invalid_producer_epoch": Verdict.FENCED,
+    "none": Verdict.OK,
+}
+_FATAL = [
+    "offset_out_of_range",
+    "message_too_large",
+    "out_of_order_sequence_number",
+    "topic_authorization_failed",
+    "invalid_record",
+    "unsupported_version",
+    "unknown_server_error",
+]
+
+
+@pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
+def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> None:
+    assert isinstance(verdict(int(code)), Verdict)
+    assert code_name(int(code)) == code.name.upper()
+    error = broker_error(int(code), "writing to t-0", "the broker's words")
+    assert error.code == int(code)
+    assert str(error) == f"writing to t-0: {code.name.upper()} (error {int(code)}): the broker's words"
+
+
+@pytest.mark.parametrize(("name", "wanted"), _RETRIABLE_IN_KAFKA.items())
+def test_verdicts_follow_kafkas_errors(name: str, wanted: Verdict) -> None:
+    assert verdict(int(ErrorCode[name])) is wanted
+
+
+@pytest.mark.parametrize("name", _FATAL)
+def test_what_a_retry_cannot_help_is_fatal(name: str) -> None:
+    assert verdict(int(ErrorCode[name])) is Verdict.FATAL
+
+
+def test_a_code_that_nobody_knows_is_fatal_and_shown_as_its_number() -> None:
+    assert verdict(12_345) is Verdict.FATAL
+    assert code_name(12_345) == "error 12345"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("topic_authorization_failed", AuthorizationFailed),
+        ("group_authorization_failed", AuthorizationFailed),
+        ("cluster_authorization_failed", AuthorizationFailed),
+        ("producer_fenced", Fenced),
+        ("invalid_producer_epoch", Fenced),
+        ("out_of_order_sequence_number", OutOfOrderSequence),
+        ("message_too_large", RecordRejected),
+        ("invalid_timestamp", RecordRejected),
+        ("offset_out_of_range", OffsetOutOfRange),
+        ("unknown_server_error", BrokerError),
+    ],
+)
+def test_codes_have_the_exceptions_of_the_tree(name: str, wanted: type[BrokerError]) -> None:
+    assert type(broker_error(int(ErrorCode[name]), "about")) is wanted

@@ -1,0 +1,57 @@
+"""The newest version that both sides speak (KIP-35)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.errors import UnsupportedVersion
+from mirror.wire.api import Api
+from mirror.wire.messages.session import ApiVersion, ApiVersionsResponse, FinalizedFeature
+from mirror.wire.versions import BrokerVersions
+
+
+def _broker(low: int, high: int) -> BrokerVersions:
+    return BrokerVersions({Api.FETCH.value.key: (low, high)})
+
+
+@given(st.integers(0, 25), st.integers(0, 25))
+def test_the_newest_version_of_both_is_picked(one: int, other: int) -> None:
+    low, high = min(one, other), max(one, other)
+    common = [v for v in range(low, high + 1) if Api.FETCH.value.low <= v <= Api.FETCH.value.high]
+    if common:
+        assert _broker(low, high).pick(Api.FETCH) == common[-1]
+    else:
+        with pytest.raises(UnsupportedVersion):
+            _broker(low, high).pick(Api.FETCH)
+
+
+def test_a_broker_too_old_is_told_with_both_ranges_and_the_way_out() -> None:
+    with pytest.raises(UnsupportedVersion, match=r"Fetch versions 0 to 11, this client 12 to 18: .*Apache Kafka 3\.0"):
+        _broker(0, 11).pick(Api.FETCH)
+
+
+def test_a_broker_too_new_is_told_with_both_ranges() -> None:
+    with pytest.raises(UnsupportedVersion, match=r"Fetch versions 19 to 30, this client 12 to 18"):
+        _broker(19, 30).pick(Api.FETCH)
+
+
+def test_a_missing_api_is_named() -> None:
+    with pytest.raises(UnsupportedVersion, match="does not offer InitProducerId"):
+        _broker(0, 30).pick(Api.INIT_PRODUCER_ID)
+
+
+def test_the_answer_is_taken_in() -> None:
+    answer = ApiVersionsResponse(0, (ApiVersion(1, 4, 18),), 0, (FinalizedFeature("transaction.version", 2, 1),))
+    known = BrokerVersions.of(answer)
+    assert known.ranges == {1: (4, 18)}
+    assert known.features == {"transaction.version": 2}
+
+
+def test_labels_are_kafkas_names() -> None:
+    assert [Api.LIST_OFFSETS.label, Api.API_VERSIONS.label, Api.PRODUCE.label] == [
+        "ListOffsets",
+        "ApiVersions",
+        "Produce",
+    ]
