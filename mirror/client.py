@@ -1,5 +1,7 @@
 """The client, as applications import it: ``from mirror.client import Consumer, Producer, Admin, TopicPartition``."""
 
+from __future__ import annotations
+
 from mirror.cluster.topics import (
     EARLIEST,
     LATEST,

@@ -26,7 +26,7 @@
         ├── ClientClosed         the call came after, or was cut short by, close()
         └── NetworkThreadDied    the network thread is gone; carries what killed it
 
-Who raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and its children;
+Who raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and children;
 ``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and thread errors;
 ``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
 """

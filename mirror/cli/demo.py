@@ -1,4 +1,4 @@
-"""``mirror demo``: the whole path on this machine, from two empty clusters to a copy that another client has checked."""
+"""``mirror demo``: the whole path on this machine, from two empty clusters to a copy checked by another client."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def demo(
     """
     try:
         # Not needed by the program itself, and so not there in an installation for production.
-        from mirror.sandbox import judge, orders  # noqa: PLC0415
+        from mirror.sandbox import judge, orders
     except ImportError as error:
-        raise SandboxError(f"the demo checks its copy with confluent-kafka: pip install it, or `make install` ({error})") from error
+        raise SandboxError(f"the demo checks its copy with confluent-kafka; `make install` has it ({error})") from error
     started = time.monotonic()
     with _termination_raises(), _clusters() as (source, target):
         _say(f"making {records:,} order events in topic {_TOPIC!r} ({source})")

@@ -86,7 +86,7 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
             name = told.name or ""
             if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
-            error = check(told.error_code, f"topic {name!r}")
+            error = check(told.error_code, f"topic {name!r}", needs="Describe")
             if error is not None:
                 failures[name] = error
                 continue
@@ -164,7 +164,10 @@ class CreateTopics(ControllerCall):
     def accept(self, keys: Collection[str], response: CreateTopicsResponse) -> Failures:
         """Per topic."""
         del keys
-        told = ((t.name, check(t.error_code, f"creating topic {t.name!r}", t.error_message)) for t in response.topics)
+        told = (
+            (t.name, check(t.error_code, f"creating topic {t.name!r}", t.error_message, needs="Create"))
+            for t in response.topics
+        )
         return {name: error for name, error in told if error is not None}
 
 
@@ -187,7 +190,8 @@ class CreatePartitions(ControllerCall):
         """Per topic."""
         del keys
         told = (
-            (t.name, check(t.error_code, f"adding partitions to {t.name!r}", t.error_message)) for t in response.results
+            (t.name, check(t.error_code, f"adding partitions to {t.name!r}", t.error_message, needs="Alter"))
+            for t in response.results
         )
         return {name: error for name, error in told if error is not None}
 
@@ -212,7 +216,7 @@ class DescribeTopicConfigs(Call[dict[str, dict[str, str]], str]):
         failures: dict[str, KafkaError] = {}
         for told in response.results:
             about = f"describing the configuration of topic {told.resource_name!r}"
-            error = check(told.error_code, about, told.error_message)
+            error = check(told.error_code, about, told.error_message, needs="DescribeConfigs")
             if error is not None:
                 failures[told.resource_name] = error
                 continue
@@ -257,7 +261,7 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
         for topic in response.topics:
             for told in topic.partitions:
                 tp = TopicPartition(topic.name, told.partition_index)
-                error = check(told.error_code, f"listing offsets of {tp}")
+                error = check(told.error_code, f"listing offsets of {tp}", needs="Describe")
                 if error is not None:
                     failures[tp] = error
                 else:
@@ -289,11 +293,11 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         """One group; a partition with a pending transaction makes all of it wait."""
         del keys
         for group in response.groups:
-            error = check(group.error_code, self.what)
+            error = check(group.error_code, self.what, needs="Describe")
             for topic in group.topics:
                 for told in topic.partitions:
                     tp = TopicPartition(topic.name, told.partition_index)
-                    error = error or check(told.error_code, f"{self.what}, {tp}")
+                    error = error or check(told.error_code, f"{self.what}, {tp}", needs="Describe")
                     if told.committed_offset >= 0:
                         epoch = told.committed_leader_epoch if told.committed_leader_epoch >= 0 else None
                         self._found[tp] = OffsetAndMetadata(told.committed_offset, epoch, told.metadata or "")
@@ -337,7 +341,8 @@ class CommitGroupOffsets(GroupCall[None]):
         del keys
         for topic in response.topics:
             for told in topic.partitions:
-                error = check(told.error_code, f"{self.what}, {topic.name}-{told.partition_index}")
+                about = f"{self.what}, {topic.name}-{told.partition_index}"
+                error = check(told.error_code, about, needs="Read")
                 if error is not None:
                     return {self.group: error}
         return {}

@@ -148,12 +148,15 @@ class GroupCall(Call[T, str]):
             view.coordinators.forget(KeyType.GROUP, key)
 
 
-def check(code: int, about: str, message: str | None = None) -> KafkaError | None:
-    """None for success, the error where a retry may help. Raises the error where it cannot."""
+def check(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> KafkaError | None:
+    """None for success, the error where a retry may help. Raises the error where it cannot.
+
+    The arguments are those of :func:`mirror.wire.verdicts.broker_error`.
+    """
     outcome = verdict(code)
     if outcome is Verdict.OK:
         return None
-    error = broker_error(code, about, message)
+    error = broker_error(code, about, message, needs=needs)
     if outcome in {Verdict.FATAL, Verdict.FENCED}:
         raise error
     return error

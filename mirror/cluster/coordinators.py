@@ -85,7 +85,8 @@ class Coordinators:
                 self._wanted[kind].discard(told.key)
                 continue
             what = "group" if kind is KeyType.GROUP else "transactional id"
-            error = broker_error(told.error_code, f"coordinator of {what} {told.key!r}", told.error_message)
+            about = f"looking up the coordinator of {what} {told.key!r}"
+            error = broker_error(told.error_code, about, told.error_message, needs="Describe")
             if verdict(told.error_code) is Verdict.FATAL:
                 self._refused[kind, told.key] = error
                 self._wanted[kind].discard(told.key)

@@ -100,7 +100,7 @@ class Metadata:
             about = (
                 f"topic {tp.topic!r} does not exist" if state.error == UNKNOWN_TOPIC_OR_PARTITION else f"{tp.topic!r}"
             )
-            return broker_error(state.error, about)
+            return broker_error(state.error, about, needs="Describe")
         if tp.partition >= state.partitions > 0:
             return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} has {state.partitions} partitions")
         return self.last_error

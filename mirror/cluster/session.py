@@ -28,6 +28,7 @@ _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
 """Every broker of the last years knows it; a newer version would only earn a refusal to handle (KIP-511)."""
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert or a handshake begins: no Kafka frame is that large."""
+WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 
 
 class Phase(enum.Enum):
@@ -101,15 +102,15 @@ class BrokerSession:
 
     def advance(self, now: int) -> None:
         """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
-        if self.phase is Phase.AUTHENTICATING:
-            self._begin_exchange(now)
         if self.phase is Phase.READY:
             self._release(now)
+        if self.phase is Phase.AUTHENTICATING:
+            self._begin_exchange(now)
 
     def _release(self, now: int) -> None:
         """Send what waits, unless the broker is to be left alone, or must first be told again who we are."""
         if self._waiting and self._renew_at_ms <= now:
-            self._authenticate(now)
+            self._authenticate(now)  # the next advance() begins: what it raises has no place in send()
         while self._waiting and self.phase is Phase.READY and self.throttled_until_ms <= now:
             request, caller_deadline = self._waiting.popleft()
             self._send_versioned(request, caller_deadline, now)
@@ -207,6 +208,7 @@ class BrokerSession:
             self._release(now)
         else:
             self._authenticate(now)
+            self._begin_exchange(now)
 
     # --- SASL
 
@@ -214,7 +216,6 @@ class BrokerSession:
         self.phase = Phase.AUTHENTICATING
         self._exchange = None
         self._authenticate_by_ms = deadline(now, self._request_timeout_ms)
-        self._begin_exchange(now)
 
     def _begin_exchange(self, now: int) -> None:
         if self._exchange is not None or self._login is None:
@@ -255,6 +256,8 @@ class BrokerSession:
         if late:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
             held = " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
+            if self.versions is None:
+                held = "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
             for request, _ in late:
                 request.on_failure(self._timed_out(request, held), now)
         overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
@@ -284,9 +287,6 @@ class BrokerSession:
                 sent.request.on_failure(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
-
-
-WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 
 
 def _negotiated_version(frame: bytearray) -> int:

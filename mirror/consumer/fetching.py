@@ -75,9 +75,7 @@ class Fetching:
             elif not position.must_validate(leader) and position.fetch is not None:
                 node = self._replica(position, leader, now)
                 if node not in self._busy:
-                    by_node.setdefault(node, []).append(
-                        _Asked(tp, position.fetch, position.generation, leader.epoch)
-                    )
+                    by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
         return Poll([self._request(node, asked, room) for node, asked in by_node.items()], wait)
 
     def _wants(self, position: Position) -> bool:
@@ -222,7 +220,7 @@ class Fetching:
         if told.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range(asked, position, told, about, now)
             return
-        error = broker_error(told.error_code, about)
+        error = broker_error(told.error_code, about, needs="Read")
         if verdict(told.error_code) is Verdict.FATAL:
             self._positions.stop(asked.tp, error)
             return

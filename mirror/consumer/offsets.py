@@ -60,7 +60,7 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
         for topic in response.topics:
             for told in topic.partitions:
                 tp = TopicPartition(topic.topic, told.partition)
-                error = check(told.error_code, f"validating the position of {tp}")
+                error = check(told.error_code, f"validating the position of {tp}", needs="Describe")
                 if error is not None:
                     failures[tp] = error
                 else:
@@ -73,8 +73,10 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
 
 
 class Offsets:
-    """Gives every partition a position: the committed one, else by ``auto.offset.reset``; and validates it anew after
-    each leader change. Works through calls without a deadline of their own: the application's calls have theirs.
+    """Gives every partition a position: the committed one, else by ``auto.offset.reset``.
+
+    Validates it anew after each leader change. Works through calls without a deadline of their own: the application's
+    calls have theirs.
     """
 
     def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, calls: Calls) -> None:
@@ -184,7 +186,8 @@ class Offsets:
         def use(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, EpochEnd]) -> None:
             end = found[tp]
             if end.end_offset < 0 or end.leader_epoch < 0:
-                self._positions.stop(tp, LogTruncated(f"{tp}: leader epoch {position.epoch} is not in its log any more"))
+                text = f"{tp}: leader epoch {position.epoch} is not in its log any more"
+                self._positions.stop(tp, LogTruncated(text))
             elif position.fetch is not None and end.end_offset < position.fetch:
                 text = f"{tp}: its log was truncated at offset {end.end_offset}, before the position {position.fetch}"
                 self._positions.stop(tp, LogTruncated(text, end.end_offset))

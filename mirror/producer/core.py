@@ -37,9 +37,7 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings, loop: ClusterLoop, release: Callable[[int], None]) -> None:
         self._settings = settings
         self._metadata = loop.metadata
-        self._backoff = Backoff(
-            settings.cluster.retry_backoff_ms, settings.cluster.retry_backoff_max_ms, loop.rng
-        )
+        self._backoff = Backoff(settings.cluster.retry_backoff_ms, settings.cluster.retry_backoff_max_ms, loop.rng)
         self._identity = Identity(settings.cluster, loop.rng)
         self._release = release
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -199,7 +197,7 @@ class ProducerCore:
         if outcome in {Verdict.OK, Verdict.DUPLICATE}:
             self._acknowledged(batch, answer.base_offset if outcome is Verdict.OK else -1)
             return
-        error = broker_error(answer.error_code, f"writing to {batch.tp}", _detail(answer))
+        error = broker_error(answer.error_code, f"writing to {batch.tp}", _detail(answer), needs="Write")
         queue = self._queues[batch.tp]
         # Behind a batch that is being retried, out of order is what must come; as the first it means lost data.
         expected = answer.error_code == OUT_OF_ORDER_SEQUENCE and not queue.is_first(batch)

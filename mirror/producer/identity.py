@@ -55,7 +55,7 @@ class Identity:
             self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
             self._state.succeeded()
             return
-        error = broker_error(response.error_code, "getting a producer id")
+        error = broker_error(response.error_code, "getting a producer id", needs="IdempotentWrite")
         if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED}:
             self.fatal = error
         else:

@@ -35,7 +35,7 @@ PRODUCER_KEYS: Final[Mapping[str, Key]] = {
             high=FOREVER_MS,
         ),
         Key("linger.ms", "int", 0, "how long to wait for more before sending", high=FOREVER_MS),
-        Key("max.request.size", "int", 1024 * 1024, "bytes of batches in one request; a larger batch goes alone", low=1),
+        Key("max.request.size", "int", 1024 * 1024, "bytes of batches in a request; a larger batch goes alone", low=1),
         Key("buffer.memory", "int", 32 * 1024 * 1024, "bytes of unacknowledged batches", low=1, high=FOREVER_MS),
         Key("max.block.ms", "int", 60_000, "how long send may wait for metadata and memory", high=FOREVER_MS),
     )
@@ -56,6 +56,7 @@ class ProducerSettings:
     max_request_size: int
     buffer_memory: int
     max_block_ms: int
+    warnings: tuple[str, ...] = ()
 
     @staticmethod
     def keys() -> Mapping[str, Key]:
@@ -69,15 +70,20 @@ class ProducerSettings:
         problems = [*_idempotence_conflicts(values, where), *_delivery_conflict(cluster, values, options, where)]
         if problems:
             raise ConfigError(problems)
+        # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
+        shortest, timeout = _shortest_delivery(cluster, values), int(values["delivery.timeout.ms"])
+        raised = timeout < shortest
+        timeout = max(timeout, shortest)
         return cls(
             cluster=cluster,
             retries=values["retries"],
             max_in_flight=values["max.in.flight.requests.per.connection"],
-            delivery_timeout_ms=_delivery_timeout(cluster, values, options),
+            delivery_timeout_ms=timeout,
             linger_ms=values["linger.ms"],
             max_request_size=values["max.request.size"],
             buffer_memory=values["buffer.memory"],
             max_block_ms=values["max.block.ms"],
+            warnings=(_raised(timeout),) if raised else (),
         )
 
 
@@ -112,7 +118,8 @@ def _delivery_conflict(
     return [Problem(where, "delivery.timeout.ms", str(timeout), allowed)]
 
 
-def _delivery_timeout(cluster: ClusterSettings, values: Mapping[str, Any], options: Mapping[str, object]) -> int:
-    timeout = int(values["delivery.timeout.ms"])
-    # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
-    return timeout if "delivery.timeout.ms" in options else max(timeout, _shortest_delivery(cluster, values))
+def _raised(timeout: int) -> str:
+    return (
+        f"delivery.timeout.ms is raised to {timeout}, the sum of linger.ms, request.timeout.ms and retry.backoff.ms: "
+        "its default is too small for them (KIP-91)"
+    )

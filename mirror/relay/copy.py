@@ -7,9 +7,10 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Final
 
 from mirror.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from mirror.cluster.settings import CLUSTER_KEYS
+from mirror.cluster.settings import ClusterSettings
+from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import FlowError, KafkaError, MirrorError
-from mirror.producer.settings import PRODUCER_KEYS
+from mirror.producer.settings import ProducerSettings
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.progress import Progress, ProgressStore
 from mirror.relay.ranges import Outcome, Range, RangeResult
@@ -37,12 +38,19 @@ def copy_ranges(
     """
     clock = SystemClock()
     started = clock.now()
-    shared = {key: value for key, value in target_options.items() if key in CLUSTER_KEYS}
     try:
-        with Admin(shared) as admin, Consumer({**source_options, **_NO_RESET}) as consumer, Producer(target_options) as producer:
+        reading = ConsumerSettings.parse(source_options)
+        writing = ProducerSettings.parse(target_options)
+        known = ClusterSettings.keys()
+        shared = {key: value for key, value in target_options.items() if key in known}
+        with (
+            Admin(shared) as admin,
+            Consumer({**source_options, **_NO_RESET}) as consumer,
+            Producer(target_options) as producer,
+        ):
             task = _Task(ranges, admin, consumer, producer, clock)
-            task.begin(int(str(target_options.get("buffer.memory", PRODUCER_KEYS["buffer.memory"].default))))
-            task.run(commit_interval_ms, _stall_ms(source_options))
+            task.begin(writing.buffer_memory)
+            task.run(commit_interval_ms, reading.cluster.default_api_timeout_ms)
             results = task.results()
     except MirrorError as error:
         results = [_failed(one, error) for one in ranges]
@@ -50,11 +58,6 @@ def copy_ranges(
     for result in results:
         result.seconds = result.seconds or seconds
     return results
-
-
-def _stall_ms(options: Mapping[str, object]) -> int:
-    key = CLUSTER_KEYS["default.api.timeout.ms"]
-    return int(key.read(options.get(key.name, key.default)))
 
 
 def _failed(one: Range, error: MirrorError) -> RangeResult:
@@ -105,6 +108,11 @@ class _Task:
             self._copies[copy.source] = copy
             if progress is not None and progress.source_cluster_id not in {"", one.source_cluster_id}:
                 copy.fail(_other_source(one, progress))
+        # Before the first record: who may not keep progress would copy all of it again with each run.
+        begun = {
+            copy.target: copy.first_progress(known.get(copy.target)) for copy in self._copies.values() if not copy.done
+        }
+        self._store.write(begun, self._clock.wall())
         self._consumer.assign([copy.source for copy in self._copies.values()])
         for tp, copy in self._copies.items():
             progress = known.get(copy.target)

@@ -23,7 +23,7 @@ SKIPPED = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY})
 """Nothing to copy: progress passes them, or lag would never reach zero behind them."""
 
 
-def judge(batch: Batch, *, aborted: bool, start: int, target_log_append_time: bool) -> Fate:
+def judge(batch: Batch, *, aborted: bool, start: int, target_log_append_time: bool) -> Fate:  # noqa: PLR0911 - a table
     """The fate of ``batch`` in a copy that began at offset ``start``.
 
     Passed on are batches whose offsets have no gaps: the broker refuses another last offset delta (LogValidator,

@@ -23,6 +23,7 @@ Send = Callable[[TopicPartition, Batch], "Future[RecordMetadata]"]
 class _Step:
     """One source batch on its way; ``future`` None where nothing had to be sent."""
 
+    base_offset: int
     next_offset: int
     leader_epoch: int
     records: int = 0
@@ -49,6 +50,7 @@ class PartitionCopy:
     done: bool = False
     _steps: deque[_Step] = field(default_factory=deque)
     _unacked: int = 0
+    _last: BaseException | None = None  # what ends the reading; what was sent before still counts
 
     def __post_init__(self) -> None:
         self.read_offset = self.acked_offset = self.start
@@ -74,7 +76,7 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether fetching should go on: the range's end is not read, and what was fetched is nearly sent."""
-        return not self.done and self.read_offset < self.range.end and not self.backlog
+        return not (self.done or self._last or self.backlog) and self.read_offset < self.range.end
 
     @property
     def pending(self) -> list[Future[RecordMetadata]]:
@@ -83,10 +85,10 @@ class PartitionCopy:
 
     def take_in(self, fetched: Fetched, now: int) -> None:
         """Batches came in: queue those of the range."""
-        if self.done:
+        if self.done or self._last:
             return
         if fetched.error is not None:
-            self.fail(fetched.error)
+            self._last = fetched.error
             return
         self.now = now
         for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
@@ -104,13 +106,12 @@ class PartitionCopy:
             try:
                 self._pass_on(batch, aborted)
             except KafkaError as error:
-                self.fail(error)
+                self._last = error
+                self.backlog.clear()
 
     def _pass_on(self, batch: Batch, aborted: bool) -> None:
-        fate = judge(
-            batch, aborted=aborted, start=self.start, target_log_append_time=self.target_log_append_time
-        )
-        step = _Step(batch.next_offset, batch.leader_epoch)
+        fate = judge(batch, aborted=aborted, start=self.start, target_log_append_time=self.target_log_append_time)
+        step = _Step(batch.base_offset, batch.next_offset, batch.leader_epoch)
         if fate in SKIPPED:
             self.result.skipped[fate] = self.result.skipped.get(fate, 0) + 1
         elif fate is Fate.SHALLOW:
@@ -139,7 +140,7 @@ class PartitionCopy:
                     break
                 error = step.future.exception()
                 if error is not None:
-                    self.fail(error)
+                    self.fail(error, f"{self.source}, the batch at offset {step.base_offset}: ")
                     break
                 self._unacked -= step.size
                 self.result.records += step.records
@@ -149,13 +150,15 @@ class PartitionCopy:
             self.now = now
             self.acked_offset, self.acked_epoch = step.next_offset, step.leader_epoch
         self.push()
+        if self._last and not self._steps and not self.backlog:
+            self.fail(self._last)
         if not self.done and not self._steps and not self.backlog and self.read_offset >= self.range.end:
             # The range's end counts as reached also where its last offsets hold nothing.
             self.acked_offset = max(self.acked_offset, self.range.end)
             self._end(Outcome.COMPLETE, None)
 
-    def fail(self, error: BaseException) -> None:
-        """Nothing more is sent; what was acknowledged in order before counts."""
+    def fail(self, error: BaseException, where: str = "") -> None:
+        """Nothing more is sent; what was acknowledged in order before counts. ``where`` begins the error's text."""
         if self.done:
             return
         outcome = Outcome.FAILED
@@ -163,7 +166,7 @@ class PartitionCopy:
             outcome = Outcome.EXPIRED
         elif isinstance(error, Fenced):
             outcome = Outcome.FENCED
-        self._end(outcome, str(error) or type(error).__name__)
+        self._end(outcome, where + (str(error) or type(error).__name__))
 
     def stalled(self, now: int, timeout_ms: int, why: BaseException | None) -> None:
         """Fail where the source has given nothing for ``timeout_ms`` while nothing else was awaited."""
@@ -176,10 +179,17 @@ class PartitionCopy:
         self.backlog.clear()
         self.result.outcome, self.result.error = outcome, error
 
+    def first_progress(self, known: Progress | None) -> Progress:
+        """What to commit before anything is copied: ``known`` as it is, or where this copy begins."""
+        return known or self._progress()
+
     def progress(self) -> Progress | None:
         """What to commit, where it is ahead of what was."""
         if self.acked_offset == (self.start if self.committed_offset is None else self.committed_offset):
             return None
+        return self._progress()
+
+    def _progress(self) -> Progress:
         return Progress(
             offset=self.acked_offset,
             leader_epoch=self.acked_epoch,

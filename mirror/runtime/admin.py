@@ -58,9 +58,7 @@ class Admin:
         """All topics that may be seen, by name, internal ones included."""
         return self._call(DescribeTopics(None, *self._thread.timer(timeout_ms)))
 
-    def describe_topics(
-        self, names: Collection[str], *, timeout_ms: int | None = None
-    ) -> dict[str, TopicDescription]:
+    def describe_topics(self, names: Collection[str], *, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
         """The topics of these names; those that do not exist are absent."""
         return self._call(DescribeTopics(names, *self._thread.timer(timeout_ms)))
 
@@ -88,9 +86,7 @@ class Admin:
         """Offsets at EARLIEST (-2), LATEST (-1; the last stable offset at read_committed) or a time in ms."""
         deadline_ms, timeout = self._thread.timer(timeout_ms)
         committed = isolation == "read_committed"
-        return self._call(
-            ListOffsets(times, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
-        )
+        return self._call(ListOffsets(times, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout))
 
     def group_offsets(
         self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None

@@ -180,7 +180,7 @@ class Consumer:
         return self._ask(LastErrorEvent(tp, *self._thread.timer(None)))
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, never raises for a dead thread."""
+        """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, and with a dead thread."""
         with self._use:
             if self._closed:
                 return

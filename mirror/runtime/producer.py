@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -18,6 +20,8 @@ from mirror.runtime.thread import acquire, release
 from mirror.timing import Timer
 from mirror.wire.records import Batch
 from mirror.wire.verdicts import MESSAGE_TOO_LARGE
+
+_log = logging.getLogger(__name__)
 
 
 class BufferMemory:
@@ -62,6 +66,8 @@ class Producer:
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._settings = ProducerSettings.parse(options)
+        for warning in self._settings.warnings:
+            _log.warning("%s", warning)
         self._memory = BufferMemory(self._settings.buffer_memory)
         self._thread = acquire(self._settings.cluster)
         self._core = ProducerCore(self._settings, self._thread.loop, self._memory.give_back)
@@ -104,9 +110,9 @@ class Producer:
             return
         self._closed = True
         try:
-            self.flush(timeout_ms)
-        except KafkaTimeout:
-            pass  # those that are left are told by leaving
+            # Those that are left then are told by leaving.
+            with contextlib.suppress(KafkaTimeout):
+                self.flush(timeout_ms)
         finally:
             self._memory.close()
             try:

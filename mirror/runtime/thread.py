@@ -67,6 +67,11 @@ class NetworkThread:
             self.loop.fail(cause)
         self._network.close()
 
+    @property
+    def dead(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._cause is not None
+
     def submit(self, core: Any, event: Event) -> None:
         """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
         with self._gate:
@@ -128,7 +133,7 @@ def acquire(settings: ClusterSettings) -> NetworkThread:
     key = (os.getpid(), settings)
     with _registry:
         thread = _threads.get(key)
-        if thread is None:
+        if thread is None or thread.dead:
             thread = NetworkThread(settings)
             thread.start()
             _threads[key] = thread
@@ -142,5 +147,7 @@ def release(thread: NetworkThread) -> None:
         thread.users -= 1
         if thread.users > 0:
             return
-        _threads.pop((os.getpid(), thread.settings), None)
+        key = (os.getpid(), thread.settings)
+        if _threads.get(key) is thread:
+            del _threads[key]
     thread.stop()

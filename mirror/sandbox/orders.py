@@ -18,7 +18,7 @@ _STATES: Final = ("created", "paid", "packed", "shipped", "delivered", "returned
 _QUEUE_FULL_POLL_S: Final = 0.05
 
 
-def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, list[tuple[str, bytes]], int]:
+def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]], int]:
     """One event as (key, value, headers, timestamp in ms); its value has at least ``size`` bytes."""
     customer = rng.randrange(50_000)
     event: dict[str, Any] = {
@@ -33,7 +33,7 @@ def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, lis
     if len(value) < size:
         event["note"] = rng.randbytes((size - len(value)) // 2).hex()
         value = json.dumps(event, ensure_ascii=False).encode()
-    headers = [("type", b"order"), ("trace", rng.randbytes(8).hex().encode())]
+    headers: list[tuple[str, str | bytes | None]] = [("type", b"order"), ("trace", rng.randbytes(8).hex().encode())]
     return event["customer"].encode(), value, headers, _FIRST_MS + number * 7 + rng.randrange(5)
 
 

@@ -53,7 +53,8 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     excluded = ", ".join(repr(pattern) for pattern in flow.topics_exclude)
     raise FlowError(
         f"flow {flow.name}: none of the {len(seen)} topics of cluster {flow.source} matches topics = [{patterns}]"
-        f" without topics-exclude = [{excluded}]; correct the patterns, or create the topic"
+        f" without topics-exclude = [{excluded}]; correct the patterns, create the topic, or grant"
+        " Describe on it: topics without that permission are not seen"
     )
 
 

@@ -38,9 +38,7 @@ class Api(enum.Enum):
     API_VERSIONS = ApiSpec(18, 3, 4, session.ApiVersionsRequest, session.ApiVersionsResponse)
     CREATE_TOPICS = ApiSpec(19, 5, 7, admin.CreateTopicsRequest, admin.CreateTopicsResponse)
     INIT_PRODUCER_ID = ApiSpec(22, 3, 5, produce.InitProducerIdRequest, produce.InitProducerIdResponse)
-    OFFSET_FOR_LEADER_EPOCH = ApiSpec(
-        23, 4, 4, epochs.OffsetForLeaderEpochRequest, epochs.OffsetForLeaderEpochResponse
-    )
+    OFFSET_FOR_LEADER_EPOCH = ApiSpec(23, 4, 4, epochs.OffsetForLeaderEpochRequest, epochs.OffsetForLeaderEpochResponse)
     DESCRIBE_CONFIGS = ApiSpec(32, 4, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse)
     SASL_AUTHENTICATE = ApiSpec(36, 2, 2, session.SaslAuthenticateRequest, session.SaslAuthenticateResponse)
     CREATE_PARTITIONS = ApiSpec(37, 2, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse)

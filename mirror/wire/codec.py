@@ -31,8 +31,6 @@ from kio.serial._parse import get_reader
 from kio.serial._serialize import get_writer
 from kio.serial.errors import SerialError
 from kio.serial.readers import (
-    compact_array_reader,
-    legacy_array_reader,
     read_compact_array_length,
     read_int32,
     read_legacy_array_length,
@@ -132,7 +130,7 @@ def decode_response(api: Api, version: int, frame: bytearray) -> Any:
         if schema.__header_schema__.__flexible__:
             offset += _skip_tags(view, offset)
         body, _ = _reader(api.value.response, schema)(view, offset)
-    except (SerialError, ValueError, OverflowError, struct.error) as error:
+    except (ProtocolError, SerialError, ValueError, OverflowError, struct.error) as error:
         msg = f"a {api.label} response (version {version}, {len(frame)} bytes) cannot be read: {error}"
         raise ProtocolError(msg) from error
     return body
@@ -218,7 +216,8 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
         return _compact_records if flexible else _legacy_records
     if isinstance(kind, PrimitiveTupleField):
         item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
-        return typing.cast("Reader", compact_array_reader(item) if flexible else legacy_array_reader(item))
+        # Not kio's array readers: they take memory for the count before they look, and a lie ends the process (abort).
+        return _array_reader(typing.cast("Reader", item), flexible)
     plain = PLAIN.get(wire_type)
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
@@ -392,7 +391,7 @@ def _schema_default(field: Field[Any], ours: Any) -> Any:
 
 
 def _check_covered(ours: Any, schema: Any, names: list[str], defaults: list[Any]) -> None:
-    """Every field of ours is in the schema or has a default: found when the plan is built, by a test of all versions."""
+    """Every field of ours is in the schema or has a default: found when a plan is built, by a test of all versions."""
     present = {f.name for f in fields(schema)}
     missing = [n for n, d in zip(names, defaults, strict=True) if n not in present and d is MISSING]
     if missing:

@@ -27,8 +27,8 @@ def records_of(batch: Batch) -> Iterator[Record]:
     if batch.is_control:
         return
     # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
-    from aiokafka.errors import CorruptRecordException  # noqa: PLC0415
-    from aiokafka.record.default_records import DefaultRecordBatch  # noqa: PLC0415
+    from aiokafka.errors import CorruptRecordException
+    from aiokafka.record.default_records import DefaultRecordBatch
 
     batch.verify()
     try:

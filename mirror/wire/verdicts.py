@@ -89,6 +89,14 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
     int(ErrorCode.offset_out_of_range): OffsetOutOfRange,
 }
 
+_RESOURCES: Final = {
+    int(ErrorCode.topic_authorization_failed): "topic",
+    int(ErrorCode.group_authorization_failed): "group",
+    int(ErrorCode.cluster_authorization_failed): "cluster",
+    int(ErrorCode.transactional_id_authorization_failed): "transactional id",
+}
+"""What each code of a missing permission is about."""
+
 TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
 FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
@@ -114,9 +122,14 @@ def code_name(code: int) -> str:
         return f"error {code}"
 
 
-def broker_error(code: int, about: str, message: str | None = None) -> BrokerError:
-    """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text."""
+def broker_error(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> BrokerError:
+    """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text.
+
+    ``needs`` is the ACL operation that the request takes: where the code says that it is missing, the text names it.
+    """
     text = f"{about}: {code_name(code)} (error {code})"
-    if message:
+    if needs and code in _RESOURCES:
+        text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
+    elif message:
         text = f"{text}: {message}"
     return _CLASSES.get(code, BrokerError)(text, code)

@@ -24,7 +24,7 @@ _RUN_WITHIN_S: Final = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one `mirror run` ended. ``errors`` are the lines on stderr without the warnings, of which there may be any."""
+    """How one `mirror run` ended. ``errors`` are the lines on stderr, warnings left out."""
 
     status: int
     out: str

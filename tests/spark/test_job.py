@@ -188,7 +188,8 @@ def test_flows_that_cannot_run_are_one_line_each_and_stop_no_other(site: Site) -
     assert err.splitlines() == [
         (
             "mirror: flow nothing: none of the 2 topics of cluster a matches topics = ['typo'] without topics-exclude ="
-            " ['__.*', '.*[.-](internal|replica)']; correct the patterns, or create the topic"
+            " ['__.*', '.*[.-](internal|replica)']; correct the patterns, create the topic, or grant"
+            " Describe on it: topics without that permission are not seen"
         ),
         "mirror: flow refused: no permission Describe on topic bills",
         "mirror: flow unreachable: no broker of gone:1 could be reached; is the address right?",
@@ -215,7 +216,9 @@ def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
 def test_cut_short(signum: signal.Signals, status: int, site: Site) -> None:
     site.b.set_moods({"a.orders/0": "hang"})
     with site.start("--flow", "good") as child:
-        eventually((site.folder / "b-1.hangs").exists, within_s=120)
+        hangs = site.folder / "b-1.hangs"
+        eventually(lambda: hangs.exists() or child.poll() is not None, within_s=120)
+        assert child.poll() is None, child.communicate()
         assert len(processes_of(site.folder)) >= 4
         child.send_signal(signum)
         _, err = child.communicate()

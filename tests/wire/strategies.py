@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +11,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mirror.wire.api import Api
-from mirror.wire.codec import _nested_classes
+from mirror.wire.codec import _kept, _nested_classes
 from mirror.wire.messages.base import Message
 from tests.fakes.server_codec import is_array, kafka_type, schema_of
 
@@ -31,7 +30,7 @@ def response_schema(api: Api, version: int) -> type:
     return load_response_schema(api.value.key, version)
 
 
-@functools.cache
+@_kept
 def entities(schema: Any, ours: Any) -> st.SearchStrategy[Any]:
     """Instances of ``schema``; lists of structs that our class ``ours`` never fills stay empty."""
     nested = _nested_classes(ours) if ours is not None else {}
@@ -40,8 +39,10 @@ def entities(schema: Any, ours: Any) -> st.SearchStrategy[Any]:
         struct = schema_of(field)
         if struct is not None:
             one = entities(struct, nested.get(field.name))
-            never_filled = nested.get(field.name) is Message
-            made[field.name] = _array(st.nothing() if never_filled else one) if is_array(field) else one
+            if nested.get(field.name) is Message:
+                made[field.name] = st.just(())
+            else:
+                made[field.name] = _array(one) if is_array(field) else one
         elif is_array(field):
             made[field.name] = _array(_plain(kafka_type(field)))
         else:

@@ -23,7 +23,7 @@ _EVERY_VERSION = pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
 
 
 @_EVERY_VERSION
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_a_broker_reads_the_request_that_was_meant(api: Api, version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(request_schema(api, version), api.value.request))
@@ -36,7 +36,7 @@ def test_a_broker_reads_the_request_that_was_meant(api: Api, version: int, data:
 
 
 @_EVERY_VERSION
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_the_response_that_a_broker_meant_is_read(api: Api, version: int, data: st.DataObject) -> None:
     schema = response_schema(api, version)

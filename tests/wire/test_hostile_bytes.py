@@ -15,10 +15,8 @@ from kio.serial import entity_writer
 from mirror.errors import ProtocolError
 from mirror.wire import codec
 from mirror.wire.api import Api
-from mirror.wire.messages.metadata import MetadataBroker, MetadataPartition, MetadataResponse, MetadataTopic
 from mirror.wire.records import split_batches
 from tests.fakes.record_batches import build
-from tests.fakes.server_codec import encode_response
 from tests.wire.strategies import IDS, VERSIONS, entities, response_schema
 
 _LIES = (b"\xff\xff\xff\xff\x07", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10, b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0")
@@ -33,7 +31,7 @@ def _valid(data: st.DataObject, api: Api, version: int) -> bytes:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_damaged_answer_is_read_or_refused_in_one_way(api: Api, version: int, data: st.DataObject) -> None:
     frame = bytearray(_valid(data, api, version))
@@ -52,7 +50,7 @@ def test_a_damaged_answer_is_read_or_refused_in_one_way(api: Api, version: int, 
         codec.decode_response(api, version, frame)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=300))
 def test_random_bytes_are_read_or_refused_in_one_way(spec: tuple[Api, int], junk: bytes) -> None:
     with contextlib.suppress(ProtocolError):
@@ -60,39 +58,34 @@ def test_random_bytes_are_read_or_refused_in_one_way(spec: tuple[Api, int], junk
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
-def test_every_truncation_of_an_answer_is_refused(api: Api, version: int) -> None:
-    metadata = MetadataResponse(
-        (MetadataBroker(1, "host", 9092, "rack"),),
-        "cluster",
-        1,
-        (MetadataTopic(0, "topic", None, False, (MetadataPartition(0, 0, 1, 2, (1,), (1,)),)),),
-    )
-    whole = encode_response(Api.METADATA, 12, 1, metadata)[4:]
-    if api is Api.METADATA:
-        assert codec.decode_response(Api.METADATA, 12, bytearray(whole)).topics[0].name == "topic"
-        for size in range(4, len(whole)):
-            with pytest.raises(ProtocolError, match="Metadata response"):
-                codec.decode_response(Api.METADATA, 12, bytearray(whole[:size]))
-    with pytest.raises(ProtocolError, match=f"{api.label} response"):
-        codec.decode_response(api, version, bytearray(4))
+@settings(max_examples=3)
+@given(data=st.data())
+def test_every_truncation_of_an_answer_is_refused(api: Api, version: int, data: st.DataObject) -> None:
+    whole = _valid(data, api, version)
+    for size in range(4, len(whole)):
+        with pytest.raises(ProtocolError, match=rf"a {api.label} response \(version {version}, {size} bytes\)"):
+            codec.decode_response(api, version, bytearray(whole[:size]))
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
-def test_a_lying_count_costs_no_memory(api: Api, version: int) -> None:
-    """Every place where a length may stand gets the largest one; the decoder must look before it believes."""
+@pytest.mark.parametrize("lie", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f"], ids=["2**31 - 2", "2**32 - 2"])
+def test_a_lying_count_costs_no_memory(api: Api, version: int, lie: bytes) -> None:
+    """Every place where a length may stand gets a huge one; the decoder must look before it believes.
+
+    kio's own array readers do not, and end the whole process with the larger of the two.
+    """
     flexible = response_schema(api, version).__header_schema__.__flexible__  # type: ignore[attr-defined]
-    for zeroes in range(40):
-        frame = bytearray(
-            b"\0\0\0\1" + (b"\0" if flexible else b"") + bytes(zeroes) + b"\xff\xff\xff\xff\x07" + bytes(30)
-        )
-        tracemalloc.start()
-        try:
-            with contextlib.suppress(ProtocolError):
-                codec.decode_response(api, version, frame)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 1_000_000, f"{peak} bytes for a count after {zeroes} bytes"
+    header = b"\0\0\0\1" + (b"\0" if flexible else b"")
+    tracemalloc.start()
+    try:
+        for before in range(40):
+            for filler in (b"\0", b"\2"):
+                with contextlib.suppress(ProtocolError):
+                    codec.decode_response(api, version, bytearray(header + filler * before + lie + bytes(30)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 def test_a_short_frame_has_no_correlation_id() -> None:
@@ -103,7 +96,7 @@ def test_a_short_frame_has_no_correlation_id() -> None:
         codec.peek_int16(bytearray(5), 4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_damaged_records_are_split_or_refused_in_one_way(data: st.DataObject) -> None:
     records = bytearray(build((b"one", b"two")) + build((b"three",), base_offset=2))

@@ -1,0 +1,73 @@
+"""Blocking work (name look-ups, tokens) off the network thread, which must never wait for anything but sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
+"""A family and the address that ``connect`` takes."""
+
+
+class Background:
+    """Runs work in daemon threads, so that none of it can hold up the interpreter's end; wakes the loop after each."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def run(self, name: str, work: Callable[[], T]) -> Future[T]:
+        """The future of ``work``, which begins at once. Where the system gives no thread, the future says so."""
+        future: Future[T] = Future()
+
+        def body() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - whatever it was, the network thread must hear of it
+                future.set_exception(error)
+            self._wake()
+
+        try:
+            threading.Thread(target=body, name=name, daemon=True).start()
+        except RuntimeError as error:
+            future.set_exception(OSError(f"no thread for the work: {error}"))
+        return future
+
+
+class Resolver:
+    """Finds the addresses of host names, all of them (KIP-302). Numeric addresses are known at once."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._pending: dict[tuple[str, int], Future[list[SocketAddress]]] = {}
+
+    def look_up(self, host: str, port: int) -> Future[list[SocketAddress]]:
+        """The addresses of ``host`` in the system's order. Fails with OSError. For the network thread only."""
+        # Look-ups that hang are shared, or every reconnect would leave another thread behind.
+        known = self._pending.get((host, port))
+        if known is not None and not known.done():
+            return known
+        try:
+            numeric: Future[list[SocketAddress]] = Future()
+            numeric.set_result(_addresses(host, port, socket.AI_NUMERICHOST))
+        except OSError:
+            self._pending = {key: future for key, future in self._pending.items() if not future.done()}
+            future = self._background.run(f"mirror-lookup-{host}", lambda: _addresses(host, port, 0))
+            self._pending[host, port] = future
+            return future
+        return numeric
+
+
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+
+
+def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError as error:  # a label that is empty or too long
+        raise OSError(f"not a host name: {host!r}") from error
+    return [(family, address) for family, _, _, _, address in found if family in _FAMILIES]
