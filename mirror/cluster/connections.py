@@ -1,4 +1,4 @@
-"""When a broker may be connected to again, and how long that may take (``ClusterConnectionStates``, KIP-144)"""
+"""When a broker may be connected to again, and how long that may take (``ClusterConnectionStates``, KIP-144)."""
 
 from __future__ import annotations
 

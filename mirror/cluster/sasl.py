@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Final, Protocol
 
-from scramp import ScramClient, ScramException
+from scramp import ScramClient, ScramException  # type: ignore[import-untyped] # ships no types
 
 from mirror.errors import AuthenticationFailed, KafkaError
 from mirror.wire.messages.session import (
@@ -80,6 +80,7 @@ class Plain:
     def respond(self, challenge: bytes) -> bytes | None:
         """There is nothing more to say."""
         del challenge
+        return None
 
     def hide(self, text: str) -> str:
         """Without the password."""

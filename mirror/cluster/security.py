@@ -110,10 +110,12 @@ def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) 
     problems = [Problem(where, key, HIDDEN, allowed) for key, allowed in _astray(values, given)]
     protocol: str = values["security.protocol"]
     sasl: SaslSettings | None = None
+    if not problems:
+        wrong = _wrong_tls(values)
+        problems += [Problem(where, key, SECURITY_KEYS[key].show(values[key]), allowed) for key, allowed in wrong]
     if not problems and protocol.startswith("SASL_"):
-        sasl, wrong = _sasl(values)
-        problems += [Problem(where, key, HIDDEN, allowed) for key, allowed in wrong]
-    problems += [Problem(where, key, SECURITY_KEYS[key].show(values[key]), text) for key, text in _wrong_tls(values)]
+        sasl, unfit = _sasl(values)
+        problems += [Problem(where, key, HIDDEN, allowed) for key, allowed in unfit]
     tls = TlsSettings(
         truststore_location=values["ssl.truststore.location"],
         truststore_certificates=values["ssl.truststore.certificates"],

@@ -257,7 +257,9 @@ class BrokerSession:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
             held = " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
             if self.versions is None:
-                held = "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
+                held = (
+                    "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
+                )
             for request, _ in late:
                 request.on_failure(self._timed_out(request, held), now)
         overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now

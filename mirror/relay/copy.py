@@ -108,7 +108,8 @@ class _Task:
             self._copies[copy.source] = copy
             if progress is not None and progress.source_cluster_id not in {"", one.source_cluster_id}:
                 copy.fail(_other_source(one, progress))
-        # Before the first record: who may not keep progress would copy all of it again with each run.
+        # Before the first record: who may not keep progress would copy all of it again with each run, and a flow that
+        # begins at the end of its source would begin at a later end each time.
         begun = {
             copy.target: copy.first_progress(known.get(copy.target)) for copy in self._copies.values() if not copy.done
         }

@@ -120,7 +120,10 @@ class PartitionCopy:
             step.future = self.send(self.target, batch)
             self._unacked += batch.size
         else:
-            msg = f"{self.source}: the batch at offset {batch.base_offset} needs re-encoding ({fate}), not there yet"
+            msg = (
+                f"{self.source}: the batch at offset {batch.base_offset} needs re-encoding ({fate}), which this version"
+                " does not do yet; nothing from there on was copied: leave the topic out by topics-exclude"
+            )
             raise KafkaError(msg)
         self._steps.append(step)
 
@@ -128,7 +131,10 @@ class PartitionCopy:
         try:
             batch.verify()
         except CorruptBatch as error:
-            msg = f"{self.source}: {error}; nothing from there on was copied"
+            msg = (
+                f"{self.source}: {error}; nothing from there on was copied:"
+                " mend the source's log, or make another replica the leader"
+            )
             raise CorruptBatch(msg) from None
 
     def harvest(self, now: int) -> None:

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -62,12 +62,9 @@ class Resolver:
         return numeric
 
 
-_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
-
-
 def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:  # a label that is empty or too long
         raise OSError(f"not a host name: {host!r}") from error
-    return [(family, address) for family, _, _, _, address in found if family in _FAMILIES]
+    return [(family, address) for family, _, _, _, address in found]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import selectors
 import socket
 from collections.abc import Mapping
 from typing import Final
 
+from mirror.backoff import Backoff
 from mirror.cluster.connections import ConnectionStates
 from mirror.cluster.requests import Lane, Request
 from mirror.cluster.session import BrokerSession, disconnected
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker
 from mirror.errors import ClientClosed, KafkaError
-from mirror.runtime.connection import Connection
-from mirror.timing import Clock
+from mirror.runtime.background import Background, Resolver
+from mirror.runtime.connection import Connection, Stage
+from mirror.runtime.credentials import Credentials
+from mirror.timing import Clock, deadline, remaining
 
 _LONGEST_SELECT_S: Final = 3600.0
 
@@ -24,15 +28,22 @@ class SelectorNetwork:
     """One connection per (broker, lane), opened when first needed, opened again after a backoff.
 
     Bootstrap addresses are nodes with negative ids, used until the first metadata and when no broker answers.
+    ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches.
     """
 
     def __init__(self, settings: ClusterSettings, clock: Clock, rng: random.Random) -> None:
+        """Raises ConfigError where a file of keys or certificates is not usable."""
         self._settings = settings
         self._clock = clock
+        self._background = Background(self.wakeup)
+        self._resolver = Resolver(self._background)
+        retry = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
+        self._credentials = Credentials(settings.security, settings.request_timeout_ms, self._background, retry, rng)
         self._states = ConnectionStates(settings, rng)
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}
         self._connections: dict[tuple[int, Lane], Connection] = {}
+        self.throttled_ms: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -52,7 +63,7 @@ class SelectorNetwork:
             moved = broker is not None and (broker.host, broker.port) != connection.address
             unneeded = connection.node < 0 and not connection.session.load
             if moved or (unneeded and brokers):
-                self._close(connection, disconnected(connection.session.label, "the broker has moved"), now)
+                self._drop(connection, disconnected(connection.session.label, "the broker has moved"), now)
 
     def send(self, request: Request, now: int) -> None:
         """Put ``request`` on its connection; it waits there until the connection stands."""
@@ -66,9 +77,11 @@ class SelectorNetwork:
     def _new_connection(self, node: int, lane: Lane) -> Connection:
         address = self._address(node)
         who = f"broker {node}" if node >= 0 else "bootstrap server"
-        label = f"{who} at {address[0]}:{address[1]}"
-        session = BrokerSession(label, self._settings.client_id, self._settings.request_timeout_ms)
-        return Connection(node, lane, address, session)
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        label = f"{who} at {host}:{address[1]}"
+        settings = self._settings
+        session = BrokerSession(label, settings.client_id, settings.request_timeout_ms, self._credentials.login)
+        return Connection(node, lane, address, session, self._credentials.wrap)
 
     def _address(self, node: int) -> tuple[str, int]:
         broker = self._brokers.get(node)
@@ -80,7 +93,7 @@ class SelectorNetwork:
 
         def rank(node: int) -> tuple[int, bool, int]:
             connection = self._connections.get((node, Lane.CONTROL))
-            ready = connection is not None and connection.session.versions is not None
+            ready = connection is not None and connection.session.ready
             return (self._states.wait_ms(node, now), not ready, connection.session.load if connection else 0)
 
         nodes = [*self._brokers] or [*self._bootstrap]
@@ -109,37 +122,66 @@ class SelectorNetwork:
 
     def _advance(self, connection: Connection, now: int) -> None:
         try:
-            if connection.sock is None:
-                if self._states.wait_ms(connection.node, now) == 0:
-                    self._open(connection, now)
-            elif connection.connected and connection.session.outgoing:
-                self._write(connection)
+            if connection.stage is Stage.IDLE and self._states.wait_ms(connection.node, now) == 0:
+                setup_ms = self._states.setup_timeout_ms(connection.node)
+                connection.begin(self._resolver, deadline(now, setup_ms))
+            if connection.resolved:
+                connection.take_addresses()
+                self._connect(connection)
+            if connection.stage is Stage.CONNECTED:
+                connection.session.advance(now)
+                if connection.wants_write:
+                    connection.write(now)
+                    self._watch(connection)
         except KafkaError as error:
-            self._close(connection, error, now)
+            self._fail(connection, error, now)
 
-    def _open(self, connection: Connection, now: int) -> None:
-        connection.setup_deadline_ms = now + self._states.setup_timeout_ms(connection.node)
-        connection.open()
-        assert connection.sock is not None  # noqa: S101 - open() raises where it has none
+    def _connect(self, connection: Connection) -> None:
+        """Go on to the next address."""
+        self._forget(connection)
+        connection.connect()
+        assert connection.sock is not None  # noqa: S101 - connect() raises where it has none
         self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: Connection, mask: int, now: int) -> None:
         try:
-            if not connection.connected:
-                connection.finish_connect(now)
-                self._write(connection)
-                return
-            if mask & selectors.EVENT_READ and connection.read(now):
-                self._states.succeeded(connection.node)
-            if connection.sock is not None and connection.session.outgoing:
-                self._write(connection)
+            if connection.stage is Stage.CONNECTING:
+                why = connection.connect_failed()
+                if not why:
+                    connection.connected(now)
+                elif connection.more_addresses:
+                    self._connect(connection)
+                    return
+                else:
+                    raise disconnected(connection.session.label, why)
+            elif connection.stage is Stage.HANDSHAKING:
+                connection.handshake(now)
+            elif mask & selectors.EVENT_READ:
+                self._read(connection, now)
+            if connection.stage is Stage.CONNECTED and connection.wants_write:
+                connection.write(now)
+            self._watch(connection)
         except KafkaError as error:
-            self._close(connection, error, now)
+            self._fail(connection, error, now)
 
-    def _write(self, connection: Connection) -> None:
-        connection.write()
-        assert connection.sock is not None  # noqa: S101 - write() raises where it broke
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.session.outgoing else 0)
+    def _read(self, connection: Connection, now: int) -> None:
+        session = connection.session
+        before = session.throttled_ms
+        try:
+            connection.read(now)
+        finally:
+            if session.throttled_ms != before:
+                total = self.throttled_ms.get(connection.node, 0)
+                self.throttled_ms[connection.node] = total + session.throttled_ms - before
+        if session.ready:
+            self._states.succeeded(connection.node)
+
+    def _watch(self, connection: Connection) -> None:
+        """Have the selector tell what the connection waits for."""
+        if connection.sock is None:
+            return
+        reading = 0 if connection.stage is Stage.CONNECTING else selectors.EVENT_READ
+        events = reading | (selectors.EVENT_WRITE if connection.wants_write else 0)
         if self._selector.get_key(connection.sock).events != events:
             self._selector.modify(connection.sock, events, connection)
 
@@ -147,39 +189,61 @@ class SelectorNetwork:
         for connection in list(self._connections.values()):
             session = connection.session
             overdue = session.expire(now)
-            connecting = connection.sock is not None and not connection.connected
-            if connecting and connection.setup_deadline_ms <= now:
-                self._close(connection, disconnected(session.label, "no connection within the setup timeout"), now)
+            if connection.setup_deadline_ms <= now:
+                self._setup_expired(connection, now)
             elif overdue:
-                timeout_ms = self._settings.request_timeout_ms
-                self._close(connection, disconnected(session.label, f"silent for {timeout_ms} ms"), now)
+                why = "silent" if session.ready else f"silent while {session.phase.value}"
+                why = f"{why} for {self._settings.request_timeout_ms} ms"
+                self._fail(connection, disconnected(session.label, why), now)
+            elif connection.idle_deadline_ms(self._settings.connections_max_idle_ms) <= now:
+                self._drop(connection, disconnected(session.label, "idle"), now)
+
+    def _setup_expired(self, connection: Connection, now: int) -> None:
+        why = f"no connection within the setup timeout (still {connection.stage.value})"
+        error = disconnected(connection.session.label, why)
+        if connection.stage is not Stage.CONNECTING or not connection.more_addresses:
+            self._fail(connection, error, now)
+            return
+        try:
+            connection.setup_deadline_ms = deadline(now, self._states.setup_timeout_ms(connection.node))
+            self._connect(connection)
+        except KafkaError as failure:
+            self._fail(connection, failure, now)
 
     def _wait_ms(self, now: int) -> int:
         times = [int(_LONGEST_SELECT_S * 1000)]
         for connection in self._connections.values():
             times.append(connection.session.wait_ms(now))
-            if connection.sock is None:
+            if connection.stage is Stage.IDLE:
                 times.append(self._states.wait_ms(connection.node, now))
-            elif not connection.connected:
-                times.append(max(0, connection.setup_deadline_ms - now))
+            else:
+                times.append(remaining(connection.setup_deadline_ms, now))
+                times.append(remaining(connection.idle_deadline_ms(self._settings.connections_max_idle_ms), now))
         return min(times)
 
-    def _close(self, connection: Connection, error: KafkaError, now: int) -> None:
+    def _forget(self, connection: Connection) -> None:
         if connection.sock is not None:
             self._selector.unregister(connection.sock)
-        connection.close()
+        connection.close_socket()
+
+    def _drop(self, connection: Connection, error: KafkaError, now: int) -> None:
+        """Close a connection that did nothing wrong."""
+        self._forget(connection)
         del self._connections[connection.node, connection.lane]
-        self._states.failed(connection.node, now)
         connection.session.fail(error, now)
+
+    def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
+        """Close a connection that broke; the next one to its node waits a little."""
+        self._states.failed(connection.node, now)
+        self._drop(connection, error, now)
 
     # --- from other threads, and the end
 
     def wakeup(self) -> None:
-        """Make a poll under way return at once; callable from any thread."""
-        try:
+        """Make a poll under way return at once; callable from any thread, also after the end."""
+        # Full: enough wake-ups are waiting already. Closed: nobody is there to be woken.
+        with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
-        except BlockingIOError:
-            pass  # enough wake-ups are waiting already
 
     def _drain_wakeups(self) -> None:
         try:
@@ -192,7 +256,7 @@ class SelectorNetwork:
         """Close everything; requests not answered fail."""
         now = self._clock.now()
         for connection in list(self._connections.values()):
-            self._close(connection, ClientClosed(f"{connection.session.label}: closed"), now)
+            self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()

@@ -110,11 +110,15 @@ def from_callback(callback: TokenCallback) -> Callable[[], Token]:
             raise
         except Exception as error:
             raise AuthenticationFailed(f"sasl.oauthbearer.token.callback raised {type(error).__name__}") from error
-        if not isinstance(value, str) or not isinstance(lifetime_ms, int) or lifetime_ms <= 0:
-            raise AuthenticationFailed("sasl.oauthbearer.token.callback must return (text, milliseconds above 0)")
-        return Token(value, lifetime_ms)
+        return _checked(value, lifetime_ms)
 
     return fetch
+
+
+def _checked(value: object, lifetime_ms: object) -> Token:
+    if not isinstance(value, str) or not isinstance(lifetime_ms, int) or lifetime_ms <= 0:
+        raise AuthenticationFailed("sasl.oauthbearer.token.callback must return (text, milliseconds above 0)")
+    return Token(value, lifetime_ms)
 
 
 def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: int) -> Callable[[], Token]:
@@ -151,6 +155,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         """Never: it becomes an HTTPError."""
         del req, fp, code, msg, headers, newurl
+        return None
 
 
 def _token(answer: bytes, where: str) -> Token:

@@ -15,13 +15,13 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from mirror.cluster.security import TlsSettings
 from mirror.errors import ConfigError, Problem
 from mirror.wire.messages.base import Segment
 
-_RECEIVE_BYTES: Final = 256 * 1024
+RECEIVE_BYTES: Final = 256 * 1024
 _RECEIVES_PER_TURN: Final = 16
 _ENCRYPT_BYTES: Final = 64 * 1024
 """Encrypted at a time, so that the encrypted copy of a large payload stays small."""
@@ -76,7 +76,7 @@ class TlsTransport:
         """Decrypted straight into ``buffer``."""
         while True:
             try:
-                return self._ssl.read(len(buffer), buffer)
+                return cast("int", self._ssl.read(len(buffer), buffer))  # the stubs know only the form without buffer
             except ssl.SSLWantReadError:
                 # Only now: after a turn everything received has been decrypted, and the socket tells of the rest.
                 self._receive()
@@ -137,7 +137,9 @@ def explain(error: ssl.SSLError, host: str) -> str:
         return NO_TLS
     if "alert" in reason:
         what = reason.partition("alert ")[2] or reason
-        return f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
+        return (
+            f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
+        )
     return f"the TLS handshake failed: {reason or 'no reason given'}"
 
 

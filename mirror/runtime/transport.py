@@ -1,4 +1,4 @@
-"""How bytes go through a connected socket: as they are (:class:`PlainTransport`) or over TLS (:mod:`mirror.runtime.tls`).
+"""How bytes go through a connected socket: as they are (:class:`PlainTransport`), or over TLS (``runtime.tls``).
 
 A *turn* is one visit of the loop to a connection; what it may receive is bounded, so that one busy connection does not
 keep the others waiting.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import FlowError, KafkaTimeout, MirrorError
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.planner import select_topics
@@ -80,6 +80,8 @@ class FlowRun:
 
     def _prepare(self, flow: FlowConfig) -> None:
         with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
+            for cluster, admin in ((flow.source, source), (flow.target, target)):
+                _reach(cluster, admin)
             others = [other for other in self._config.flows.values() if other.name != flow.name]
             warnings = check_clashes(flow, select_topics(flow, source.list_topics()), others, self._topics_of)
             warnings += prepare_topics(flow, source, target)
@@ -110,3 +112,13 @@ class FlowRun:
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)
+
+
+def _reach(cluster: str, admin: Admin) -> None:
+    """Ask each cluster first, so that the error of one that does not answer has the name the configuration gives it."""
+    try:
+        admin.describe_cluster()
+    except KafkaTimeout as error:
+        raise FlowError(
+            f"cluster {cluster} does not answer: {error}; check its bootstrap.servers, and that it runs"
+        ) from error

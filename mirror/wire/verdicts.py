@@ -97,6 +97,12 @@ _RESOURCES: Final = {
 }
 """What each code of a missing permission is about."""
 
+_ADVICE: Final = {
+    int(ErrorCode.message_too_large): "larger than the topic's max.message.bytes; raise it",
+    int(ErrorCode.unknown_topic_or_partition): "it is not there, or not any more",
+}
+"""What to say where the broker says nothing itself."""
+
 TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
 FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
@@ -130,6 +136,6 @@ def broker_error(code: int, about: str, message: str | None = None, *, needs: st
     text = f"{about}: {code_name(code)} (error {code})"
     if needs and code in _RESOURCES:
         text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
-    elif message:
-        text = f"{text}: {message}"
+    elif message or code in _ADVICE:
+        text = f"{text}: {message or _ADVICE[code]}"
     return _CLASSES.get(code, BrokerError)(text, code)

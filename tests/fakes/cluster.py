@@ -86,7 +86,7 @@ class FakeCluster:
         self.coordinators: dict[str, int] = {}
         self.transactional: dict[str, tuple[int, int]] = {}
         self.next_producer_id = 1000
-        self.versions = {api: (0, api.value.high) for api in Api}
+        self.versions = {api: (0, api.value.high) for api in _HANDLERS}
         self.features: dict[str, int] = {}
         self.control = Control()
         self.sessions = Sessions()

@@ -34,13 +34,13 @@ class _Link:
 class FakeNetwork:
     """One connection per (broker, lane), as ``SelectorNetwork``. ``horizon_ms``: a poll never waits beyond it.
 
-    ``split`` bounds the bytes that arrive in one go: answers come in pieces.
+    ``split`` bounds the bytes that arrive in one go: answers come in pieces. ``attempts`` are the times of connecting.
     """
 
     def __init__(self, cluster: FakeCluster, settings: ClusterSettings, rng: random.Random) -> None:
         self.horizon_ms = FOREVER_MS
         self.split = 1 << 30
-        self.turns = 0
+        self.attempts: list[int] = []
         self._cluster = cluster
         self._clock = cluster.clock
         self._settings = settings
@@ -59,7 +59,7 @@ class FakeNetwork:
             broker = brokers.get(link.node)
             moved = broker is not None and (broker.host, broker.port) != link.address
             if moved or (link.node < 0 and not link.session.load and brokers):
-                self._close(link, disconnected(link.session.label, "the broker has moved"), self._clock.now())
+                self._drop(link, disconnected(link.session.label, "the broker has moved"), self._clock.now())
 
     def send(self, request: Request, now: int) -> None:
         node = self._least_loaded(now) if request.node is None else request.node
@@ -78,7 +78,7 @@ class FakeNetwork:
     def _least_loaded(self, now: int) -> int:
         def rank(node: int) -> tuple[int, bool, int]:
             link = self._links.get((node, Lane.CONTROL))
-            ready = link is not None and link.session.versions is not None
+            ready = link is not None and link.session.ready
             return (self._states.wait_ms(node, now), not ready, link.session.load if link else 0)
 
         best = min([*self._brokers] or [*self._bootstrap], key=rank)
@@ -90,7 +90,6 @@ class FakeNetwork:
 
     def poll(self, timeout_ms: int) -> None:
         """Move bytes; where none can move, jump to the next moment at which something happens."""
-        self.turns += 1
         until = min(deadline(self._clock.now(), timeout_ms), self.horizon_ms)
         while not self._turn(self._clock.now()):
             now = self._clock.now()
@@ -107,7 +106,7 @@ class FakeNetwork:
             try:
                 happened = self._serve(link, now) or happened
             except KafkaError as error:
-                self._close(link, error, now)
+                self._fail(link, error, now)
                 happened = True
         for link in list(self._links.values()):
             happened = self._expire(link, now) or happened
@@ -122,6 +121,7 @@ class FakeNetwork:
                 return False
             link.connected = happened = True
             link.session.start(now)
+        link.session.advance(now)
         outgoing = link.session.outgoing
         while outgoing:
             link.server.receive(outgoing.popleft(), now)
@@ -134,6 +134,7 @@ class FakeNetwork:
 
     def _open(self, link: _Link, now: int) -> bool:
         link.setup_deadline_ms = deadline(now, self._states.setup_timeout_ms(link.node))
+        self.attempts.append(now)
         broker = self._cluster.broker_at(link.address)
         if broker is None or not broker.up:
             raise disconnected(link.session.label, "connection refused")
@@ -151,21 +152,27 @@ class FakeNetwork:
             del server.outbox[:count]
             left -= count
             link.session.received(count, now)
-        if happened and link.session.versions is not None:
+        if happened and link.session.ready:
             self._states.succeeded(link.node)
         return happened
 
     def _expire(self, link: _Link, now: int) -> bool:
         session = link.session
-        load = session.load
-        overdue = session.wait_ms(now) == 0
-        closing = session.expire(now)
-        if link.server is not None and not link.connected and link.setup_deadline_ms <= now:
-            self._close(link, disconnected(session.label, "no connection within the setup timeout"), now)
-        elif closing:
+        due = session.wait_ms(now) == 0
+        if session.expire(now):
             why = f"silent for {self._settings.request_timeout_ms} ms"
-            self._close(link, disconnected(session.label, why), now)
-        return overdue or load != session.load
+            self._fail(link, disconnected(session.label, why), now)
+        elif link.server is not None and not link.connected and link.setup_deadline_ms <= now:
+            self._fail(link, disconnected(session.label, "no connection within the setup timeout"), now)
+        elif self._idle_until_ms(link) <= now:
+            self._drop(link, disconnected(session.label, "idle"), now)
+        else:
+            return due
+        return True
+
+    def _idle_until_ms(self, link: _Link) -> int:
+        idle = link.connected and not link.session.load
+        return deadline(link.session.last_used_ms, self._settings.connections_max_idle_ms) if idle else FOREVER_MS
 
     def _next_ms(self, now: int) -> int:
         times = [FOREVER_MS if (due := self._cluster.next_due_ms()) is None else due]
@@ -176,14 +183,19 @@ class FakeNetwork:
             elif not link.connected:
                 times += [link.setup_deadline_ms, link.connected_at_ms]
             else:
-                times.append(link.server.due_ms())
+                times += [link.server.due_ms(), self._idle_until_ms(link)]
         return min(times)
 
-    def _close(self, link: _Link, error: KafkaError, now: int) -> None:
+    def _drop(self, link: _Link, error: KafkaError, now: int) -> None:
+        """Close a connection that did nothing wrong."""
         self._links.pop((link.node, link.lane), None)
-        self._states.failed(link.node, now)
         link.session.fail(error, now)
+
+    def _fail(self, link: _Link, error: KafkaError, now: int) -> None:
+        """Close a connection that broke."""
+        self._states.failed(link.node, now)
+        self._drop(link, error, now)
 
     def close(self) -> None:
         for link in list(self._links.values()):
-            self._close(link, ClientClosed(f"{link.session.label}: closed"), self._clock.now())
+            self._drop(link, ClientClosed(f"{link.session.label}: closed"), self._clock.now())

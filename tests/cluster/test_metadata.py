@@ -1,0 +1,204 @@
+"""Brokers, topics and leaders as last told, and when to ask again."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from mirror.cluster.metadata import Leader, Metadata
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import ConnectionFailed, UnsupportedVersion
+from mirror.wire.messages.metadata import (
+    MetadataBroker,
+    MetadataPartition,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataTopic,
+)
+from tests.cluster.probes import settings
+
+_ID = uuid.UUID(int=1)
+_OTHER_ID = uuid.UUID(int=2)
+_T0 = TopicPartition("t", 0)
+
+
+class Asked:
+    """Metadata, and its requests answered by hand."""
+
+    def __init__(self, **options: object) -> None:
+        self.metadata = Metadata(settings(**options), random.Random(1))
+        self.now = 1_000
+
+    def ask(self) -> list[str | None]:
+        """The topics of the one request that is due."""
+        (self.request,) = self.metadata.poll(self.now).requests
+        body = self.request.body
+        assert isinstance(body, MetadataRequest)
+        return [topic.name for topic in body.topics or ()]
+
+    def quiet(self) -> int:
+        """Nothing is due; ms until something is."""
+        requests, wait = self.metadata.poll(self.now)
+        assert requests == []
+        return wait
+
+    def answer(self, *topics: MetadataTopic, brokers: int = 2) -> None:
+        told = tuple(MetadataBroker(node, f"broker-{node}", 9092) for node in range(1, brokers + 1))
+        self.request.on_response(MetadataResponse(told, "cluster", 1, topics), self.now)
+
+    def update(self, *topics: MetadataTopic) -> None:
+        """Ask and answer, as soon as the backoff allows."""
+        self.metadata.request_update()
+        self.now += 1_000
+        self.ask()
+        self.answer(*topics)
+
+
+def _topic(leader: int, epoch: int, *, topic_id: uuid.UUID = _ID, name: str = "t") -> MetadataTopic:
+    return MetadataTopic(0, name, topic_id, False, (MetadataPartition(0, 0, leader, epoch),))
+
+
+def _known(*options: MetadataTopic) -> Asked:
+    asked = Asked()
+    asked.metadata.want(["t"])
+    asked.ask()
+    asked.answer(*(options or (_topic(1, 5),)))
+    return asked
+
+
+def test_only_wanted_topics_are_asked_for_and_once() -> None:
+    asked = Asked()
+    asked.metadata.want(["b", "a"])
+    assert sorted(map(str, asked.ask())) == ["a", "b"]
+    asked.quiet()
+    asked.answer(_topic(1, 0, name="a"), _topic(2, 0, name="b"), _topic(2, 0, name="never wanted"))
+    assert asked.metadata.leader(TopicPartition("a", 0)) == Leader(1, 0)
+    assert asked.metadata.leader(TopicPartition("never wanted", 0)) is None
+    assert asked.metadata.cluster_id == "cluster"
+    assert asked.metadata.controller == 1
+    assert asked.quiet() == 300_000
+
+
+def test_a_new_topic_is_asked_for_at_once() -> None:
+    asked = _known()
+    asked.metadata.want(["other"])
+    assert "other" in asked.ask()
+
+
+def test_an_older_leader_epoch_changes_nothing() -> None:
+    asked = _known(_topic(1, 5))
+    asked.update(_topic(2, 4))
+    assert asked.metadata.leader(_T0) == Leader(1, 5)
+    asked.update(_topic(2, 5))
+    assert asked.metadata.leader(_T0) == Leader(2, 5)
+    asked.update(_topic(1, 6))
+    assert asked.metadata.leader(_T0) == Leader(1, 6)
+
+
+def test_a_topic_made_anew_forgets_the_old_ones_epochs() -> None:
+    asked = _known(_topic(1, 50))
+    asked.update(_topic(2, 0, topic_id=_OTHER_ID))
+    assert asked.metadata.leader(_T0) == Leader(2, 0)
+    assert asked.metadata.topic_id("t") == _OTHER_ID
+    assert asked.metadata.topic_name(_OTHER_ID) == "t"
+
+
+def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+    asked = _known(_topic(-1, 5))
+    assert asked.metadata.leader(_T0) is None
+    assert 0 < asked.quiet() <= 120
+    asked.now += 120
+    asked.ask()
+    asked.answer(_topic(2, 6))
+    assert asked.metadata.leader(_T0) == Leader(2, 6)
+    assert asked.quiet() == 300_000
+
+
+def test_a_leader_that_is_no_known_broker_counts_as_none() -> None:
+    assert _known(_topic(9, 5)).metadata.leader(_T0) is None
+
+
+def test_a_missing_topic_is_said_to_be_missing_and_asked_for_with_growing_backoff() -> None:
+    asked = _known(MetadataTopic(3, "t"))
+    waits = []
+    for _ in range(8):
+        waits.append(asked.quiet())
+        asked.now += waits[-1]
+        asked.ask()
+        asked.answer(MetadataTopic(3, "t"))
+    for number, wait in enumerate(waits):
+        assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
+    why = asked.metadata.why_unknown(_T0)
+    assert str(why) == "topic 't' does not exist: UNKNOWN_TOPIC_OR_PARTITION (error 3)"
+
+
+def test_a_partition_beyond_the_last_is_said_to_be_missing() -> None:
+    why = _known().metadata.why_unknown(TopicPartition("t", 4))
+    assert "topic 't' has 1 partitions" in str(why)
+
+
+def test_a_topic_that_goes_loses_its_leaders() -> None:
+    asked = _known()
+    asked.update(MetadataTopic(3, "t"))
+    assert asked.metadata.leader(_T0) is None
+
+
+def test_another_error_keeps_the_leaders_that_are_known() -> None:
+    asked = _known()
+    asked.update(MetadataTopic(29, "t"))
+    assert asked.metadata.leader(_T0) == Leader(1, 5)
+    assert asked.metadata.why_unknown(_T0) is not None
+
+
+def test_a_leader_told_by_a_broker_itself_is_used_without_asking() -> None:
+    """KIP-951."""
+    asked = _known()
+    assert asked.metadata.moved(_T0, Leader(2, 6))
+    assert asked.metadata.leader(_T0) == Leader(2, 6)
+
+
+@pytest.mark.parametrize(
+    "hint", [Leader(2, 5), Leader(2, 4), Leader(9, 6)], ids=["same epoch", "older", "unknown node"]
+)
+def test_a_hint_that_is_no_news_is_passed_over(hint: Leader) -> None:
+    asked = _known()
+    assert not asked.metadata.moved(_T0, hint)
+    assert asked.metadata.leader(_T0) == Leader(1, 5)
+    assert not asked.metadata.moved(TopicPartition("unknown", 0), replace(hint, epoch=99))
+
+
+def test_failures_are_retried_with_backoff_and_success_resets_attempts() -> None:
+    asked = Asked()
+    waits = []
+    for _ in range(7):
+        asked.ask()
+        asked.request.on_failure(ConnectionFailed("no"), asked.now)
+        waits.append(asked.quiet())
+        asked.now += waits[-1]
+    for number, wait in enumerate(waits):
+        assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
+    assert isinstance(asked.metadata.last_error, ConnectionFailed)
+    asked.ask()
+    asked.answer()
+    assert asked.metadata.last_error is None
+    asked.metadata.request_update()
+    assert 80 <= asked.quiet() <= 120, "updates keep their distance, but the failures are forgotten"
+
+
+def test_metadata_grows_old() -> None:
+    asked = _known()
+    asked.now += 299_999
+    assert asked.quiet() == 1
+    asked.now += 1
+    assert asked.ask() == ["t"]
+
+
+def test_brokers_too_old_for_us_are_hopeless() -> None:
+    asked = Asked()
+    asked.ask()
+    assert asked.metadata.hopeless is None
+    asked.request.on_failure(UnsupportedVersion("too old"), asked.now)
+    assert isinstance(asked.metadata.hopeless, UnsupportedVersion)

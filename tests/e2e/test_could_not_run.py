@@ -1,0 +1,136 @@
+"""What keeps a flow from running: one line that says what and where, status 1, nothing written, no secret shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.broker_side import Side
+from tests.e2e.false_brokers import old_broker, silent_server, web_server
+from tests.e2e.site import Run, Site, flow
+
+TIMEOUT_MS = 3000
+SMALL = {"default.api.timeout.ms": TIMEOUT_MS, "request.timeout.ms": 2000}
+NOBODY = "127.0.0.1:1"
+SECRET = "hunter2-canary"
+TRACES = re.compile(r"Traceback|^\s+at [\w.$/]+\(|Exception in thread|Caused by", re.MULTILINE)
+
+
+def check_wrong(run: Run, status: int, *parts: str) -> None:
+    """One line on stderr with all of ``parts``, no trace, and nothing of what should not be said."""
+    assert run.status == status, run.err
+    (line,) = run.errors
+    assert line.startswith("mirror: ")
+    for part in parts:
+        assert part in line
+    assert not TRACES.search(run.out + run.err)
+    assert SECRET not in run.out + run.err
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "parts"),
+    [
+        (None, [], ["mirror.toml: no such file", "--config"]),
+        ("[clusters.a\n", [], ["mirror.toml", "line 1"]),
+        ('topics = ["a"]\ntopics-typo = 1', [], ["flows.f.topics-typo = 1", "topics"]),
+        ("topics = [1]", [], ["flows.f.topics[0] = 1", "regular expression"]),
+        ('topics = ["("]', [], ["flows.f.topics[0] = ", "not a regular expression"]),
+        ('topics = ["a"]\ncommit-interval-ms = "soon"', [], ["commit-interval-ms = ", "whole milliseconds"]),
+        ('topics = ["a"]\ndelivery = "exactly-once"', [], ["delivery = ", "not supported yet"]),
+        ('topics = ["a"]', ["--flow", "g"], ["flow = 'g'", "no such flow", "there are: f"]),
+        ('topics = ["a"]\nproducer = {"acks" = "1"}', [], ["acks", "all"]),
+    ],
+)
+def test_a_wrong_configuration_is_told_before_anything_starts(
+    text: str | None, arguments: list[str], parts: list[str], site: Site
+) -> None:
+    if text is not None and text.startswith("["):
+        site.config.write_text(text)
+    elif text is not None:
+        site.write({"a": NOBODY, "b": "127.0.0.1:2"}, {"f": f'source = "a"\ntarget = "b"\n{text}'})
+    check_wrong(site.run(*arguments), 1, *parts)
+    assert not site.report.exists()
+
+
+def test_every_problem_is_told_at_once_and_debug_shows_where_it_was_raised(site: Site) -> None:
+    site.write({"a": NOBODY}, {"f": flow("a", "nowhere", ["("])}, a={"sasl.passwort": SECRET})
+    run = site.run()
+    assert run.status == 1
+    assert len(run.errors) == 3
+    assert not TRACES.search(run.err)
+    shown = site.run("--debug")
+    assert shown.status == 1
+    assert "Traceback (most recent call last)" in shown.err
+    assert shown.errors[-3:] == run.errors
+    assert SECRET not in run.err + shown.err
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.brokers
+@pytest.mark.spark
+def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
+    """One session, one flow for each reason; every flow is tried, and one that can run does."""
+    good, wanted = unique("good"), unique("wanted")
+    for topic in (good, wanted):
+        source.create(topic)
+        source.fill(topic, [b"1", b"2"])
+    before = target.topics()
+    flows = {
+        "good": flow("a", "b", [good]),
+        "no-topic": flow("a", "b", [unique("typo")]),
+        "no-source": flow("gone", "b", [wanted]),
+        "no-target": flow("a", "gone", [wanted]),
+        "old": flow("old", "b", [wanted]),
+        "web": flow("a", "web", [wanted]),
+        "silent": flow("silent", "b", [wanted]),
+    }
+    with old_broker() as old, web_server() as web, silent_server() as silent:
+        clusters = {"a": source.address, "b": target.address, "gone": NOBODY}
+        site.write(
+            {**clusters, "old": old, "web": web, "silent": silent},
+            flows,
+            **dict.fromkeys(["gone", "old", "web", "silent"], SMALL),
+        )
+        run = site.run()
+    assert run.status == 1, run.err
+    told = {name: line for line in run.errors for name in flows if line.startswith(f"mirror: flow {name}: ")}
+    assert len(run.errors) == len(told) == len(flows) - 1, run.err
+    timed_out = f"within {TIMEOUT_MS} ms"
+    expected = {
+        "no-topic": [f"topics of cluster a matches topics = ['{unique_name(flows['no-topic'])}']", "create the topic"],
+        "no-source": ["cluster gone", timed_out, NOBODY, "connection refused", "bootstrap.servers"],
+        "no-target": ["cluster gone", timed_out, NOBODY, "connection refused", "bootstrap.servers"],
+        "old": [old, "versions 0 to 5", "Apache Kafka 3.0 or newer"],
+        "web": ["cluster web", timed_out, web, "is this a Kafka listener"],
+        "silent": ["cluster silent", timed_out, silent, "is this a Kafka listener"],
+    }
+    for name, parts in expected.items():
+        assert [part for part in parts if part not in told[name]] == [], told[name]
+    assert not TRACES.search(run.out + run.err)
+    found = site.flows()
+    assert {name: each["outcome"] for name, each in found.items()} == {
+        name: "complete" if name == "good" else "failed" for name in flows
+    }
+    assert all(
+        f"mirror: flow {name}: {found[name]['error'].removeprefix(f'flow {name}: ')}" == told[name] for name in told
+    )
+    assert target.topics() - before == {f"a.{good}"} | ({"__consumer_offsets"} - before)
+    assert target.read(f"a.{good}") == [b"1", b"2"]
+
+
+def unique_name(toml: str) -> str:
+    """The one topic that a flow's TOML names."""
+    return toml.split('topics = ["')[1].split('"]')[0]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.brokers
+@pytest.mark.spark
+def test_debug_shows_the_trace_of_a_flow_that_cannot_run(site: Site, source: Side) -> None:
+    site.write({"a": source.address, "gone": NOBODY}, {"f": flow("a", "gone", ["x"])}, gone=SMALL)
+    run = site.run("--debug")
+    assert run.status == 1
+    assert "Traceback (most recent call last)" in run.err
+    assert "connection refused" in run.errors[0]
