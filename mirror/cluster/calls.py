@@ -77,6 +77,10 @@ class Call(CompletableEvent[T], Generic[T, K]):
         self.stepped = False
         self._answers_seen = view.answers
 
+    def attempted(self) -> None:
+        """A request goes out: what was answered before it has been used."""
+        self.stepped, self._answers_seen = False, -1
+
     def apply(self, core: Any, now: int) -> None:
         """Give the call to the loop's :class:`Calls`."""
         del now
@@ -138,6 +142,8 @@ class GroupCall(Call[T, str]):
         """To the coordinator, once it is known."""
         node = view.coordinators.node(KeyType.GROUP, self.group)
         if node is None or node not in view.metadata.brokers:
+            if node is not None:
+                view.metadata.request_update()  # a broker that came later
             self.last_error = view.coordinators.last_error or view.metadata.last_error or self.last_error
             return {}
         return {node: (self.group,)}
@@ -210,7 +216,7 @@ class Calls:
     def _request(self, call: Call[Any, Any], node: int | None, keys: tuple[Any, ...], timeout_ms: int) -> Request:
         call.pending.difference_update(keys)
         call.in_flight += 1
-        call.stepped = False
+        call.attempted()
         return Request(
             api=call.api,
             body=call.request(keys, self._view, timeout_ms),

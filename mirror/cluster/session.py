@@ -18,8 +18,13 @@ from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.frames import FrameReader
 from mirror.wire.messages.base import Message, Segment
-from mirror.wire.messages.session import ApiVersionsRequest, ApiVersionsResponse
-from mirror.wire.verdicts import UNSUPPORTED_VERSION, broker_error
+from mirror.wire.messages.session import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from mirror.wire.verdicts import ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, broker_error
 from mirror.wire.versions import BrokerVersions
 
 SOFTWARE_NAME: Final = "kafka-spark-mirror"
@@ -29,6 +34,18 @@ _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert or a handshake begins: no Kafka frame is that large."""
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
+NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
+
+
+class Suspicion(enum.Enum):
+    """Why the last connection may have been closed without a word. The next one is used to find out for sure.
+
+    Brokers hang up on who speaks the wrong protocol, exactly as they do when they are being restarted.
+    """
+
+    NO_TLS = "closed in the TLS handshake: does it answer without TLS?"
+    WANTS_SASL = "closed at the first request: does it know SaslHandshake?"
 
 
 class Phase(enum.Enum):
@@ -55,22 +72,32 @@ class _InFlight:
 class BrokerSession:
     """Frames, correlation ids, negotiation, authentication, throttling and timeouts of one connection.
 
-    ``label`` names it in errors. ``login`` is there where the listener wants SASL. :meth:`advance` must be called in
-    every turn of the loop. ``throttled_until_ms`` and ``throttled_ms`` tell how long the broker has this client wait
-    (KIP-219), now and in all.
+    ``label`` names it in errors. ``login`` is there where the listener wants SASL; with a ``suspicion``, what it asks
+    is asked first. :meth:`advance` must be called in every turn of the loop. ``throttled_until_ms`` and
+    ``throttled_ms`` tell how long the broker has this client wait (KIP-219), now and in all; ``heard`` whether any
+    request but the session's own was answered.
     """
 
-    def __init__(self, label: str, client_id: str, request_timeout_ms: int, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        label: str,
+        client_id: str,
+        request_timeout_ms: int,
+        login: Login | None = None,
+        suspicion: Suspicion | None = None,
+    ) -> None:
         self.label = label
         self.phase = Phase.NEGOTIATING
         self.versions: BrokerVersions | None = None
         self.outgoing: deque[Segment] = deque()
+        self.heard = False
         self.last_used_ms = 0
         self.throttled_until_ms = 0
         self.throttled_ms = 0
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._login = login
+        self._suspicion = suspicion
         self._exchange: SaslExchange | None = None
         self._authenticate_by_ms = FOREVER_MS
         self._renew_at_ms = FOREVER_MS
@@ -83,6 +110,11 @@ class BrokerSession:
     def load(self) -> int:
         """Requests waiting or unanswered."""
         return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def wants_sasl(self) -> bool:
+        """Whether this side authenticates."""
+        return self._login is not None
 
     @property
     def ready(self) -> bool:
@@ -150,6 +182,8 @@ class BrokerSession:
         try:
             frame = self._frames.received(count)
         except ProtocolError as error:
+            if start in _TLS_RECORDS and self._suspicion is Suspicion.NO_TLS:
+                raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
             if start in _TLS_RECORDS:
                 raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
             raise ProtocolError(f"{self.label}: {error}") from error
@@ -173,6 +207,7 @@ class BrokerSession:
             if not sent.abandoned:
                 sent.request.on_failure(told, now)
             raise told from error
+        self.heard = True
         self._throttle(body, now)
         if not sent.abandoned:
             sent.request.on_response(body, now)
@@ -189,6 +224,9 @@ class BrokerSession:
             self._negotiated(frame, now)
             return
         body = codec.decode_response(sent.api, sent.version, frame)
+        if self._suspicion is Suspicion.WANTS_SASL:
+            self._cleared(body, now)
+            return
         if self._exchange is None:
             raise ProtocolError(f"{self.label}: an answer to {sent.api.label}, which is over")
         following = self._exchange.agreed(body) if sent.api is Api.SASL_HANDSHAKE else self._exchange.answered(body)
@@ -203,12 +241,26 @@ class BrokerSession:
             raise broker_error(body.error_code, f"{self.label}: ApiVersions")
         self.versions = BrokerVersions.of(body)
         self._throttle(body, now)
-        if self._login is None:
+        if self._suspicion is Suspicion.NO_TLS:
+            raise AuthenticationFailed(f"{self.label}: {NO_TLS}")
+        if self._suspicion is Suspicion.WANTS_SASL:
+            self._write_own(Api.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), now)
+        elif self._login is None:
             self.phase = Phase.READY
             self._release(now)
         else:
             self._authenticate(now)
             self._begin_exchange(now)
+
+    def _cleared(self, body: SaslHandshakeResponse, now: int) -> None:
+        """A listener without SASL refuses the handshake as such, and goes on."""
+        if body.error_code != ILLEGAL_SASL_STATE:
+            offered = ", ".join(sorted(body.mechanisms)) or "no mechanism"
+            what = "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
+            raise AuthenticationFailed(f"{self.label}: the listener wants SASL ({offered}): {what}")
+        self._suspicion = None
+        self.phase = Phase.READY
+        self._release(now)
 
     # --- SASL
 
@@ -255,15 +307,20 @@ class BrokerSession:
         late = [pair for pair in self._waiting if pair[1] <= now]
         if late:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
-            held = " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
-            if self.versions is None:
-                held = (
-                    "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
-                )
             for request, _ in late:
-                request.on_failure(self._timed_out(request, held), now)
+                request.on_failure(self._timed_out(request, self._why_held(now)), now)
         overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
         return overdue or self._authenticate_by_ms <= now
+
+    def _why_held(self, now: int) -> str:
+        """Why requests have not gone out, for errors."""
+        if self.phase is Phase.READY:
+            return " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
+        if self.phase is Phase.AUTHENTICATING:
+            return " (still authenticating)"
+        if not self._in_flight:
+            return " (not connected yet)"
+        return "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
         return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms{why}")

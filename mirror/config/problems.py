@@ -105,7 +105,9 @@ def model_problems(
     details = error.errors(include_url=False)
     # What is inside a client's table (a key of text, not an item's number) is told by the client's own settings.
     mine = [detail for detail in details if not any(isinstance(part, str) for part in detail["loc"][1:])]
-    return [_model_problem(detail, prefix, sources, allowed) for detail in mine]
+    # A list whose items are all wrong counts as an empty one, too: the items' problems say more.
+    lists = {detail["loc"][:-1] for detail in mine if len(detail["loc"]) > 1}
+    return [_model_problem(detail, prefix, sources, allowed) for detail in mine if detail["loc"] not in lists]
 
 
 def _model_problem(detail: ErrorDetails, prefix: KeyPath, sources: Sources, allowed: Mapping[str, str]) -> Problem:

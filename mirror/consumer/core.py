@@ -51,6 +51,9 @@ class ConsumerCore:
         self._hand_over()
 
     def _hand_over(self) -> None:
+        if self.metadata.hopeless is not None:
+            # Wrong credentials, or brokers too old: waiting cannot help, and an empty poll would hide it.
+            self._fail_waiting(self.metadata.hopeless)
         if self._poll_event is not None:
             if self._poll_event.future.done():
                 self._poll_event = None
@@ -84,6 +87,11 @@ class ConsumerCore:
 
     def fail(self, error: BaseException) -> None:
         """The network thread is dying: whoever waits here hears of it."""
-        for event in (self._poll_event, self._closing, *self._position_events):
+        self._fail_waiting(as_kafka_error(error))
+        if self._closing is not None:
+            self._closing.fail(as_kafka_error(error))
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        for event in (self._poll_event, *self._position_events):
             if event is not None:
-                event.fail(as_kafka_error(error))
+                event.fail(error)

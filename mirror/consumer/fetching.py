@@ -15,7 +15,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import CorruptBatch, KafkaError
+from mirror.errors import CorruptBatch, Hopeless, KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
@@ -158,7 +158,10 @@ class Fetching:
         self._sessions[node].failed()
         self._metadata.request_update()
         for one in asked:
-            self._retry(one, error, now)
+            if isinstance(error, Hopeless):
+                self._positions.stop(one.tp, error)
+            else:
+                self._retry(one, error, now)
 
     def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
         self._busy.discard(node)

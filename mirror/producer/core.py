@@ -10,7 +10,7 @@ from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.metadata import Leader
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import ClientClosed, DeliveryTimeout, KafkaError, UnsupportedVersion
+from mirror.errors import ClientClosed, DeliveryTimeout, Hopeless, KafkaError
 from mirror.producer.batches import PartitionQueue, ProducerBatch, RecordMetadata
 from mirror.producer.identity import Identity
 from mirror.producer.settings import ProducerSettings
@@ -63,8 +63,9 @@ class ProducerCore:
         wait = self._expire(now)
         if not self._busy:
             return Poll([], FOREVER_MS)
-        if self._identity.fatal is not None:
-            self._fail_all(self._identity.fatal)
+        fatal = self._identity.fatal or self._metadata.hopeless
+        if fatal is not None:
+            self._fail_all(fatal)
             return Poll([], FOREVER_MS)
         if not self._identity.known:
             requests, identity_wait = self._identity.poll(now)
@@ -76,7 +77,8 @@ class ProducerCore:
         """Fail what outlived delivery.timeout.ms, in flight or not; ms until the next may (KIP-91)."""
         next_ms = FOREVER_MS
         for queue in list(self._busy.values()):
-            for batch in (*queue.in_flight, *queue.waiting):
+            # Oldest first: one that waits for its retry may be older than one in flight.
+            for batch in sorted((*queue.in_flight, *queue.waiting), key=lambda batch: batch.created_ms):
                 expiry = deadline(batch.created_ms, self._settings.delivery_timeout_ms)
                 if batch.future.done():
                     continue
@@ -174,7 +176,7 @@ class ProducerCore:
     def _on_failure(self, error: KafkaError, batches: list[ProducerBatch], now: int) -> None:
         self._metadata.request_update()
         for batch in batches:
-            if isinstance(error, UnsupportedVersion):
+            if isinstance(error, Hopeless):
                 self._give_up(batch, error)
             else:
                 self._retry(batch, error, now)
@@ -204,12 +206,13 @@ class ProducerCore:
         if outcome in {Verdict.FATAL, Verdict.FENCED, Verdict.FIND_COORDINATOR} and not expected:
             self._give_up(batch, error)
             return
+        # The retry first: it notes the leader that failed, whose backoff the new one is not to wait for.
+        self._retry(batch, error, now)
         if outcome is Verdict.REFRESH_METADATA:
             leader = answer.current_leader
             if leader is not None and leader.leader_id >= 0:
                 self._metadata.moved(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
             self._metadata.request_update()
-        self._retry(batch, error, now)
 
     def _acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
         queue = self._queues[batch.tp]

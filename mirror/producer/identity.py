@@ -8,7 +8,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import KafkaError, UnsupportedVersion
+from mirror.errors import Hopeless, KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
@@ -62,7 +62,7 @@ class Identity:
             self._retry(error, now)
 
     def _on_failure(self, error: KafkaError, now: int) -> None:
-        if isinstance(error, UnsupportedVersion):
+        if isinstance(error, Hopeless):
             self.fatal = error
         else:
             self._retry(error, now)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from mirror.cluster.requests import Lane
-from mirror.cluster.session import BrokerSession, disconnected
+from mirror.cluster.session import CLOSED_IN_HANDSHAKE, BrokerSession, Suspicion, disconnected
 from mirror.errors import AuthenticationFailed, KafkaError
 from mirror.runtime.background import Resolver, SocketAddress
 from mirror.runtime.tls import explain
@@ -118,7 +118,7 @@ class Connection:
         try:
             done = self._open_transport().handshake()
         except ssl.SSLEOFError as error:
-            raise disconnected(self.session.label, "the broker closed the connection in the TLS handshake") from error
+            raise disconnected(self.session.label, CLOSED_IN_HANDSHAKE) from error
         except ssl.SSLError as error:
             raise AuthenticationFailed(f"{self.session.label}: {explain(error, self.address[0])}") from error
         except OSError as error:
@@ -179,6 +179,13 @@ class Connection:
         if self.stage is not Stage.CONNECTED or self.session.load:
             return FOREVER_MS
         return deadline(self.session.last_used_ms, max_idle_ms)
+
+    def suspicion(self) -> Suspicion | None:
+        """What its end, at this point, may mean but for a broker that went away."""
+        if self.stage is Stage.HANDSHAKING and self._transport is not None and not self._transport.heard:
+            return Suspicion.NO_TLS
+        negotiated = self.stage is Stage.CONNECTED and self.session.ready
+        return Suspicion.WANTS_SASL if negotiated and not self.session.wants_sasl and not self.session.heard else None
 
     def close_socket(self) -> None:
         """Close the socket; safe to call again."""

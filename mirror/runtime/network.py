@@ -12,7 +12,7 @@ from typing import Final
 from mirror.backoff import Backoff
 from mirror.cluster.connections import ConnectionStates
 from mirror.cluster.requests import Lane, Request
-from mirror.cluster.session import BrokerSession, disconnected
+from mirror.cluster.session import BrokerSession, Suspicion, disconnected
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker
 from mirror.errors import ClientClosed, KafkaError
@@ -43,6 +43,7 @@ class SelectorNetwork:
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}
         self._connections: dict[tuple[int, Lane], Connection] = {}
+        self._suspicions: dict[int, Suspicion] = {}
         self.throttled_ms: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -80,8 +81,12 @@ class SelectorNetwork:
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         label = f"{who} at {host}:{address[1]}"
         settings = self._settings
-        session = BrokerSession(label, settings.client_id, settings.request_timeout_ms, self._credentials.login)
-        return Connection(node, lane, address, session, self._credentials.wrap)
+        suspicion = self._suspicions.pop(node, None)
+        session = BrokerSession(
+            label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
+        )
+        wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
+        return Connection(node, lane, address, session, wrap)
 
     def _address(self, node: int) -> tuple[str, int]:
         broker = self._brokers.get(node)
@@ -235,6 +240,9 @@ class SelectorNetwork:
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
         """Close a connection that broke; the next one to its node waits a little."""
         self._states.failed(connection.node, now)
+        suspicion = connection.suspicion()
+        if suspicion is not None:
+            self._suspicions[connection.node] = suspicion
         self._drop(connection, error, now)
 
     # --- from other threads, and the end

@@ -26,6 +26,8 @@ _REFRESH_AT: Final = 0.8
 """Of a token's lifetime (``sasl.login.refresh.window.factor``): earlier than its sessions are renewed."""
 _DEFAULT_LIFETIME_MS: Final = 300_000
 """Where the endpoint does not say (RFC 6749 only recommends it): short, for a fetch costs little."""
+_ROUNDING_MS: Final = 1_000
+"""Issuers count in whole seconds: a token may expire that much sooner than they say."""
 _LARGEST_ANSWER: Final = 1024 * 1024
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
 _TRY_LATER: Final = frozenset({408, 425, 429})
@@ -88,8 +90,9 @@ class TokenKeeper:
         self._failures = 0
         self._error = None
         # From when it was asked for: the issuer's clock started somewhere between then and now.
-        self._refresh_ms = deadline(self._asked_ms, int(token.lifetime_ms * _REFRESH_AT))
-        self._expires_ms = deadline(self._asked_ms, token.lifetime_ms)
+        lifetime_ms = max(token.lifetime_ms - _ROUNDING_MS, token.lifetime_ms // 2)
+        self._refresh_ms = deadline(self._asked_ms, int(lifetime_ms * _REFRESH_AT))
+        self._expires_ms = deadline(self._asked_ms, lifetime_ms)
         # A token that is short-lived beyond use must not be fetched in a tight loop.
         self._not_before_ms = now + self._backoff.after(1)
         self._refresh_ms = max(self._refresh_ms, self._not_before_ms)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mirror.cluster.security import TlsSettings
+from mirror.cluster.session import NO_TLS
 from mirror.errors import ConfigError, Problem
 from mirror.wire.messages.base import Segment
 
@@ -41,6 +42,7 @@ class TlsTransport:
         self._encrypted = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._encrypted, server_hostname=host)
         self._unsent = memoryview(b"")
+        self.heard = False
         self._receives_left = 0
 
     @property
@@ -88,6 +90,7 @@ class TlsTransport:
             raise BlockingIOError
         self._receives_left -= 1
         count = self._sock.recv_into(self._scratch)
+        self.heard = self.heard or count > 0
         if count:
             self._incoming.write(self._scratch[:count])
         else:
@@ -127,7 +130,7 @@ def explain(error: ssl.SSLError, host: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in {62, 64}:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
             what = f"the broker's certificate is not for {host!r}"
-            return f"{what}: connect by a name in it (ssl.endpoint.identification.algorithm)"
+            return f"{what}: connect by a name that is (or set ssl.endpoint.identification.algorithm to '')"
         if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED  # noqa: PLR2004
             return "the broker's certificate, or one of its CAs', has expired: it must be renewed"
         why = error.verify_message or "not valid"
@@ -141,9 +144,6 @@ def explain(error: ssl.SSLError, host: str) -> str:
             f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
         )
     return f"the TLS handshake failed: {reason or 'no reason given'}"
-
-
-NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 
 
 # --- settings ----------------------------------------------------------------------------------------------------

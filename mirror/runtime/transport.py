@@ -22,6 +22,11 @@ class Transport(Protocol):
     """What a connection needs. Every method may raise OSError."""
 
     @property
+    def heard(self) -> bool:
+        """Whether the other side has said anything yet."""
+        ...
+
+    @property
     def unsent(self) -> bool:
         """Whether bytes of its own wait for the socket to take them."""
         ...
@@ -51,6 +56,7 @@ class PlainTransport:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._receives_left = 0
+        self.heard = False
 
     def handshake(self) -> bool:
         """There is none."""
@@ -65,7 +71,9 @@ class PlainTransport:
         if not self._receives_left:
             raise BlockingIOError
         self._receives_left -= 1
-        return self._sock.recv_into(buffer)
+        count = self._sock.recv_into(buffer)
+        self.heard = True
+        return count
 
     def write(self, outgoing: deque[Segment]) -> None:
         """Segments go out as they are, without being joined."""

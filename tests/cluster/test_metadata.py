@@ -127,12 +127,26 @@ def test_a_missing_topic_is_said_to_be_missing_and_asked_for_with_growing_backof
     for _ in range(8):
         waits.append(asked.quiet())
         asked.now += waits[-1]
+        asked.metadata.want(["t"])
         asked.ask()
         asked.answer(MetadataTopic(3, "t"))
     for number, wait in enumerate(waits):
         assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
     why = asked.metadata.why_unknown(_T0)
-    assert str(why) == "topic 't' does not exist: UNKNOWN_TOPIC_OR_PARTITION (error 3)"
+    assert str(why).startswith("topic 't' does not exist: UNKNOWN_TOPIC_OR_PARTITION (error 3)")
+
+
+def test_a_missing_topic_that_nobody_wants_any_more_is_no_longer_asked_for() -> None:
+    asked = _known(MetadataTopic(3, "t"))
+    asked.now += 1_000
+    asked.ask()
+    asked.answer(MetadataTopic(3, "t"))
+    assert asked.quiet() > 200_000
+    asked.now += 300_000
+    assert asked.ask() == []
+    asked.answer()
+    asked.metadata.want(["t"])
+    assert asked.ask() == ["t"], "until somebody comes back to it: then at once"
 
 
 def test_a_partition_beyond_the_last_is_said_to_be_missing() -> None:
@@ -148,6 +162,7 @@ def test_a_topic_that_goes_loses_its_leaders() -> None:
 
 def test_another_error_keeps_the_leaders_that_are_known() -> None:
     asked = _known()
+    asked.metadata.want(["t"])
     asked.update(MetadataTopic(29, "t"))
     assert asked.metadata.leader(_T0) == Leader(1, 5)
     assert asked.metadata.why_unknown(_T0) is not None

@@ -136,7 +136,6 @@ def test_secrets_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_passwords_are_sealed_by_their_layer_and_revealed_by_the_cluster_alone(tmp_path: Path) -> None:
-    """Until TLS and SASL are there, ``load`` refuses their keys; the way of a secret up to there is in place."""
     (tmp_path / "mirror.toml").write_text(CLUSTERS + '"sasl.password" = "berlin-file"\n' + FLOW)
     (tmp_path / "clusters__paris__sasl_password").write_text("paris-secret\n")
     (tmp_path / "clusters__berlin__sasl_password").write_text("berlin-secret\n")

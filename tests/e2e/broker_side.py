@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ConfigResource,
     NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 
-from mirror.relay.progress import SHARDS
+import mirror.client
+from mirror.relay.progress import group_of
 from tests.polling import eventually
 
 WITHIN_S: Final = 30.0
@@ -54,6 +56,11 @@ class Side:
     def partitions(self, topic: str) -> int:
         found = self.admin.list_topics(timeout=WITHIN_S).topics.get(topic)
         return 0 if found is None else len(found.partitions)
+
+    def config(self, topic: str) -> dict[str, str | None]:
+        """A topic's configuration, defaults included."""
+        (answer,) = self.admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        return {entry.name: entry.value for entry in answer.result(WITHIN_S).values()}
 
     def producer(self, **options: object) -> Producer:
         given = {key.replace("_", "."): value for key, value in options.items()}
@@ -94,8 +101,8 @@ class Side:
             consumer.close()
 
     def end(self, topic: str, partition: int = 0) -> int:
-        """The high watermark; 0 while the topic is not there."""
-        if not self.partitions(topic):
+        """The high watermark; 0 while the partition is not there."""
+        if self.partitions(topic) <= partition:
             return 0
         consumer = self._consumer()
         try:
@@ -103,19 +110,19 @@ class Side:
         finally:
             consumer.close()
 
-    def _consumer(self) -> Consumer:
-        options = {"group.id": f"test-{uuid.uuid4().hex}", "enable.auto.commit": False, "check.crcs": True}
+    def _consumer(self, group: str | None = None) -> Consumer:
+        options = {"group.id": group or f"test-{uuid.uuid4().hex}", "enable.auto.commit": False, "check.crcs": True}
         return Consumer({"bootstrap.servers": self.address, "isolation.level": "read_committed", **options})
 
-    def progress(self, flow: str) -> dict[tuple[str, int], int]:
-        """What the flow's groups have committed here, by target topic and partition."""
-        found = {}
-        for shard in range(SHARDS):
-            asked = [ConsumerGroupTopicPartitions(f"mirror.{flow}.{shard}")]
-            (answer,) = self.admin.list_consumer_group_offsets(asked).values()
-            for each in answer.result(WITHIN_S).topic_partitions:
-                found[each.topic, each.partition] = each.offset
-        return found
+    def progress(self, flow: str, topic: str, partition: int = 0) -> int:
+        """The flow's progress that is kept here for the target's partition; 0 where there is none."""
+        consumer = self._consumer(group_of(flow, mirror.client.TopicPartition(topic, partition)))
+        try:
+            # Not list_consumer_group_offsets: that one crashes where the cluster has no coordinators yet.
+            (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=WITHIN_S)
+            return max(0, found.offset)
+        finally:
+            consumer.close()
 
     def acl(self, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> None:
         """Add an ACL for everyone without a login."""
@@ -137,8 +144,3 @@ def failed_into(failures: list[str]) -> Callable[[Any, Any], None]:
             failures.append(str(error))
 
     return note
-
-
-def same(values: Mapping[Any, Any], **expected: Any) -> bool:
-    """Whether ``values`` holds all of ``expected``."""
-    return {key: values.get(key) for key in expected} == expected

@@ -38,6 +38,8 @@ class FakeClient:
         rng = random.Random(seed)
         self.network = FakeNetwork(cluster, self.settings, rng)
         self.loop = ClusterLoop(self.settings, self.network, cluster.clock, rng)
+        self.told_ms = 0
+        self._answered_ms: dict[Future[Any], int] = {}
 
     @property
     def now(self) -> int:
@@ -48,7 +50,13 @@ class FakeClient:
         return deadline(self.now, timeout_ms), timeout_ms
 
     def submit(self, core: Any, event: Event) -> None:
+        if isinstance(event, CompletableEvent):
+            self.watch(event.future)
         self.loop.events.append((core, event))
+
+    def watch(self, future: Future[Any]) -> None:
+        """Note when ``future`` is answered."""
+        future.add_done_callback(lambda done: self._answered_ms.setdefault(done, self.now))
 
     def run_until(self, condition: Callable[[], object], within_ms: int = 300_000) -> None:
         """Turn the loop until ``condition()``; fails where that takes longer, or where the loop spins."""
@@ -67,8 +75,9 @@ class FakeClient:
         self.run_until(lambda: self.now >= until, within_ms=ms + 1)
 
     def finish(self, future: Future[T], within_ms: int = 300_000) -> T:
-        """The future's result, or its error raised."""
+        """The future's result, or its error raised; ``told_ms`` is when it came, within the loop's turn."""
         self.run_until(future.done, within_ms)
+        self.told_ms = self._answered_ms[future]
         return future.result()
 
     def call(self, event: CompletableEvent[T], core: Any = None, within_ms: int = 300_000) -> T:
@@ -123,5 +132,6 @@ class FakeProducer(FakeClient):
 
     def send_batch(self, made: ProducerBatch) -> Future[RecordMetadata]:
         self.taken += made.batch.size
+        self.watch(made.future)
         self.submit(self.core, SendEvent(made))
         return made.future

@@ -106,7 +106,7 @@ def _sasl(listener: str, jwks: Path, **more: str) -> dict[str, str]:
     return {f"{name}.{key}": value for key, value in (found | more).items()}
 
 
-def _properties(folder: Path, authority: Authority, issuer: Issuer) -> Mapping[str, str]:
+def _properties(authority: Authority, issuer: Issuer) -> Mapping[str, str]:
     good = authority.identity("broker", "127.0.0.1", "localhost")
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.path)}
     renew = {f"{name.lower()}.connections.max.reauth.ms": str(RENEW_MS) for name in MECHANISMS}
@@ -130,7 +130,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     issuer = Issuer(folder)
     endpoint = TokenEndpoint(issuer, authority.identity("endpoint", "127.0.0.1").path, CLIENT_ID, CLIENT_SECRET)
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks.as_uri()}"
-    properties = _properties(folder, authority, issuer)
+    properties = _properties(authority, issuer)
     try:
         with Cluster(properties=properties, listeners=LISTENERS, heap=(*HEAP, allowed)) as cluster:
             _prepare(cluster)

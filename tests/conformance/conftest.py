@@ -1,0 +1,90 @@
+"""Real brokers that these tests pause and kill, and a proxy before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mirror.client import Consumer
+from mirror.sandbox import cluster as sandbox
+from mirror.sandbox.cluster import Cluster
+from tests.conformance.topics import Topics
+from tests.faults.proxy import Proxy
+
+NewConsumer = Callable[..., Consumer]
+QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Cluster]:
+    """One broker, paused and resumed by the tests; whoever pauses it resumes it."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def trio() -> Iterator[Cluster]:
+    """Three brokers in racks r1 to r3; whoever kills one restarts it."""
+    plain = sandbox.settings
+
+    def with_rack(node: Any, **more: Any) -> dict[str, str]:
+        return {**plain(node, **more), "broker.rack": f"r{node.node_id}"}
+
+    properties = {
+        **QUICK_DEATH,
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "auto.leader.rebalance.enable": "false",
+        "min.insync.replicas": "1",
+    }
+    cluster = Cluster(3, properties=properties)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            # The sandbox gives all brokers the same properties, and a rack is each one's own.
+            patch.setattr(sandbox, "settings", with_rack)
+            cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def proxy(broker: Cluster) -> Iterator[Proxy]:
+    """Before the one broker."""
+    with Proxy(broker.bootstrap_servers) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxies(trio: Cluster) -> Iterator[Proxy]:
+    """Before the three brokers."""
+    with Proxy(trio.bootstrap_servers) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def topics(broker: Cluster, unique: Callable[[str], str]) -> Topics:
+    """Makes and fills topics at the one broker, past the proxy."""
+    return Topics(broker.bootstrap_servers, unique)
+
+
+@pytest.fixture
+def trio_topics(trio: Cluster, unique: Callable[[str], str]) -> Topics:
+    """The same at the three brokers."""
+    return Topics(trio.bootstrap_servers, unique)
+
+
+@pytest.fixture
+def new_consumer() -> Iterator[NewConsumer]:
+    """``new_consumer("host:port", **{dotted keys})``; closed at the end without waiting."""
+    consumers: list[Consumer] = []
+
+    def make(bootstrap_servers: str, **options: object) -> Consumer:
+        consumer = Consumer({"bootstrap.servers": bootstrap_servers, "auto.offset.reset": "earliest", **options})
+        consumers.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in consumers:
+        consumer.close(timeout_ms=0)

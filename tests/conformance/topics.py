@@ -1,0 +1,84 @@
+"""Topics for the tests, made and filled by another client than ours."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import NewTopic as ConfluentTopic
+
+from mirror.client import Consumer, TopicPartition
+
+
+class Topics:
+    """At the brokers of ``servers``."""
+
+    def __init__(self, servers: str, unique: Callable[[str], str]) -> None:
+        self.servers = servers
+        self._unique = unique
+        self._admin = AdminClient({"bootstrap.servers": servers})
+
+    def create(
+        self,
+        partitions: int = 1,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> list[TopicPartition]:
+        """A new topic's partitions; ``assignment`` names the replicas of each, the leader first."""
+        name = self._unique("orders")
+        more: dict[str, Any] = {"replica_assignment": [list(r) for r in assignment]} if assignment else {}
+        count = len(assignment) if assignment else partitions
+        topic = ConfluentTopic(name, count, **({"replication_factor": 1} | more if not more else more), config=dict(config or {}))
+        self._admin.create_topics([topic])[name].result(timeout=20)
+        self._await_leaders(name, count)
+        return [TopicPartition(name, partition) for partition in range(count)]
+
+    def fill(self, tp: TopicPartition, count: int, *, first: int = 0, **options: object) -> None:
+        """Write the records b"<first>", b"<first + 1>", ... ``options`` are librdkafka's, with _ for a dot."""
+        failures: list[object] = []
+        keys = {name.replace("_", "."): value for name, value in options.items()}
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "delivery.timeout.ms": 20_000, **keys})
+        for number in range(first, first + count):
+            producer.produce(
+                tp.topic,
+                str(number).encode(),
+                partition=tp.partition,
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+        assert producer.flush(25) == 0
+        assert failures == []
+
+    def leader(self, tp: TopicPartition) -> int:
+        """As the cluster says; -1 where there is none."""
+        told = self._admin.list_topics(tp.topic, timeout=10).topics[tp.topic]
+        found = told.partitions.get(tp.partition)
+        return -1 if found is None else int(found.leader)
+
+    def in_sync(self, tp: TopicPartition) -> list[int]:
+        """The replicas in sync."""
+        return sorted(self._admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions[tp.partition].isrs)
+
+    def _await_leaders(self, name: str, count: int) -> None:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            with contextlib.suppress(KafkaException):
+                told = self._admin.list_topics(name, timeout=10).topics[name]
+                if len(told.partitions) == count and all(p.leader >= 0 for p in told.partitions.values()):
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"{name} has no leaders after 20 s")
+
+
+def read(consumer: Consumer, count: int, *, within_s: float = 20.0, step_ms: int = 500) -> list[tuple[int, bytes]]:
+    """(offset, value) of the next ``count`` records, or of as many as came in time."""
+    found: list[tuple[int, bytes]] = []
+    until = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < until:
+        for fetched in consumer.poll(timeout_ms=step_ms):
+            found += [(record.offset, bytes(record.value or b"")) for record in fetched.records()]
+    return found

@@ -1,0 +1,159 @@
+"""The main path: whatever records there are, copied by `mirror run`, and judged by another client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from mirror.sandbox import judge
+from tests.e2e.broker_side import CODECS, FIRST_MS, Side, failed_into
+from tests.e2e.site import Site, flow
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(240)]
+
+RESULT = {
+    "flow": str,
+    "topic": str,
+    "target_topic": str,
+    "partition": int,
+    "start": int,
+    "end": int,
+    "records": int,
+    "batches": int,
+    "bytes": int,
+    "seconds": float,
+    "outcome": str,
+    "error": type(None),
+    "skipped": dict,
+}
+
+
+def test_the_first_run_copies_all_the_second_nothing_the_third_what_is_new(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    records, transactions, empty, other = (unique(name) for name in ("records", "transactions", "empty", "other"))
+    source.create(records, 3, max_message_bytes=2_000_000)
+    source.create(transactions, 2)
+    source.create(empty)
+    source.create(other)
+    source.fill(other, [b"not asked for"])
+    _all_kinds(source, records)
+    committed = _transactions(source, transactions)
+    names = [records, transactions, empty]
+    # A flow by patterns with new names, and one of the same topic under its own name.
+    flows = {
+        "p": flow("a", "b", [f"{records[:-3]}...", transactions, empty]),
+        "i": flow("a", "b", [records], 'naming = "identity"'),
+    }
+    site.write({"a": source.address, "b": target.address}, flows)
+
+    first = site.run()
+    assert (first.status, first.errors) == (0, [])
+    _shape(site)
+    sent = _ends(site, names)
+    for topic in names:
+        _equal(source, topic, target, f"a.{topic}")
+    _equal(source, records, target, records)
+    for partition in range(2):
+        assert target.read(f"a.{transactions}", partition) == committed
+        skipped = site.partitions("p")[transactions, partition]["skipped"]
+        assert skipped == {"aborted": 1, "control": 4}
+    assert f"a.{other}" not in target.topics()
+    config = target.config(f"a.{records}")
+    assert config["max.message.bytes"] == "2000000"
+
+    second = site.run("--flow", "p")
+    assert (second.status, second.errors) == (0, [])
+    assert list(site.flows()) == ["p"]
+    assert _ends(site, names) == sent
+    for key, result in site.partitions("p").items():
+        assert (result["start"], result["records"], result["batches"]) == (sent[key], 0, 0)
+
+    source.fill(records, [b"new"], 0)
+    source.grow(records, 4)
+    source.fill(records, [b"in a new partition"] * 2, 3)
+    third = site.run("--flow", "p")
+    assert (third.status, third.errors) == (0, [])
+    copied = {key: each for key, each in site.partitions("p").items() if each["records"]}
+    assert {key: (each["start"], each["end"], each["records"]) for key, each in copied.items()} == {
+        (records, 0): (sent[records, 0], sent[records, 0] + 1, 1),
+        (records, 3): (0, 2, 2),
+    }
+    for topic in names:
+        _equal(source, topic, target, f"a.{topic}")
+    assert target.partitions(f"a.{records}") == 4
+
+
+def _all_kinds(side: Side, topic: str) -> None:
+    """Every codec, null and empty keys and values, headers of all kinds, large records, in three partitions."""
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("type", b"order"),
+        ("type", b"again"),
+        ("none", None),
+        ("empty", b""),
+        ("ü", bytes(range(256))),
+    ]
+    for codec in CODECS:
+        failures = list[str]()
+        producer = side.producer(compression_type=codec, message_max_bytes=2_000_000)
+        for number in range(300):
+            producer.produce(
+                topic,
+                [f"value {number} ".encode() * 20, None, b""][number % 3] if number else b"large" * 200_000,
+                [f"key-{number}".encode(), None, b"", b"\x00\xff"][number % 4],
+                number % 3,
+                timestamp=FIRST_MS + number * 1001 - (number % 5) * 5000,
+                headers=headers if number % 2 else None,
+                on_delivery=failed_into(failures),
+            )
+        assert producer.flush(30) == 0
+        assert not failures, failures[0]
+
+
+def _transactions(side: Side, topic: str) -> list[bytes]:
+    """Committed, aborted, committed, committed: to two partitions each. Returns what is committed to each of them."""
+    producer = side.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    committed = []
+    for number, commit in enumerate([True, False, True, True]):
+        values = [b"%d-%d" % (number, record) for record in range(5)]
+        producer.begin_transaction()
+        for partition in range(2):
+            for value in values:
+                producer.produce(topic, value, b"key", partition)
+        if commit:
+            committed += values
+            producer.commit_transaction(30)
+        else:
+            # Written before it is taken back, so that there is something to leave out.
+            producer.flush(30)
+            producer.abort_transaction(30)
+    return committed
+
+
+def _equal(source: Side, topic: str, target: Side, target_topic: str) -> None:
+    verdict = judge.compare(source.address, topic, target.address, target_topic)
+    assert verdict.equal, verdict.difference
+
+
+def _ends(site: Site, topics: list[str]) -> dict[tuple[str, int], int]:
+    return {key: each["end"] for key, each in site.partitions("p").items() if key[0] in topics}
+
+
+def _shape(site: Site) -> None:
+    """summary.json as the design has it."""
+    summary = json.loads((site.report / "summary.json").read_text())
+    assert list(summary) == ["flows"]
+    for each in summary["flows"]:
+        assert set(each) == {"flow", "outcome", "started", "ended", "error", "partitions"}
+        assert (each["outcome"], each["error"]) == ("complete", None)
+        started, ended = datetime.fromisoformat(each["started"]), datetime.fromisoformat(each["ended"])
+        assert started.tzinfo is not None
+        assert started < ended
+        for result in each["partitions"]:
+            assert {key: type(value) for key, value in result.items()} == RESULT
+            assert (result["outcome"], result["flow"]) == ("complete", each["flow"])
+            assert result["records"] <= result["end"] - result["start"]

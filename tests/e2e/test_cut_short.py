@@ -1,0 +1,99 @@
+"""A copy cut short in any way: no process is left, and the next run goes on from the progress kept on the target."""
+
+from __future__ import annotations
+
+import operator
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.e2e.broker_side import Side
+from tests.e2e.site import Run, Site, flow
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(300)]
+
+PARTITIONS = 2
+RECORDS = 12_000
+"""In each partition, each one a batch of its own."""
+AT_LEAST = 500
+"""Records that each run copies of each partition before it is cut short."""
+SLOWLY = """commit-interval-ms = 200
+[flows.f.producer]
+"max.in.flight.requests.per.connection" = 1
+[flows.f.consumer]
+"max.partition.fetch.bytes" = 100000"""
+
+
+@dataclass
+class Copy:
+    """A topic's copy under way, run by run. ``expected`` is what the target has to hold, by partition."""
+
+    site: Site
+    target: Side
+    topic: str
+    values: list[list[bytes]]
+    expected: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
+
+    def progress(self) -> list[int]:
+        return [self.target.progress("f", f"a.{self.topic}", partition) for partition in range(PARTITIONS)]
+
+    def run_until_cut(self, cut: Callable[[subprocess.Popen[str]], None] | None) -> Run:
+        """Run; ``cut`` it short in the middle; check that it wrote what it should have, from where it should."""
+        starts = self.progress()
+        before = [len(written) for written in self.expected]
+        child = self.site.start()
+        if cut is not None:
+            eventually(lambda: self._grown(before), within_s=150, what="the middle of the copy")
+            cut(child)
+        run = self.site.finish(child)
+        self.site.await_end()
+        for partition, start in enumerate(starts):
+            written = self.target.read(f"a.{self.topic}", partition)
+            new = written[before[partition] :]
+            # Repeats from the last kept progress on, nothing left out, nothing out of order, nothing twice otherwise.
+            assert new == self.values[partition][start : start + len(new)], (partition, start)
+            assert self.progress()[partition] <= start + len(new)
+            self.expected[partition] = [value for value in written if value is not None]
+        return run
+
+    def _grown(self, before: list[int]) -> bool:
+        ends = [self.target.end(f"a.{self.topic}", partition) for partition in range(PARTITIONS)]
+        return all(end >= had + AT_LEAST for end, had in zip(ends, before, strict=True))
+
+
+def test_the_next_run_goes_on(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
+    """SIGTERM, Ctrl-C, the end of the host; then a run to the end."""
+    topic = unique("long")
+    source.create(topic, PARTITIONS)
+    values = [[b"%d-%d" % (partition, n) for n in range(RECORDS)] for partition in range(PARTITIONS)]
+    for partition in range(PARTITIONS):
+        source.fill(topic, values[partition], partition, batch_num_messages=1, linger_ms=0)
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SLOWLY)})
+    copy = Copy(site, target, topic, values)
+
+    for signum, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        run = copy.run_until_cut(operator.methodcaller("send_signal", signum))
+        assert run.status == status
+        assert run.errors == [f"mirror: cut short by {signum.name}; the next run goes on from here"]
+        assert "Traceback" not in run.out + run.err
+        assert site.flows()["f"]["outcome"] == "unfinished"
+    graceful = copy.progress()
+    assert all(0 < offset < RECORDS for offset in graceful)
+
+    assert copy.run_until_cut(lambda _: site.kill()).status == -signal.SIGKILL
+    killed = copy.progress()
+    assert site.flows()["f"]["outcome"] == "unfinished"
+    assert all(before < after < RECORDS for before, after in zip(graceful, killed, strict=True))
+
+    last = copy.run_until_cut(None)
+    assert (last.status, last.errors) == (0, [])
+    results = site.partitions("f")
+    for partition in range(PARTITIONS):
+        result = results[topic, partition]
+        assert (result["start"], result["end"]) == (killed[partition], RECORDS)
+        assert result["records"] == RECORDS - killed[partition]
+        assert set(copy.expected[partition]) == set(values[partition])

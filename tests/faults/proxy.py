@@ -1,0 +1,313 @@
+"""A TCP proxy between clients and the brokers of a cluster, which does to the traffic what a test asks for.
+
+Every broker gets a port. Metadata answers are rewritten on their way, so that clients which begin at the proxy stay with
+it, while those that begin at the brokers' own addresses (the test's judge) go past it: a shared cluster takes no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import itertools
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from mirror.sandbox.ports import HOST, free_ports
+from mirror.wire.api import Api
+from tests.faults.frames import Seen, read_answer, read_header, write_answer
+
+T = TypeVar("T")
+
+Change = Callable[[Seen, Any], Any]
+"""Makes another answer of one (kio's class); runs in the proxy's thread."""
+_LIMIT: Final = 1 << 20
+_WITHIN_S: Final = 10.0
+
+
+class Action(enum.Enum):
+    """What becomes of a frame, once ``after`` bytes of it have passed."""
+
+    CUT = "the connection is closed"
+    RESET = "the connection is reset (RST)"
+    SILENCE = "nothing more comes, and the connection stays open"
+    DELAY = "the rest comes later"
+
+
+class On(enum.Enum):
+    """Which way a frame goes."""
+
+    REQUEST = "to the broker"
+    ANSWER = "to the client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens to the frames of ``api`` (None: all). ``delay_ms`` is for DELAY, ``after`` counts bytes."""
+
+    action: Action
+    api: Api | None = None
+    on: On = On.ANSWER
+    after: int = 0
+    delay_ms: int = 0
+
+    def hits(self, on: On, api_key: int) -> bool:
+        return on is self.on and (self.api is None or self.api.value.key == api_key)
+
+
+class _OverError(Exception):
+    """This connection ends."""
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    number: int
+    client: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    broker: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    waiting: dict[int, Seen] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    """One broker: where it is, and where the proxy stands for it."""
+
+    broker: int
+    target: tuple[str, int]
+    port: int
+    server: asyncio.Server | None = None
+    connections: set[_Connection] = field(default_factory=set)
+
+
+class Proxy:
+    """Stands before the brokers at ``bootstrap_servers``, broker ids counting from 1. A context manager.
+
+    ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        servers = [server.rpartition(":") for server in bootstrap_servers.split(",")]
+        ports = free_ports(len(servers))
+        self._links = {
+            number: _Link(number, (host, int(port)), own)
+            for number, ((host, _, port), own) in enumerate(zip(servers, ports, strict=True), start=1)
+        }
+        self.seen: list[Seen] = []
+        self.opened: list[tuple[int, float]] = []
+        self.faults: tuple[Fault, ...] = ()
+        self._changes: dict[int, Change] = {}
+        self._hooks: dict[int, tuple[Callable[[Seen], bool], Callable[[], None]]] = {}
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    # --- what a test asks for
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Of the brokers, through the proxy."""
+        return ",".join(f"{HOST}:{link.port}" for link in self._links.values())
+
+    def fault(self, *faults: Fault) -> None:
+        """From now on these and no others."""
+        self.faults = faults
+
+    def change(self, api: Api, change: Change | None) -> None:
+        """Answers of ``api`` are changed from now on; with None no more."""
+        if change is None:
+            self._changes.pop(api.value.key, None)
+        else:
+            self._changes[api.value.key] = change
+
+    def before_next(self, api: Api, act: Callable[[], None], where: Callable[[Seen], bool] = lambda _: True) -> None:
+        """Call ``act`` once, when the next request of ``api`` (``where`` holds) is there, before it is passed on."""
+        self._hooks[api.value.key] = (where, act)
+
+    @property
+    def hooked(self) -> bool:
+        """Whether :meth:`before_next` still waits for its request."""
+        return bool(self._hooks)
+
+    def refuse(self, broker: int) -> None:
+        """Refuse connections for ``broker``, and close those that are open."""
+        self._do(self._refuse(self._links[broker]))
+
+    def accept(self, broker: int) -> None:
+        """Take connections for ``broker`` again."""
+        self._do(self._accept(self._links[broker]))
+
+    def cut(self, broker: int) -> None:
+        """Close the open connections of ``broker``."""
+        self._do(self._close_all(self._links[broker]))
+
+    def heal(self) -> None:
+        """Pass everything again."""
+        self.faults, self._changes, self._hooks = (), {}, {}
+        for link in self._links.values():
+            if link.server is None:
+                self.accept(link.broker)
+
+    def requests(self, api: Api, *, since: float = 0.0, broker: int | None = None) -> list[Seen]:
+        """The requests of ``api`` that came, after ``since`` (monotonic ms), at ``broker``."""
+        return [
+            one
+            for one in list(self.seen)
+            if one.api_key == api.value.key and one.at_ms >= since and broker in {None, one.broker}
+        ]
+
+    @staticmethod
+    def now() -> float:
+        """Monotonic ms, as in ``seen``."""
+        return time.monotonic() * 1000
+
+    # --- beginning and end
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            for link in self._links.values():
+                self._do(self._accept(link))
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        for link in self._links.values():
+            self._do(self._refuse(link))
+        self._do(self._drain())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_WITHIN_S)
+        self._loop.close()
+
+    async def _drain(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(_WITHIN_S)
+
+    async def _accept(self, link: _Link) -> None:
+        link.server = await asyncio.start_server(
+            lambda reader, writer: self._serve(link, reader, writer), HOST, link.port, limit=_LIMIT
+        )
+
+    async def _refuse(self, link: _Link) -> None:
+        if link.server is not None:
+            link.server.close()
+            link.server = None
+        await self._close_all(link)
+
+    async def _close_all(self, link: _Link) -> None:
+        for connection in list(link.connections):
+            _close(connection)
+
+    # --- the traffic
+
+    async def _serve(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = _Connection(next(self._numbers), (reader, writer))
+        self.opened.append((link.broker, self.now()))
+        link.connections.add(connection)
+        try:
+            connection.broker = await asyncio.open_connection(*link.target, limit=_LIMIT)
+            both = [asyncio.create_task(pump(link, connection)) for pump in (self._requests, self._answers)]
+            _, pending = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        except (OSError, asyncio.CancelledError):
+            pass  # the broker is not there (the client hears it by the close), or the proxy ends
+        finally:
+            link.connections.discard(connection)
+            _close(connection)
+
+    async def _requests(self, link: _Link, connection: _Connection) -> None:
+        assert connection.broker is not None
+        source, sink = connection.client[0], connection.broker[1]
+        while True:
+            frame = await _read_frame(source)
+            key, version, correlation_id = read_header(frame)
+            seen = Seen(self.now(), link.broker, connection.number, key, version, correlation_id, frame)
+            connection.waiting[correlation_id] = seen
+            self.seen.append(seen)
+            where, act = self._hooks.get(key, (None, None))
+            if where is not None and act is not None and where(seen):
+                del self._hooks[key]
+                act()
+            await self._pass_on(connection, sink, frame, On.REQUEST, key)
+
+    async def _answers(self, link: _Link, connection: _Connection) -> None:
+        assert connection.broker is not None
+        del link
+        source, sink = connection.broker[0], connection.client[1]
+        while True:
+            frame = await _read_frame(source)
+            asked = connection.waiting.pop(struct.unpack_from(">i", frame)[0])
+            await self._pass_on(connection, sink, self._changed(asked, frame), On.ANSWER, asked.api_key)
+
+    def _changed(self, asked: Seen, frame: bytes) -> bytes:
+        change = self._changes.get(asked.api_key)
+        is_metadata = asked.api_key == Api.METADATA.value.key
+        if change is None and not is_metadata:
+            return frame
+        body = read_answer(asked, frame)
+        if is_metadata:
+            ours = {link.target[1]: link.port for link in self._links.values()}
+            moved = (replace(one, port=type(one.port)(ours.get(one.port, one.port))) for one in body.brokers)
+            body = replace(body, brokers=tuple(moved))
+        return write_answer(asked, change(asked, body) if change is not None else body)
+
+    async def _pass_on(
+        self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, api_key: int
+    ) -> None:
+        data = struct.pack(">i", len(frame)) + frame
+        fault = next((one for one in self.faults if one.hits(on, api_key)), None)
+        if fault is None:
+            sink.write(data)
+            await sink.drain()
+            return
+        sink.write(data[: fault.after])
+        await sink.drain()
+        if fault.action is Action.DELAY:
+            await asyncio.sleep(fault.delay_ms / 1000)
+            sink.write(data[fault.after :])
+            await sink.drain()
+        elif fault.action is Action.SILENCE:
+            await asyncio.Event().wait()  # until the connection is closed, which cancels this
+        else:
+            if fault.action is Action.RESET:
+                _linger_not(connection.client[1])
+            raise _OverError
+
+
+async def _read_frame(source: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await source.readexactly(4))
+    return await source.readexactly(size)
+
+
+def _linger_not(writer: asyncio.StreamWriter) -> None:
+    """Closing will send RST instead of FIN."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _close(connection: _Connection) -> None:
+    for pair in (connection.client, connection.broker):
+        if pair is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                pair[1].close()

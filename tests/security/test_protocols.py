@@ -1,0 +1,214 @@
+"""Every protocol and mechanism against a real broker: produce a ready-made batch, list offsets, fetch it again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from mirror.client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from mirror.cluster.session import BrokerSession
+from mirror.errors import KafkaError
+from mirror.runtime.connection import Connection
+from mirror.runtime.network import SelectorNetwork
+from mirror.wire.records import Batch
+from tests.fakes.record_batches import build
+from tests.polling import eventually
+from tests.security.certificates import key_pem
+from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, RENEW_MS, Secured
+
+pytestmark = pytest.mark.brokers
+
+
+def batch(values: list[bytes]) -> Batch:
+    return Batch(memoryview(build(values, timestamp=int(time.time() * 1000))))
+
+
+def round_trip(options: dict[str, object], topic: str) -> None:
+    """Three records, and a batch of two megabytes: many TLS records and many segments."""
+    tp = TopicPartition(topic, 0)
+    large = bytes(range(256)) * 8192
+    with Admin(options) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1, {"max.message.bytes": "4000000"})])
+    with Producer(options | {"max.request.size": 4_000_000}) as producer:
+        sent = [producer.send_batch(tp, batch(values)) for values in ([b"one", b"two", b"three"], [large])]
+        assert [future.result(timeout=20).base_offset for future in sent] == [0, 3]
+    with Consumer(options) as consumer:
+        assert consumer.beginning_offsets([tp]) == {tp: 0}
+        assert consumer.end_offsets([tp]) == {tp: 4}
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        values: list[bytes | None] = []
+        until = time.monotonic() + 20
+        while len(values) < 4 and time.monotonic() < until:
+            values += [record.value for fetched in consumer.poll(1000) for record in fetched.records()]
+    assert values == [b"one", b"two", b"three", large]
+
+
+def test_tls(secured: Secured, unique: Callable[[str], str]) -> None:
+    round_trip(secured.options("TLS"), unique("tls"))
+
+
+@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sasl(
+    secured: Secured,
+    unique: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+    listener: str,
+    mechanism: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    round_trip(secured.options(listener) | secured.credentials(mechanism), unique("sasl"))
+    assert PASSWORD not in caplog.text
+    assert CLIENT_SECRET not in caplog.text
+
+
+def test_a_token_of_the_applications_own(secured: Secured, unique: Callable[[str], str]) -> None:
+    def token() -> tuple[str, int]:
+        return secured.issuer.token("application"), 300_000
+
+    own = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.callback": token}
+    round_trip(secured.options("SASLTLS") | own, unique("callback"))
+
+
+def described(options: dict[str, object]) -> int:
+    with Admin(options) as admin:
+        return len(admin.describe_cluster().brokers)
+
+
+def test_a_client_certificate_from_a_file(secured: Secured, unique: Callable[[str], str]) -> None:
+    round_trip(secured.options("MUTUAL", ssl_keystore_location=str(secured.client.path)), unique("mutual"))
+
+
+def test_a_client_certificate_whose_key_is_locked(secured: Secured) -> None:
+    path = str(secured.locked_client.path)
+    assert described(secured.options("MUTUAL", ssl_keystore_location=path, ssl_key_password=PASSWORD)) == 1
+
+
+@pytest.mark.parametrize("password", ["", PASSWORD])
+@pytest.mark.parametrize("line_end", ["\n", " "])
+def test_keys_and_certificates_as_text(secured: Secured, password: str, line_end: str) -> None:
+    """Java's properties files often have such texts in one line."""
+    options = secured.options("MUTUAL")
+    del options["ssl.truststore.location"]
+    inline = {
+        "ssl.truststore.certificates": secured.authority.pem.replace("\n", line_end),
+        "ssl.keystore.key": key_pem(secured.client.key, password).replace("\n", line_end),
+        "ssl.keystore.certificate.chain": secured.client.chain.replace("\n", line_end),
+    }
+    if password:
+        inline["ssl.key.password"] = password
+    assert described(options | inline) == 1
+
+
+def test_a_host_name_that_nobody_checks(secured: Secured) -> None:
+    assert described(secured.options("STRANGER", ssl_endpoint_identification_algorithm="")) == 1
+
+
+def test_a_bootstrap_name_with_several_addresses(secured: Secured) -> None:
+    """The broker listens on 127.0.0.1 alone; ``localhost`` may also be ::1."""
+    options = secured.options("TLS")
+    options["bootstrap.servers"] = str(options["bootstrap.servers"]).replace("127.0.0.1", "localhost")
+    assert described(options) == 1
+
+
+class Watch:
+    """Counts each connection's authentications, and the connections that broke."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.authentications: Counter[BrokerSession] = Counter()
+        self.broken: list[str] = []
+        authenticated, fail = BrokerSession._authenticated, SelectorNetwork._fail
+
+        def count(session: BrokerSession, lifetime_ms: int, now: int) -> None:
+            self.authentications[session] += 1
+            authenticated(session, lifetime_ms, now)
+
+        def note(network: SelectorNetwork, connection: Connection, error: KafkaError, now: int) -> None:
+            self.broken.append(str(error))
+            fail(network, connection, error, now)
+
+        monkeypatch.setattr(BrokerSession, "_authenticated", count)
+        monkeypatch.setattr(SelectorNetwork, "_fail", note)
+
+
+class Traffic:
+    """One producer and one consumer of a topic, in turns."""
+
+    def __init__(self, options: dict[str, object], topic: str) -> None:
+        self.tp = TopicPartition(topic, 0)
+        with Admin(options) as admin:
+            admin.create_topics([NewTopic(topic, 1, 1)])
+        self.sent = self.received = 0
+        self._producer, self._consumer = Producer(options), Consumer(options)
+        self._consumer.assign([self.tp])
+        self._consumer.seek(self.tp, 0)
+
+    def turn(self) -> None:
+        assert self._producer.send_batch(self.tp, batch([b"x"])).result(timeout=10).base_offset == self.sent
+        self.sent += 1
+        until = time.monotonic() + 10
+        while self.received < self.sent:
+            assert time.monotonic() < until
+            self.received += sum(1 for fetched in self._consumer.poll(200) for _ in fetched.records())
+        assert self._consumer.last_error(self.tp) is None
+
+    def close(self) -> None:
+        self._producer.close()
+        self._consumer.close()
+
+
+def traffic(clients: list[Traffic], lasting_s: float) -> None:
+    until = time.monotonic() + lasting_s
+    try:
+        while time.monotonic() < until:
+            for client in clients:
+                client.turn()
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_traffic_goes_on_across_re_authentications(
+    secured: Secured, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+    lifetimes = 4
+    clients = [
+        Traffic(secured.options("RENEW") | secured.credentials(mechanism), unique("renew")) for mechanism in MECHANISMS
+    ]
+    traffic(clients, lifetimes * RENEW_MS / 1000)
+    assert all(client.received == client.sent > lifetimes for client in clients)
+    assert watch.broken == []
+    # For each mechanism one connection to produce and one to fetch were busy all the time.
+    busy = [count for count in watch.authentications.values() if count > lifetimes - 1]
+    assert len(busy) >= 2 * len(MECHANISMS)
+
+
+def test_a_token_is_replaced_before_it_expires(
+    secured: Secured, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker ends a session with its token (KIP-368), and no later than that another one is shown."""
+    watch = Watch(monkeypatch)
+    secured.endpoint.lifetime_s = 4
+    secured.endpoint.requests.clear()
+    traffic([Traffic(secured.options("SASLTLS") | secured.credentials("OAUTHBEARER"), unique("token"))], 7)
+    assert len(secured.endpoint.requests) >= 3
+    assert secured.endpoint.requests[0] == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
+    assert watch.broken == []
+    assert max(watch.authentications.values()) >= 3
+
+
+def test_idle_connections_are_closed_and_opened_again(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    options = secured.options("SASLTLS", connections_max_idle_ms=300) | secured.password("PLAIN")
+    with Admin(options) as admin:
+        for _ in range(2):
+            assert admin.describe_cluster().brokers
+            eventually(lambda: not admin._thread._network._connections, what="all idle connections are closed")
+    assert watch.broken == []
+    assert len(watch.authentications) >= 2
