@@ -79,8 +79,8 @@ class ClusterLoop:
     def _send_due(self, now: int) -> int:
         wait = 0 if self.events else self._reaper.wait_ms(now)
         self._network.set_brokers(self.metadata.brokers)
-        # Calls and cores first: what they miss, metadata and coordinators can ask for in this same turn.
-        managers: list[RequestManager] = [self.calls, *self.cores, self.metadata, self.coordinators]
+        # Cores first: the look-ups they begin are calls. Then calls: what they miss, metadata and coordinators ask for.
+        managers: list[RequestManager] = [*self.cores, self.calls, self.metadata, self.coordinators]
         for manager in managers:
             requests, next_ms = manager.poll(now)
             wait = min(wait, next_ms)

@@ -158,7 +158,7 @@ class Fetching:
         self._sessions[node].failed()
         self._metadata.request_update()
         for one in asked:
-            if isinstance(error, Hopeless):
+            if isinstance(error, Hopeless) and self._positions.get(one.tp, one.generation) is not None:
                 self._positions.stop(one.tp, error)
             else:
                 self._retry(one, error, now)

@@ -56,6 +56,7 @@ class Consumer:
         self._core = ConsumerCore(settings, self._thread.loop)
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._use = SingleUser("Consumer")
+        self._instance_id: uuid.UUID | None = None
         self._closed = False
         self._thread.submit(None, JoinEvent(self._core))
 
@@ -171,8 +172,10 @@ class Consumer:
         return self._ask(DescribeTopics(None, *self._thread.timer(timeout_ms)), to_loop=True)
 
     def client_instance_id(self, timeout_ms: int | None = None) -> uuid.UUID:
-        """The id of this client's telemetry (KIP-714). UnsupportedVersion where no broker collects it."""
-        return self._ask(ClientInstanceId(*self._thread.timer(timeout_ms)), to_loop=True)
+        """The id of this client's telemetry, the same each time (KIP-714). UnsupportedVersion where none collects it."""
+        if self._instance_id is None:
+            self._instance_id = self._ask(ClientInstanceId(*self._thread.timer(timeout_ms)), to_loop=True)
+        return self._instance_id
 
     def last_error(self, tp: TopicPartition) -> KafkaError | None:
         """Why ``tp`` is not being read just now (it is retried all the same); None while it is."""

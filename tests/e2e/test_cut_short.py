@@ -17,9 +17,9 @@ from tests.polling import eventually
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(300)]
 
 PARTITIONS = 2
-RECORDS = 12_000
+RECORDS = 8_000
 """In each partition, each one a batch of its own."""
-AT_LEAST = 500
+AT_LEAST = 300
 """Records that each run copies of each partition before it is cut short."""
 SLOWLY = """commit-interval-ms = 200
 [flows.f.producer]

@@ -48,8 +48,8 @@ def _produce_one(
         leader = ProducedLeader(log.leader, log.leader_epoch)
         return ProduceResponsePartition(part.index, errors.NOT_LEADER, -1, current_leader=leader)
     refused, offset = log.produce(b"".join(bytes(segment) for segment in part.records.segments))
-    if code or refused:
-        return ProduceResponsePartition(part.index, code or refused, -1)
+    if refused or code:
+        return ProduceResponsePartition(part.index, refused or code, -1)
     return ProduceResponsePartition(part.index, 0, offset, log_start_offset=log.start_offset)
 
 

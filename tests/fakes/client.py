@@ -29,9 +29,14 @@ _MOST_TURNS = 20_000
 
 
 class FakeClient:
-    """Loop, network and settings of one client. ``options`` are dotted keys; the bootstrap servers are filled in."""
+    """Loop, network and settings of one client.
 
-    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+    ``options`` are dotted keys; the bootstrap servers are filled in. ``seed`` among them is the jitter's.
+    """
+
+    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+        seed = options.pop("seed", 0)
+        assert isinstance(seed, int)
         self.cluster = cluster
         self.options = {"bootstrap.servers": cluster.bootstrap, **options}
         self.settings = ClusterSettings.parse(self.options)
@@ -89,7 +94,8 @@ class FakeClient:
 class FakeConsumer(FakeClient):
     """A client with a consumer core in its loop."""
 
-    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+        seed = options.pop("seed", 0)
         own = ConsumerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
         shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
         super().__init__(cluster, seed=seed, **shared)
@@ -109,7 +115,8 @@ class FakeConsumer(FakeClient):
 class FakeProducer(FakeClient):
     """A client with a producer core in its loop; ``free`` counts the bytes given back."""
 
-    def __init__(self, cluster: FakeCluster, *, seed: int = 0, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+        seed = options.pop("seed", 0)
         own = ProducerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
         shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
         super().__init__(cluster, seed=seed, **shared)

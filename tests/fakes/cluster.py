@@ -92,7 +92,7 @@ class FakeCluster:
         self.sessions = Sessions()
         self.received: list[ServerCall] = []
         self._ids = random.Random(seed)
-        self._scheduled: list[tuple[int, Callable[[], None]]] = []
+        self._scheduled: list[tuple[int, Callable[[], object]]] = []
         self._connections = 0
 
     # --- what tests set up
@@ -148,7 +148,7 @@ class FakeCluster:
         """Every connection to ``node`` breaks; it can be connected to again."""
         self.brokers[node].generation += 1
 
-    def after(self, ms: int, do: Callable[[], None]) -> None:
+    def after(self, ms: int, do: Callable[[], object]) -> None:
         """``do`` happens when the clock gets there."""
         self._scheduled.append((self.clock.now() + ms, do))
         self._scheduled.sort(key=lambda pair: pair[0])

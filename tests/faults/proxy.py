@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -50,13 +50,17 @@ class On(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to the frames of ``api`` (None: all). ``delay_ms`` is for DELAY, ``after`` counts bytes."""
+    """What happens to the frames of ``api`` (None: all), ``times`` times (None: always). ``after`` counts bytes.
+
+    ``delay_ms`` is for DELAY.
+    """
 
     action: Action
     api: Api | None = None
     on: On = On.ANSWER
     after: int = 0
     delay_ms: int = 0
+    times: int | None = None
 
     def hits(self, on: On, api_key: int) -> bool:
         return on is self.on and (self.api is None or self.api.value.key == api_key)
@@ -82,6 +86,7 @@ class _Link:
     target: tuple[str, int]
     port: int
     server: asyncio.Server | None = None
+    hangs_up: bool = False
     connections: set[_Connection] = field(default_factory=set)
 
 
@@ -100,7 +105,7 @@ class Proxy:
         }
         self.seen: list[Seen] = []
         self.opened: list[tuple[int, float]] = []
-        self.faults: tuple[Fault, ...] = ()
+        self._faults: tuple[tuple[Fault, Iterator[int]], ...] = ()
         self._changes: dict[int, Change] = {}
         self._hooks: dict[int, tuple[Callable[[Seen], bool], Callable[[], None]]] = {}
         self._numbers = itertools.count(1)
@@ -116,7 +121,8 @@ class Proxy:
 
     def fault(self, *faults: Fault) -> None:
         """From now on these and no others."""
-        self.faults = faults
+        # range() counts down in the proxy's thread; the tuple is replaced as a whole.
+        self._faults = tuple((one, iter(itertools.count() if one.times is None else range(one.times))) for one in faults)
 
     def change(self, api: Api, change: Change | None) -> None:
         """Answers of ``api`` are changed from now on; with None no more."""
@@ -138,9 +144,16 @@ class Proxy:
         """Refuse connections for ``broker``, and close those that are open."""
         self._do(self._refuse(self._links[broker]))
 
+    def hang_up(self, broker: int) -> None:
+        """Take connections for ``broker``, and close each at once, as well as those that are open."""
+        self._links[broker].hangs_up = True
+        self._do(self._close_all(self._links[broker]))
+
     def accept(self, broker: int) -> None:
-        """Take connections for ``broker`` again."""
-        self._do(self._accept(self._links[broker]))
+        """Take connections for ``broker`` again, and keep them."""
+        self._links[broker].hangs_up = False
+        if self._links[broker].server is None:
+            self._do(self._accept(self._links[broker]))
 
     def cut(self, broker: int) -> None:
         """Close the open connections of ``broker``."""
@@ -148,10 +161,9 @@ class Proxy:
 
     def heal(self) -> None:
         """Pass everything again."""
-        self.faults, self._changes, self._hooks = (), {}, {}
-        for link in self._links.values():
-            if link.server is None:
-                self.accept(link.broker)
+        self._faults, self._changes, self._hooks = (), {}, {}
+        for broker in self._links:
+            self.accept(broker)
 
     def requests(self, api: Api, *, since: float = 0.0, broker: int | None = None) -> list[Seen]:
         """The requests of ``api`` that came, after ``since`` (monotonic ms), at ``broker``."""
@@ -222,6 +234,9 @@ class Proxy:
     async def _serve(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(next(self._numbers), (reader, writer))
         self.opened.append((link.broker, self.now()))
+        if link.hangs_up:
+            _close(connection)
+            return
         link.connections.add(connection)
         try:
             connection.broker = await asyncio.open_connection(*link.target, limit=_LIMIT)
@@ -276,7 +291,7 @@ class Proxy:
         self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, api_key: int
     ) -> None:
         data = struct.pack(">i", len(frame)) + frame
-        fault = next((one for one in self.faults if one.hits(on, api_key)), None)
+        fault = next((one for one, left in self._faults if one.hits(on, api_key) and next(left, None) is not None), None)
         if fault is None:
             sink.write(data)
             await sink.drain()

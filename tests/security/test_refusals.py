@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mirror.client import Admin, Consumer
+from mirror.client import Admin, Consumer, Producer, TopicPartition
 from mirror.errors import AuthenticationFailed, ConfigError, KafkaTimeout
+from tests.fakes.record_batches import batch, build
 from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, Secured
 
 pytestmark = pytest.mark.brokers
@@ -54,6 +55,24 @@ def test_a_wrong_password_or_user(
     assert text.startswith(
         at(secured, "SASLTLS") + f"{mechanism} authentication of user '{user}' failed: Authentication failed"
     )
+
+
+def test_a_poll_does_not_wait_with_a_wrong_password(secured: Secured) -> None:
+    began = time.monotonic()
+    with Consumer(secured.options("SASLTLS") | secured.password("PLAIN", WRONG) | LONG) as consumer:
+        consumer.assign([TopicPartition("any", 0)])
+        with pytest.raises(AuthenticationFailed):
+            consumer.poll(60_000)
+    assert time.monotonic() - began < AT_ONCE_S
+
+
+def test_a_batch_does_not_wait_with_a_wrong_password(secured: Secured) -> None:
+    began = time.monotonic()
+    with Producer(secured.options("SASLTLS") | secured.password("PLAIN", WRONG) | LONG) as producer:
+        sent = producer.send_batch(TopicPartition("any", 0), batch(build((b"value",))))
+        with pytest.raises(AuthenticationFailed):
+            sent.result(AT_ONCE_S)
+    assert time.monotonic() - began < AT_ONCE_S
 
 
 def test_a_mechanism_that_the_client_cannot_use(secured: Secured) -> None:
