@@ -8,6 +8,7 @@ from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.cluster.settings import ClusterSettings
+from mirror.errors import KafkaError
 
 _NEVER_FAILED: Final = 0
 
@@ -16,6 +17,7 @@ _NEVER_FAILED: Final = 0
 class _State:
     failures: int = _NEVER_FAILED
     not_before_ms: int = 0
+    error: KafkaError | None = None
 
 
 class ConnectionStates:
@@ -30,15 +32,20 @@ class ConnectionStates:
         """How long the next attempt at ``node`` may take; doubles with failures in a row (KIP-601)."""
         return self._setup.after(self._state(node).failures + 1)
 
-    def failed(self, node: int, now: int) -> None:
-        """An attempt failed, or a connection broke before it was of any use."""
+    def failed(self, node: int, now: int, error: KafkaError | None = None) -> None:
+        """An attempt failed, or a connection broke."""
         state = self._state(node)
+        state.error = error
         state.failures += 1
         state.not_before_ms = now + self._reconnect.after(state.failures)
 
     def succeeded(self, node: int) -> None:
         """A connection stands and has answered."""
         self._states.pop(node, None)
+
+    def error(self, node: int) -> KafkaError | None:
+        """The last failure, until a connection stands again."""
+        return self._state(node).error
 
     def wait_ms(self, node: int, now: int) -> int:
         """Milliseconds until ``node`` may be tried again; 0 where it may be at once."""

@@ -17,6 +17,9 @@ class Event:
         """Do it, on ``core``. A KafkaError raised here fails the event; anything else ends the network thread."""
         raise NotImplementedError
 
+    def fail(self, error: BaseException) -> None:
+        """The network thread ends before it came to this: tell whoever waits; here nobody does."""
+
 
 class CompletableEvent(Event, Generic[T]):
     """An event whose sender waits on ``future``. ``deadline_ms`` is absolute: the Timer stays with its thread.

@@ -51,7 +51,7 @@ class ClusterLoop:
         self.rng = rng
         self.events: deque[tuple[Any, Event]] = deque()
         self.cores: list[ClientCore] = []
-        self._network = network
+        self.network = network
         self._clock = clock
         self._reaper = CompletableEventReaper()
 
@@ -61,7 +61,7 @@ class ClusterLoop:
         Raises whatever a bug raises: the thread that runs this fails every caller with it.
         """
         self._drain(self._clock.now())
-        self._network.poll(self._send_due(self._clock.now()))
+        self.network.poll(self._send_due(self._clock.now()))
         self._reaper.reap_expired_and_completed(self._clock.now())
 
     def _drain(self, now: int) -> None:
@@ -78,14 +78,14 @@ class ClusterLoop:
 
     def _send_due(self, now: int) -> int:
         wait = 0 if self.events else self._reaper.wait_ms(now)
-        self._network.set_brokers(self.metadata.brokers)
+        self.network.set_brokers(self.metadata.brokers)
         # Cores first: the look-ups they begin are calls. Then calls: what they miss, metadata and coordinators ask for.
         managers: list[RequestManager] = [*self.cores, self.calls, self.metadata, self.coordinators]
         for manager in managers:
             requests, next_ms = manager.poll(now)
             wait = min(wait, next_ms)
             for request in requests:
-                self._network.send(request, now)
+                self.network.send(request, now)
         return wait
 
     def fail(self, error: BaseException) -> None:

@@ -35,7 +35,7 @@ class CompletableEventReaper:
 
     def reap_incomplete(self, queued: Iterable[Event], error: BaseException) -> None:
         """At the end: fail everything, tracked or still queued, with ``error``."""
-        for event in [*self._tracked, *(e for e in queued if isinstance(e, CompletableEvent))]:
+        for event in (*self._tracked, *queued):
             event.fail(error)
         self._tracked = []
 

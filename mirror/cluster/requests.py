@@ -42,8 +42,6 @@ class Request:
     timeout_ms: int
     on_response: Callable[[Any, int], None]
     on_failure: Callable[[KafkaError, int], None]
-    sent: bool = False
-    """Whether any of it may have reached the broker: set when it is queued on an open connection, never taken back."""
 
 
 class Poll(NamedTuple):
@@ -70,6 +68,14 @@ class Network(Protocol):
 
     def send(self, request: Request, now: int) -> None:
         """Take ``request``; its callback comes from :meth:`poll`, never from here."""
+        ...
+
+    def ready(self, node: int, lane: Lane, now: int) -> bool:
+        """Whether a request would go out at once; where not, begin to make it so (``KafkaClient.ready``)."""
+        ...
+
+    def trouble(self, node: int) -> KafkaError | None:
+        """Why the last connection to ``node`` failed; None since one stands."""
         ...
 
     def poll(self, timeout_ms: int) -> None:

@@ -121,6 +121,10 @@ class BrokerSession:
         """Whether requests go out at once (but for throttling)."""
         return self.phase is Phase.READY
 
+    def sends_at_once(self, now: int) -> bool:
+        """Whether a request would go out now: negotiated, authenticated, and not throttled."""
+        return self.phase is Phase.READY and self.throttled_until_ms <= now
+
     def start(self, now: int) -> None:
         """The connection stands: negotiate versions first."""
         body = ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION)
@@ -163,8 +167,6 @@ class BrokerSession:
         segments = codec.encode_request(api, version, self._correlation_id, self._client_id, body)
         self.outgoing.extend(segments)
         self.last_used_ms = now
-        if request is not None:
-            request.sent = True
         connection_deadline = deadline(now, self._request_timeout_ms)
         self._in_flight.append(
             _InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)

@@ -60,6 +60,19 @@ class ClusterSettings:
         """The keys that :meth:`parse` takes."""
         return CLUSTER_KEYS
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What works, but not as its user may think (KIP-580, KIP-144)."""
+        pairs = (
+            ("retry.backoff", self.retry_backoff_ms, self.retry_backoff_max_ms),
+            ("reconnect.backoff", self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
+        )
+        return tuple(
+            f"{name}.ms ({first}) is above {name}.max.ms ({most}): every wait is {most} ms, without growth"
+            for name, first, most in pairs
+            if first > most
+        )
+
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem."""

@@ -51,15 +51,12 @@ class Fetching:
         self._metadata = metadata
         self._positions = positions
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
-        self._busy: set[int] = set()
+        self._granted: dict[int, int] = {}
 
     # --- what goes out
 
     def poll(self, now: int) -> Poll:
         """A Fetch for each broker that is free and serves something due."""
-        room = self._settings.fetch_max_bytes - self._positions.buffered
-        if room <= 0:
-            return Poll([], FOREVER_MS)
         by_node: dict[int, list[_Asked]] = {}
         wait = FOREVER_MS
         for tp, position in self._positions:
@@ -74,9 +71,23 @@ class Fetching:
                 self._metadata.request_update()
             elif not position.must_validate(leader) and position.fetch is not None:
                 node = self._replica(position, leader, now)
-                if node not in self._busy:
+                if node not in self._granted:
                     by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
-        return Poll([self._request(node, asked, room) for node, asked in by_node.items()], wait)
+        return Poll(self._requests(by_node), wait)
+
+    def _requests(self, by_node: dict[int, list[_Asked]]) -> list[Request]:
+        """As long as there is room for what they may bring; each broker has its share, so that none goes hungry."""
+        room = self._settings.fetch_max_bytes - self._positions.buffered - sum(self._granted.values())
+        share = self._settings.fetch_max_bytes // max(1, len(self._granted) + len(by_node))
+        requests = []
+        for node, asked in by_node.items():
+            grant = min(room, max(1, share))
+            if grant <= 0:
+                break
+            room -= grant
+            self._granted[node] = grant
+            requests.append(self._request(node, asked, grant))
+        return requests
 
     def _wants(self, position: Position) -> bool:
         full = position.buffered >= self._settings.max_partition_fetch_bytes
@@ -91,7 +102,6 @@ class Fetching:
         return leader.node
 
     def _request(self, node: int, asked: list[_Asked], room: int) -> Request:
-        self._busy.add(node)
         wanted = {one.tp: Wanted(self._metadata.topic_id(one.tp.topic), self._partition(one)) for one in asked}
         request = self._sessions[node].next_request(wanted)
         return Request(
@@ -154,7 +164,7 @@ class Fetching:
     # --- what comes back
 
     def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
-        self._busy.discard(node)
+        self._granted.pop(node, None)
         self._sessions[node].failed()
         self._metadata.request_update()
         for one in asked:
@@ -164,7 +174,7 @@ class Fetching:
                 self._retry(one, error, now)
 
     def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
-        self._busy.discard(node)
+        self._granted.pop(node, None)
         if response.error_code:
             # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
             self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
@@ -227,7 +237,6 @@ class Fetching:
         if verdict(told.error_code) is Verdict.FATAL:
             self._positions.stop(asked.tp, error)
             return
-        position.preferred = None
         self._metadata.request_update()
         leader = told.current_leader
         self._retry(asked, error, now)
@@ -244,7 +253,6 @@ class Fetching:
         )
         if position.preferred is not None:
             # A follower may lag behind what the leader already gave us: ask the leader before believing it.
-            position.preferred = None
             self._retry(asked, error, now)
         elif self._settings.offset_reset is None:
             self._positions.stop(asked.tp, error)
@@ -254,5 +262,6 @@ class Fetching:
     def _retry(self, asked: _Asked, error: KafkaError, now: int) -> None:
         position = self._positions.get(asked.tp, asked.generation)
         if position is not None:
+            position.preferred = None  # where it was a follower that failed: back to the leader
             position.error = error
             position.state.failed(now)

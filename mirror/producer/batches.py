@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mirror.cluster.requests import Request
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.records import Batch
@@ -34,12 +33,11 @@ class ProducerBatch:
     sequence: int | None = None
     attempts: int = 0
     last_error: KafkaError | None = None
-    requests: list[Request] = field(default_factory=list)
 
     @property
     def may_have_been_written(self) -> bool:
-        """Whether a Produce with it may have reached a broker."""
-        return any(request.sent for request in self.requests)
+        """Whether it was handed to a connection that stood: from there on only an answer tells."""
+        return self.attempts > 0
 
     def fail(self, error: KafkaError) -> None:
         """Tell the caller, unless it has been told."""
@@ -62,6 +60,8 @@ class PartitionQueue:
     failures: int = 0
     not_before_ms: int = 0
     retry_epoch: int = -1
+    node: int | None = None
+    trouble: KafkaError | None = None
     broken: KafkaError | None = None
 
     def sendable(self, max_in_flight: int) -> bool:
@@ -73,8 +73,9 @@ class PartitionQueue:
             return False
         return not (self.waiting[0].attempts and self.in_flight)
 
-    def drain(self, producer_id: int, producer_epoch: int) -> ProducerBatch:
-        """Take the first waiting batch, stamped with its sequence."""
+    def drain(self, node: int, producer_id: int, producer_epoch: int) -> ProducerBatch:
+        """Take the first waiting batch, stamped with its sequence, to be sent to ``node``."""
+        self.node = node
         batch = self.waiting.popleft()
         if batch.sequence is None:
             batch.sequence = self.next_sequence

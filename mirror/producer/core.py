@@ -37,6 +37,7 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings, loop: ClusterLoop, release: Callable[[int], None]) -> None:
         self._settings = settings
         self._metadata = loop.metadata
+        self._network = loop.network
         self._backoff = Backoff(settings.cluster.retry_backoff_ms, settings.cluster.retry_backoff_max_ms, loop.rng)
         self._identity = Identity(settings.cluster, loop.rng)
         self._release = release
@@ -111,11 +112,11 @@ class ProducerCore:
         # Up to max.in.flight requests per partition leave in one turn, each with one batch of a partition.
         for _ in range(self._settings.max_in_flight):
             by_node: dict[int, list[ProducerBatch]] = {}
-            for queue in self._busy.values():
+            for queue in list(self._busy.values()):
                 node, queue_wait = self._destination(queue, now)
                 wait = min(wait, queue_wait)
                 if node is not None:
-                    batch = queue.drain(self._identity.producer_id, self._identity.producer_epoch)
+                    batch = queue.drain(node, self._identity.producer_id, self._identity.producer_epoch)
                     by_node.setdefault(node, []).append(batch)
             if not by_node:
                 break
@@ -135,7 +136,22 @@ class ProducerCore:
         # A leader newer than the one that failed is asked at once: the backoff was for the old one (KAFKA-14253).
         if queue.not_before_ms > now and leader.epoch <= queue.retry_epoch:
             return None, queue.not_before_ms - now
+        if queue.in_flight and queue.node != leader.node:
+            # What the old leader was sent must be settled first: the new one would take what follows it out of order.
+            return None, FOREVER_MS
+        if not self._network.ready(leader.node, Lane.PRODUCE, now):
+            self._note_trouble(queue, leader.node)
+            return None, FOREVER_MS
         return leader.node, FOREVER_MS
+
+    def _note_trouble(self, queue: PartitionQueue, node: int) -> None:
+        """The leader cannot be reached: keep why, and ask whether there is another, once for each failure."""
+        trouble = self._network.trouble(node)
+        if isinstance(trouble, Hopeless):
+            self._break(queue, trouble)
+        elif trouble is not None and trouble is not queue.trouble:
+            queue.trouble = queue.waiting[0].last_error = trouble
+            self._metadata.request_update()
 
     def _portions(self, batches: list[ProducerBatch]) -> list[list[ProducerBatch]]:
         portions: list[list[ProducerBatch]] = []
@@ -158,7 +174,7 @@ class ProducerCore:
             timeout=self._settings.cluster.request_timeout_ms,
             topic_data=tuple(ProduceTopic(t, self._metadata.topic_id(t), tuple(p)) for t, p in topics.items()),
         )
-        request = Request(
+        return Request(
             api=Api.PRODUCE,
             body=body,
             node=node,
@@ -167,9 +183,6 @@ class ProducerCore:
             on_response=lambda response, now: self._on_response(response, batches, now),
             on_failure=lambda error, now: self._on_failure(error, batches, now),
         )
-        for batch in batches:
-            batch.requests.append(request)
-        return request
 
     # --- what comes back
 
@@ -291,6 +304,10 @@ class SendEvent(Event):
 
     def __init__(self, batch: ProducerBatch) -> None:
         self._batch = batch
+
+    def fail(self, error: BaseException) -> None:
+        """It was never sent."""
+        self._batch.fail(as_kafka_error(error))
 
     def apply(self, core: ProducerCore, now: int) -> None:
         """Into its queue."""

@@ -172,7 +172,7 @@ class Consumer:
         return self._ask(DescribeTopics(None, *self._thread.timer(timeout_ms)), to_loop=True)
 
     def client_instance_id(self, timeout_ms: int | None = None) -> uuid.UUID:
-        """The id of this client's telemetry, the same each time (KIP-714). UnsupportedVersion where none collects it."""
+        """This client's telemetry id, the same each time (KIP-714). UnsupportedVersion where no broker collects it."""
         if self._instance_id is None:
             self._instance_id = self._ask(ClientInstanceId(*self._thread.timer(timeout_ms)), to_loop=True)
         return self._instance_id

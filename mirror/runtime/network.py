@@ -69,11 +69,21 @@ class SelectorNetwork:
     def send(self, request: Request, now: int) -> None:
         """Put ``request`` on its connection; it waits there until the connection stands."""
         node = self._least_loaded(now) if request.node is None else request.node
-        key = (node, request.lane)
-        connection = self._connections.get(key)
+        self._connection(node, request.lane).session.send(request, now)
+
+    def ready(self, node: int, lane: Lane, now: int) -> bool:
+        """Whether a request would go out at once; where there is no connection, one is begun."""
+        return self._connection(node, lane).session.sends_at_once(now)
+
+    def trouble(self, node: int) -> KafkaError | None:
+        """Why the last connection to ``node`` failed; None since one stands."""
+        return self._states.error(node)
+
+    def _connection(self, node: int, lane: Lane) -> Connection:
+        connection = self._connections.get((node, lane))
         if connection is None:
-            connection = self._connections[key] = self._new_connection(node, request.lane)
-        connection.session.send(request, now)
+            connection = self._connections[node, lane] = self._new_connection(node, lane)
+        return connection
 
     def _new_connection(self, node: int, lane: Lane) -> Connection:
         address = self._address(node)
@@ -239,7 +249,7 @@ class SelectorNetwork:
 
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
         """Close a connection that broke; the next one to its node waits a little."""
-        self._states.failed(connection.node, now)
+        self._states.failed(connection.node, now, error)
         suspicion = connection.suspicion()
         if suspicion is not None:
             self._suspicions[connection.node] = suspicion

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -19,8 +20,11 @@ from mirror.timing import FOREVER_MS, Timer
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _JOIN_S: Final = 5.0
 _LOOK_S: Final = 1.0
+_NOWHERE: Final = -1
 STUCK_MS: Final = 30_000
 """One turn of the loop takes milliseconds. Only a name server's own time-out is near this (``getaddrinfo`` blocks)."""
 
@@ -37,6 +41,8 @@ class NetworkThread:
         self.users = 0
         self._stopping = False
         self._turns = 0
+        self._stuck_at = _NOWHERE
+        self._pid = os.getpid()
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could slip in
         # behind the last sweep, and its sender would wait for ever.
@@ -49,6 +55,7 @@ class NetworkThread:
         try:
             self._thread.start()
         except RuntimeError as error:
+            self._network.close()
             msg = f"the network thread could not start: {error}"
             raise NetworkThreadDied(msg) from error
 
@@ -74,6 +81,10 @@ class NetworkThread:
 
     def submit(self, core: Any, event: Event) -> None:
         """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
+        if os.getpid() != self._pid:
+            # Before the lock: somebody who does not live in this process may hold it for ever.
+            msg = "this client was made before a fork, and its network thread stayed behind: make one in each process"
+            raise NetworkThreadDied(msg)
         with self._gate:
             if self._cause is not None:
                 raise self._cause
@@ -91,6 +102,8 @@ class NetworkThread:
         Raises NetworkThreadDied where the loop is stuck in a turn: a bug, whose place is in the error's cause.
         """
         turns, since = self._turns, self.clock.now()
+        if self._stuck_at == turns and not future.done():
+            raise self._stuck()  # another caller has waited for long enough
         while True:
             try:
                 return future.result(_LOOK_S)
@@ -101,6 +114,7 @@ class NetworkThread:
             if self._turns != turns:
                 turns, since = self._turns, self.clock.now()
             elif self.clock.now() - since >= STUCK_MS:
+                self._stuck_at = turns
                 raise self._stuck()
             self._network.wakeup()
 
@@ -119,35 +133,49 @@ class NetworkThread:
     def stop(self) -> None:
         """End the loop; waits for it, but not for ever."""
         self._stopping = True
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._stuck_at != self._turns and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._network.wakeup()
             self._thread.join(_JOIN_S)
 
 
-_threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
-_registry = threading.Lock()
+class _Registry:
+    """The threads of this process, and of those that it was forked from: those are of no use here."""
+
+    def __init__(self) -> None:
+        self.threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """After a fork: who held the lock may have stayed behind."""
+        self.lock = threading.Lock()
+
+
+_registry: Final = _Registry()
+os.register_at_fork(after_in_child=_registry.renew_lock)
 
 
 def acquire(settings: ClusterSettings) -> NetworkThread:
     """This process's thread for the cluster; a forked child makes its own."""
     key = (os.getpid(), settings)
-    with _registry:
-        thread = _threads.get(key)
+    with _registry.lock:
+        thread = _registry.threads.get(key)
         if thread is None or thread.dead:
+            for warning in settings.warnings:
+                _log.warning("%s", warning)
             thread = NetworkThread(settings)
             thread.start()
-            _threads[key] = thread
+            _registry.threads[key] = thread
         thread.users += 1
         return thread
 
 
 def release(thread: NetworkThread) -> None:
     """A client has closed; the last one ends the thread."""
-    with _registry:
+    with _registry.lock:
         thread.users -= 1
         if thread.users > 0:
             return
         key = (os.getpid(), thread.settings)
-        if _threads.get(key) is thread:
-            del _threads[key]
+        if _registry.threads.get(key) is thread:
+            del _registry.threads[key]
     thread.stop()

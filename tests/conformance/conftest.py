@@ -10,6 +10,7 @@ import pytest
 from mirror.client import Consumer
 from mirror.sandbox import cluster as sandbox
 from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.node import settings
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Proxy
 
@@ -27,10 +28,9 @@ def broker() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def trio() -> Iterator[Cluster]:
     """Three brokers in racks r1 to r3; whoever kills one restarts it."""
-    plain = sandbox.settings
 
     def with_rack(node: Any, **more: Any) -> dict[str, str]:
-        return {**plain(node, **more), "broker.rack": f"r{node.node_id}"}
+        return {**settings(node, **more), "broker.rack": f"r{node.node_id}"}
 
     properties = {
         **QUICK_DEATH,

@@ -70,9 +70,7 @@ def test_a_stopped_broker_costs_no_more_than_was_asked(
 
 
 @ALL
-def test_one_network_poll_before_reaping(
-    call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition
-) -> None:
+def test_one_network_poll_before_reaping(call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
     warm_up(call, consumer, tp)
     proxy.fault(Fault(action=Action.SILENCE, api=call.api))
     since = proxy.now()
@@ -128,9 +126,7 @@ def test_expired_event_times_out_once(proxy: Proxy, consumer: Consumer, tp: Topi
     assert len(proxy.opened) == opened
 
 
-def test_a_chain_that_keeps_succeeding_is_not_cut(
-    proxy: Proxy, consumer: Consumer, tp: TopicPartition
-) -> None:
+def test_a_chain_that_keeps_succeeding_is_not_cut(proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
     """Six slow steps in a row, none of them failing: not one is asked twice, none shortens the next."""
     proxy.fault(Fault(action=Action.DELAY, delay_ms=200))
     began = time.monotonic()

@@ -45,7 +45,8 @@ def _position(consumer: Consumer, tp: TopicPartition, timeout_ms: int | None) ->
 
 
 def _commit(consumer: Consumer, tp: TopicPartition, timeout_ms: int | None) -> object:
-    return consumer.commit_sync({tp: 5}, timeout_ms)
+    consumer.commit_sync({tp: 5}, timeout_ms)
+    return None
 
 
 def _is_final(seen: Seen) -> bool:
@@ -94,5 +95,7 @@ def with_telemetry(_: Seen, body: Any) -> Any:
     """An ApiVersions answer (kio's) that offers GetTelemetrySubscriptions 0, as with a telemetry receiver."""
     one = body.api_keys[0]
     key = Api.GET_TELEMETRY_SUBSCRIPTIONS.value.key
-    added = replace(one, api_key=type(one.api_key)(key), min_version=type(one.min_version)(0), max_version=type(one.max_version)(0))
+    added = replace(
+        one, api_key=type(one.api_key)(key), min_version=type(one.min_version)(0), max_version=type(one.max_version)(0)
+    )
     return replace(body, api_keys=(*(api for api in body.api_keys if api.api_key != key), added))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import ElectionType, KafkaException, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
@@ -31,12 +33,13 @@ class Topics:
     ) -> list[TopicPartition]:
         """A new topic's partitions; ``assignment`` names the replicas of each, the leader first."""
         name = self._unique("orders")
-        more: dict[str, Any] = {"replica_assignment": [list(r) for r in assignment]} if assignment else {}
-        count = len(assignment) if assignment else partitions
-        topic = ConfluentTopic(name, count, **({"replication_factor": 1} | more if not more else more), config=dict(config or {}))
+        where: dict[str, Any] = {"replication_factor": 1}
+        if assignment is not None:
+            partitions, where = len(assignment), {"replica_assignment": [list(replicas) for replicas in assignment]}
+        topic = ConfluentTopic(name, partitions, config=dict(config or {}), **where)
         self._admin.create_topics([topic])[name].result(timeout=20)
-        self._await_leaders(name, count)
-        return [TopicPartition(name, partition) for partition in range(count)]
+        self._await_leaders(name, partitions)
+        return [TopicPartition(name, partition) for partition in range(partitions)]
 
     def fill(self, tp: TopicPartition, count: int, *, first: int = 0, **options: object) -> None:
         """Write the records b"<first>", b"<first + 1>", ... ``options`` are librdkafka's, with _ for a dot."""
@@ -62,6 +65,19 @@ class Topics:
     def in_sync(self, tp: TopicPartition) -> list[int]:
         """The replicas in sync."""
         return sorted(self._admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions[tp.partition].isrs)
+
+    def move_leader(self, tp: TopicPartition, replicas: Sequence[int]) -> None:
+        """Make the first of ``replicas`` (the present ones, in another order) the leader, with nobody dying."""
+        with warnings.catch_warnings():  # it reads its own files by a function that Python is giving up
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from kafka.admin import KafkaAdminClient  # type: ignore[import-untyped]
+        admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        try:
+            admin.alter_partition_reassignments({tp: list(replicas)})
+        finally:
+            admin.close()
+        elected = self._admin.elect_leaders(ElectionType.PREFERRED, [ConfluentPartition(tp.topic, tp.partition)])
+        elected.result(timeout=20)
 
     def _await_leaders(self, name: str, count: int) -> None:
         until = time.monotonic() + 20

@@ -64,7 +64,8 @@ class Side:
 
     def producer(self, **options: object) -> Producer:
         given = {key.replace("_", "."): value for key, value in options.items()}
-        return Producer({"bootstrap.servers": self.address, "linger.ms": 20, **given})
+        # Without idempotence the first records of a new topic may be retried behind later ones.
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 20, "enable.idempotence": True, **given})
 
     def fill(
         self, topic: str, values: Iterable[bytes], partition: int = 0, *, first_ms: int = FIRST_MS, **options: object

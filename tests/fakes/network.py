@@ -63,10 +63,19 @@ class FakeNetwork:
 
     def send(self, request: Request, now: int) -> None:
         node = self._least_loaded(now) if request.node is None else request.node
-        link = self._links.get((node, request.lane))
+        self._link(node, request.lane).session.send(request, now)
+
+    def ready(self, node: int, lane: Lane, now: int) -> bool:
+        return self._link(node, lane).session.sends_at_once(now)
+
+    def trouble(self, node: int) -> KafkaError | None:
+        return self._states.error(node)
+
+    def _link(self, node: int, lane: Lane) -> _Link:
+        link = self._links.get((node, lane))
         if link is None:
-            link = self._links[node, request.lane] = self._new_link(node, request.lane)
-        link.session.send(request, now)
+            link = self._links[node, lane] = self._new_link(node, lane)
+        return link
 
     def _new_link(self, node: int, lane: Lane) -> _Link:
         broker = self._brokers.get(node)
@@ -193,7 +202,7 @@ class FakeNetwork:
 
     def _fail(self, link: _Link, error: KafkaError, now: int) -> None:
         """Close a connection that broke."""
-        self._states.failed(link.node, now)
+        self._states.failed(link.node, now, error)
         self._drop(link, error, now)
 
     def close(self) -> None:

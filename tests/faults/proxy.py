@@ -1,7 +1,7 @@
 """A TCP proxy between clients and the brokers of a cluster, which does to the traffic what a test asks for.
 
-Every broker gets a port. Metadata answers are rewritten on their way, so that clients which begin at the proxy stay with
-it, while those that begin at the brokers' own addresses (the test's judge) go past it: a shared cluster takes no harm.
+Every broker gets a port. Metadata answers are rewritten on their way, so that clients which begin at the proxy stay
+with it, while those that begin at the brokers' own addresses (the test's judge) go past it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class Proxy:
     def fault(self, *faults: Fault) -> None:
         """From now on these and no others."""
         # range() counts down in the proxy's thread; the tuple is replaced as a whole.
-        self._faults = tuple((one, iter(itertools.count() if one.times is None else range(one.times))) for one in faults)
+        self._faults = tuple(
+            (one, iter(itertools.count() if one.times is None else range(one.times))) for one in faults
+        )
 
     def change(self, api: Api, change: Change | None) -> None:
         """Answers of ``api`` are changed from now on; with None no more."""
@@ -291,7 +293,9 @@ class Proxy:
         self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, api_key: int
     ) -> None:
         data = struct.pack(">i", len(frame)) + frame
-        fault = next((one for one, left in self._faults if one.hits(on, api_key) and next(left, None) is not None), None)
+        fault = next(
+            (one for one, left in self._faults if one.hits(on, api_key) and next(left, None) is not None), None
+        )
         if fault is None:
             sink.write(data)
             await sink.drain()

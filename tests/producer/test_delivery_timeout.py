@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import DeliveryTimeout, KafkaError
+from mirror.errors import DeliveryTimeout, KafkaError, UnsupportedVersion
 from mirror.producer.batches import ProducerBatch
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -192,6 +192,16 @@ def test_a_dead_cluster_is_named_in_the_expiry() -> None:
     cluster.kill(1)
     producer = FakeProducer(cluster, **_TIMES)
     assert "connection refused" in str(_expired(producer, _send(producer)))
+
+
+def test_brokers_too_old_for_us_are_told_at_once_not_at_the_timeout() -> None:
+    cluster = _cluster()
+    cluster.versions[Api.METADATA] = (0, 5)
+    producer = FakeProducer(cluster)
+    begun = producer.now
+    with pytest.raises(UnsupportedVersion, match="Metadata versions 0 to 5"):
+        producer.finish(_send(producer).future)
+    assert producer.told_ms - begun < 1_000
 
 
 def test_max_in_flight_1_expires_in_order() -> None:

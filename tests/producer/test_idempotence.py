@@ -126,7 +126,7 @@ def test_out_of_order_responses_handled() -> None:
     sent = [ProducerBatch(_T0, batch(build((b"%d" % n,))), 0) for n in range(5)]
     queue.waiting.extend(sent)
     for _ in sent:
-        queue.drain(1, 0)
+        queue.drain(1, 1, 0)
     assert [queue.is_first(one) for one in sent] == [True, False, False, False, False]
     for one in (sent[3], sent[0], sent[4], sent[1]):
         queue.requeue(one)
@@ -144,8 +144,8 @@ def test_a_retried_batch_stays_before_what_was_never_sent() -> None:
     queue = PartitionQueue(_T0)
     sent = [ProducerBatch(_T0, batch(build((b"%d" % n,))), 0) for n in range(4)]
     queue.waiting.extend(sent)
-    queue.drain(1, 0)
-    queue.drain(1, 0)
+    queue.drain(1, 1, 0)
+    queue.drain(1, 1, 0)
     queue.requeue(sent[1])
     queue.requeue(sent[0])
     assert list(queue.waiting) == sent

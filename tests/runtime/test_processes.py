@@ -1,0 +1,179 @@
+"""Clients at the end of the interpreter, across a fork, and with nobody to talk to: each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mirror.sandbox.ports import HOST, free_ports
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never says a word."""
+    with socket.create_server((HOST, 0)) as server:
+        yield f"{HOST}:{server.getsockname()[1]}"
+
+
+def run(script: str, servers: str) -> Any:
+    """What ``script`` (with SERVERS) prints as JSON; it must end by itself, in time and without a word of complaint."""
+    code = f"SERVERS = {servers!r}\n" + textwrap.dedent(script)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_an_open_consumer_does_not_hold_up_the_interpreters_end(silent: str, daemon: bool) -> None:
+    """Its poll waits in a daemon thread for ever, or in a plain one, whose end the interpreter awaits, for a while."""
+    began = time.monotonic()
+    run(
+        f"""
+        import threading
+        from mirror.client import Consumer
+        consumer = Consumer({{"bootstrap.servers": SERVERS}})
+        waiting = threading.Thread(target=consumer.poll, args=({600_000 if daemon else 1_000},), daemon={daemon})
+        waiting.start()
+        while consumer._use._owner is None:
+            pass
+        print("true")
+        """,
+        silent,
+    )
+    assert time.monotonic() - began < WITHIN_S
+
+
+def test_a_waiting_main_thread_can_be_interrupted(silent: str) -> None:
+    """Ctrl-C ends a call that waits."""
+    told = run(
+        """
+        import json, signal, time
+        from mirror.client import Consumer
+        consumer = Consumer({"bootstrap.servers": SERVERS})
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        began = time.monotonic()
+        try:
+            consumer.poll(60_000)
+        except KeyboardInterrupt:
+            consumer.close(timeout_ms=500)
+            print(json.dumps(time.monotonic() - began))
+        """,
+        silent,
+    )
+    assert told < 10
+
+
+def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
+    told = run(
+        """
+        import json, os, sys
+        from mirror.client import Consumer
+        from mirror.errors import KafkaTimeout, NetworkThreadDied
+
+        def asked(consumer):
+            try:
+                consumer.list_topics(timeout_ms=100)
+            except KafkaTimeout:
+                return "timed out"
+            except NetworkThreadDied as error:
+                return str(error)
+
+        consumer = Consumer({"bootstrap.servers": SERVERS})
+        told = {"before": asked(consumer)}
+        read, write = os.pipe()
+        if os.fork() == 0:
+            own = Consumer({"bootstrap.servers": SERVERS})
+            mine = {
+                "inherited": asked(consumer),
+                "own": asked(own),
+                "same thread": own._thread is consumer._thread,
+                "rng": own._thread.loop.rng.random(),
+            }
+            own.close()
+            consumer.close(timeout_ms=100)
+            os.write(write, json.dumps(mine).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            told |= json.load(pipe)
+        os.wait()
+        told |= {"after": asked(consumer), "alive": consumer._thread._thread.is_alive()}
+        told["parent's rng"] = consumer._thread.loop.rng.random()
+        consumer.close()
+        print(json.dumps(told))
+        """,
+        silent,
+    )
+    assert told["before"] == told["own"] == told["after"] == "timed out"
+    assert "before a fork" in told["inherited"]
+    assert told["same thread"] is False
+    assert told["alive"] is True
+    assert told["rng"] != told["parent's rng"]
+
+
+IDLE = """
+import json, time
+from mirror.client import Consumer, TopicPartition
+consumer = Consumer({"bootstrap.servers": SERVERS})
+consumer.assign([TopicPartition("orders", 0)])
+cpu = time.process_time()
+assert consumer.poll(3_000) == []
+turns = consumer._thread._turns
+cpu = time.process_time() - cpu
+consumer.close(timeout_ms=0)
+print(json.dumps({"cpu": cpu, "turns": turns}))
+"""
+
+
+def test_an_unreachable_broker_costs_little_cpu() -> None:
+    told = run(IDLE, f"{HOST}:{free_ports(1)[0]}")
+    assert told["cpu"] < 0.3
+    assert told["turns"] < 200
+
+
+def test_a_silent_broker_costs_little_cpu(silent: str) -> None:
+    told = run(IDLE, silent)
+    assert told["cpu"] < 0.3
+    assert told["turns"] < 100
+
+
+def test_a_broker_that_hangs_up_is_not_called_again_and_again() -> None:
+    """Reconnects wait 50, 100, 200, 400, 800, 1000 ms (KIP-144): eight in three seconds, with luck of the jitter."""
+    with socket.create_server((HOST, 0)) as server:
+        accepted: list[float] = []
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                accepted.append(time.monotonic())
+                connection.close()
+
+        answering = threading.Thread(target=hang_up, daemon=True)
+        answering.start()
+        told = run(IDLE, f"{HOST}:{server.getsockname()[1]}")
+        server.shutdown(socket.SHUT_RDWR)
+    answering.join(5)
+    assert 4 <= len(accepted) <= 10
+    assert told["cpu"] < 0.3
