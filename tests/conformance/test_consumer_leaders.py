@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -125,22 +125,23 @@ def test_a_follower_in_our_rack_is_read_from(proxies: Proxy, trio_topics: Topics
 
 
 def test_a_log_that_came_back_shorter_is_reported_not_skipped(
-    whole: Cluster, trio_topics: Topics, new_consumer: NewConsumer
+    whole: Cluster, unique: Callable[[str], str], new_consumer: NewConsumer
 ) -> None:
     """Unclean election (KIP-320): records that were read are gone, and the position lies behind the new log's end."""
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    (tp,) = trio_topics.create(assignment=[[1, 2]], config=unclean)
-    # The judge's own connections go to broker 3: the other two will stand still.
-    trio_topics.fill(tp, 10, acks="all")
+    # By way of broker 3: the other two will stand still.
+    topics = Topics(whole.bootstrap_servers.split(",")[2], unique)
+    (tp,) = topics.create(assignment=[[1, 2]], config=unclean)
+    topics.fill(tp, 10, acks="all")
     consumer = new_consumer(whole.bootstrap_servers, **OPTIONS)
     consumer.assign([tp])
     whole.pause(2)
-    eventually(lambda: trio_topics.in_sync(tp) == [1], within_s=20, what="broker 2 falls behind")
-    trio_topics.fill(tp, 10, first=10, acks=1)
+    eventually(lambda: topics.in_sync(tp) == [1], within_s=20, what="broker 2 falls behind")
+    topics.fill(tp, 10, first=10, acks=1)
     assert numbers(read(consumer, 20)) == list(range(20))
     whole.pause(1)
     whole.resume(2)
-    eventually(lambda: trio_topics.leader(tp) == 2, within_s=20, what="broker 2 leads, uncleanly")
+    eventually(lambda: topics.leader(tp) == 2, within_s=20, what="broker 2 leads, uncleanly")
 
     error = _first_error(consumer)
     assert isinstance(error, LogTruncated)
@@ -148,7 +149,7 @@ def test_a_log_that_came_back_shorter_is_reported_not_skipped(
     assert str(tp) in str(error)
     assert consumer.position(tp) == 20
     # Not skipped: nothing comes until the application decides where to go on.
-    trio_topics.fill(tp, 5, first=10, acks=1)
+    topics.fill(tp, 5, first=10, acks=1)
     assert consumer.poll(timeout_ms=300) == []
     consumer.seek(tp, 10)
     assert numbers(read(consumer, 5)) == list(range(10, 15))

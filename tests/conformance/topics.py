@@ -58,13 +58,16 @@ class Topics:
 
     def leader(self, tp: TopicPartition) -> int:
         """As the cluster says; -1 where there is none."""
-        told = self._admin.list_topics(tp.topic, timeout=10).topics[tp.topic]
-        found = told.partitions.get(tp.partition)
-        return -1 if found is None else int(found.leader)
+        return int(self._told(tp).leader)
 
     def in_sync(self, tp: TopicPartition) -> list[int]:
         """The replicas in sync."""
-        return sorted(self._admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions[tp.partition].isrs)
+        return sorted(self._told(tp).isrs)
+
+    def _told(self, tp: TopicPartition) -> Any:
+        # A new client each time: it asks the brokers it was given, and none that it learned of and that stands still.
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        return admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions[tp.partition]
 
     def move_leader(self, tp: TopicPartition, replicas: Sequence[int]) -> None:
         """Make the first of ``replicas`` (the present ones, in another order) the leader, with nobody dying."""

@@ -17,7 +17,7 @@ from tests.polling import eventually
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(300)]
 
 PARTITIONS = 2
-RECORDS = 8_000
+RECORDS = 6_000
 """In each partition, each one a batch of its own."""
 AT_LEAST = 300
 """Records that each run copies of each partition before it is cut short."""
