@@ -15,7 +15,7 @@ from mirror.cluster.request_state import TimedRequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import Hopeless, KafkaError
+from mirror.errors import Hopeless, KafkaError, KafkaTimeout
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
@@ -259,7 +259,9 @@ class Calls:
 
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
         call.pending.update(keys)
-        call.last_error = error
+        if call.last_error is None or not isinstance(error, KafkaTimeout):
+            # "No answer in the 6 ms that were left" says less than what went wrong before.
+            call.last_error = error
         call.stepped = False
         if call.state is not None:
             call.state.failed(now)

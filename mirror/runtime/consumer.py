@@ -34,7 +34,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, KafkaError, NetworkThreadDied, Problem
 from mirror.runtime.single_user import SingleUser
-from mirror.runtime.thread import acquire, release
+from mirror.runtime.thread import STUCK_MS, acquire, release
 
 T = TypeVar("T")
 
@@ -188,8 +188,10 @@ class Consumer:
             if self._closed:
                 return
             self._closed = True
+            timer = self._thread.timer(timeout_ms)
             try:
-                self._thread.call(None, LeaveEvent(self._core, *self._thread.timer(timeout_ms)))
+                # Whoever closes does not wait for a stuck thread for much longer than the time that was given.
+                self._thread.call(None, LeaveEvent(self._core, *timer), max(1_000, min(timer[1], STUCK_MS)))
             except NetworkThreadDied:
                 pass  # nothing of this consumer is left there; the next other call says what happened
             finally:

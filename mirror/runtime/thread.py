@@ -91,15 +91,16 @@ class NetworkThread:
             self.loop.events.append((core, event))
         self._network.wakeup()
 
-    def call(self, core: Any, event: CompletableEvent[T]) -> T:
+    def call(self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None) -> T:
         """Queue ``event`` and wait for its answer; the network thread alone watches the time (seed 001)."""
         self.submit(core, event)
-        return self.wait(event.future)
+        return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
 
-    def wait(self, future: Future[T]) -> T:
+    def wait(self, future: Future[T], stuck_ms: int) -> T:
         """The future's result, without a bound of our own; only a thread that no longer turns ends the wait.
 
-        Raises NetworkThreadDied where the loop is stuck in a turn: a bug, whose place is in the error's cause.
+        Raises NetworkThreadDied where the loop has been in one turn for ``stuck_ms``: a bug, whose place is in the
+        error's cause.
         """
         turns, since = self._turns, self.clock.now()
         if self._stuck_at == turns and not future.done():
@@ -113,15 +114,16 @@ class NetworkThread:
                     return future.result()
             if self._turns != turns:
                 turns, since = self._turns, self.clock.now()
-            elif self.clock.now() - since >= STUCK_MS:
-                self._stuck_at = turns
+            elif self.clock.now() - since >= stuck_ms:
+                if stuck_ms >= STUCK_MS:
+                    self._stuck_at = turns  # the others need not find out for themselves
                 raise self._stuck()
             self._network.wakeup()
 
     def _stuck(self) -> NetworkThreadDied:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the one way to see another thread
         where = "".join(traceback.format_stack(frame)) if frame is not None else "an unknown place"
-        error = NetworkThreadDied(f"the network thread has been stuck for {STUCK_MS // 1000} s")
+        error = NetworkThreadDied("the network thread is stuck in a turn that does not end")
         error.__cause__ = RuntimeError(f"it is at:\n{where}")
         return error
 
