@@ -53,24 +53,11 @@ def copy_ranges(
             task.run(commit_interval_ms, reading.cluster.default_api_timeout_ms)
             results = task.results()
     except MirrorError as error:
-        results = [_failed(one, error) for one in ranges]
+        results = [RangeResult.begun(one, one.start, Outcome.FAILED, str(error)) for one in ranges]
     seconds = (clock.now() - started) / 1000
     for result in results:
         result.seconds = result.seconds or seconds
     return results
-
-
-def _failed(one: Range, error: MirrorError) -> RangeResult:
-    return RangeResult(
-        flow=one.flow,
-        topic=one.topic,
-        target_topic=one.target_topic,
-        partition=one.partition,
-        start=one.start,
-        end=one.start,
-        outcome=Outcome.FAILED,
-        error=str(error),
-    )
 
 
 class _Task:

@@ -54,14 +54,7 @@ class PartitionCopy:
 
     def __post_init__(self) -> None:
         self.read_offset = self.acked_offset = self.start
-        self.result = RangeResult(
-            flow=self.range.flow,
-            topic=self.range.topic,
-            target_topic=self.range.target_topic,
-            partition=self.range.partition,
-            start=self.start,
-            end=self.start,
-        )
+        self.result = RangeResult.begun(self.range, self.start)
 
     @property
     def source(self) -> TopicPartition:

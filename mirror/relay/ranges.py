@@ -54,3 +54,19 @@ class RangeResult:
     outcome: Outcome = Outcome.UNFINISHED
     error: str | None = None
     skipped: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def begun(
+        cls, one: Range, start: int, outcome: Outcome = Outcome.UNFINISHED, error: str | None = None
+    ) -> RangeResult:
+        """The result of a range of which nothing is copied (yet), from ``start`` on."""
+        return cls(
+            flow=one.flow,
+            topic=one.topic,
+            target_topic=one.target_topic,
+            partition=one.partition,
+            start=start,
+            end=start,
+            outcome=outcome,
+            error=error,
+        )

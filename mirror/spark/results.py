@@ -74,16 +74,8 @@ def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
 
 
 def _unanswered(each: Range) -> RangeResult:
-    return RangeResult(
-        flow=each.flow,
-        topic=each.topic,
-        target_topic=each.target_topic,
-        partition=each.partition,
-        start=each.start,
-        end=each.start,
-        outcome=Outcome.UNFINISHED,
-        error="its task was lost before it could answer; the next run goes on from the progress on the target",
-    )
+    line = "its task was lost before it could answer; the next run goes on from the progress on the target"
+    return RangeResult.begun(each, each.start, Outcome.UNFINISHED, line)
 
 
 def exit_status(reports: Sequence[FlowReport]) -> int:

@@ -94,13 +94,4 @@ class RangesWriter(DataSourceArrowWriter):
 
 def failed(each: Range, line: str) -> RangeResult:
     """The result of a range of which nothing was copied, for a reason of one line."""
-    return RangeResult(
-        flow=each.flow,
-        topic=each.topic,
-        target_topic=each.target_topic,
-        partition=each.partition,
-        start=each.start,
-        end=each.start,
-        outcome=Outcome.FAILED,
-        error=" ".join(line.split()),
-    )
+    return RangeResult.begun(each, each.start, Outcome.FAILED, " ".join(line.split()))
