@@ -12,7 +12,8 @@
         ├── ConnectionFailed     no broker, or not this one, could be reached, or it went away
         ├── Hopeless             trying again cannot help: calls fail at once instead of waiting for their timeout
         │   ├── UnsupportedVersion     the broker and this client share no version of a request
-        │   └── AuthenticationFailed   TLS or SASL: one side did not accept the other
+        │   ├── AuthenticationFailed   TLS or SASL: one side did not accept the other
+        │   └── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
         ├── ProtocolError        bytes that do not follow the protocol
         │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
         ├── BrokerError          a broker answered with an error code
@@ -27,7 +28,8 @@
         └── NetworkThreadDied    the network thread is gone; carries what killed it
 
 Who raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and children;
-``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and thread errors;
+``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and thread errors,
+and InvalidArgument before anything is sent (``cluster`` too, for what slipped through);
 ``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
 """
 
@@ -113,6 +115,13 @@ class AuthenticationFailed(Hopeless):
     """TLS or SASL: the broker refused this client, or this client does not trust the broker (KIP-152).
 
     The text names the broker's address and the reason, never a secret.
+    """
+
+
+class InvalidArgument(Hopeless, ValueError):
+    """A call was given what cannot be sent: a wrong type, a number out of range, a text too long.
+
+    The text says which argument, what it was, and what is allowed.
     """
 
 

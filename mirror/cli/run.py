@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mirror.config.load import load
+from mirror.sandbox import die_with_owner
 from mirror.sandbox.java import find_java
 from mirror.spark.submission import Submission
 
@@ -41,4 +44,6 @@ def run(
         arguments += ["--secrets-dir", str(secrets_dir)]
     if debug:
         arguments.append("--debug")
-    raise typer.Exit(Submission(arguments, master, report_dir).run())
+    # After a SIGKILL of this process nobody else would end Spark.
+    guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
+    raise typer.Exit(Submission(arguments, master, report_dir, guard=guard).run())

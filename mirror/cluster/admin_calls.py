@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from mirror.cluster.calls import ANY, Call, ClusterView, Failures, GroupCall, LeaderCall, check
+from mirror.cluster.calls import ANY, Call, ClusterView, Failures, GroupCall, LeaderCall, check, left_out
 from mirror.cluster.topics import (
     Broker,
     ClusterDescription,
@@ -256,7 +256,6 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
 
     def accept(self, keys: Collection[TopicPartition], response: ListOffsetsResponse) -> Failures:
         """Per partition."""
-        del keys
         failures: dict[TopicPartition, KafkaError] = {}
         for topic in response.topics:
             for told in topic.partitions:
@@ -266,7 +265,7 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
                     failures[tp] = error
                 else:
                     self._found[tp] = OffsetResult(told.offset, told.timestamp, told.leader_epoch)
-        return failures
+        return failures | left_out(keys, self._found, failures)
 
     def result(self) -> dict[TopicPartition, OffsetResult]:
         """By partition."""

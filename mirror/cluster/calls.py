@@ -168,6 +168,14 @@ def check(code: int, about: str, message: str | None = None, *, needs: str | Non
     return error
 
 
+def left_out(
+    keys: Collection[TopicPartition], found: Collection[TopicPartition], failures: Collection[TopicPartition]
+) -> dict[TopicPartition, KafkaError]:
+    """The partitions that an answer does not mention, as failures: they are asked for again."""
+    missing = (tp for tp in keys if tp not in found and tp not in failures)
+    return {tp: KafkaError(f"{tp}: the broker's answer leaves it out") for tp in missing}
+
+
 class Calls:
     """Request manager of all the calls under way on one cluster."""
 

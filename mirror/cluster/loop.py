@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from typing import Any, Final, Protocol
@@ -31,6 +32,10 @@ class ClientCore(Protocol):
         """Its client closed: let go of everything, then complete ``event``."""
         ...
 
+    def gone(self) -> None:
+        """The client was told: let go of what is left, such as connections."""
+        ...
+
     def fail(self, error: BaseException) -> None:
         """The network thread is dying: whoever waits gets ``error``."""
         ...
@@ -51,9 +56,11 @@ class ClusterLoop:
         self.rng = rng
         self.events: deque[tuple[Any, Event]] = deque()
         self.cores: list[ClientCore] = []
+        self.leaving: list[tuple[ClientCore, LeaveEvent]] = []
         self.network = network
         self._clock = clock
         self._reaper = CompletableEventReaper()
+        self._channels = itertools.count(1)
 
     def run_once(self) -> None:
         """Drain events, poll the managers, poll the network, and only then reap.
@@ -63,6 +70,20 @@ class ClusterLoop:
         self._drain(self._clock.now())
         self.network.poll(self._send_due(self._clock.now()))
         self._reaper.reap_expired_and_completed(self._clock.now())
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Cores whose clients are told that they are closed take no part in the next turn."""
+        gone = [core for core, event in self.leaving if event.future.done()]
+        if gone:
+            self.leaving = [(core, event) for core, event in self.leaving if not event.future.done()]
+            self.cores = [core for core in self.cores if core not in gone]
+            for core in gone:
+                core.gone()
+
+    def new_channel(self) -> int:
+        """A number for the connections that one client has for itself."""
+        return next(self._channels)
 
     def _drain(self, now: int) -> None:
         for _ in range(min(len(self.events), _BATCH_LIMIT)):
@@ -92,7 +113,7 @@ class ClusterLoop:
         """The loop ends: every caller, tracked or queued, gets ``error``."""
         queued = [event for _, event in self.events]
         self.events.clear()
-        for core in self.cores:
+        for core in list(self.cores):
             core.fail(error)
         self._reaper.reap_incomplete(queued, as_kafka_error(error))
 
@@ -118,7 +139,7 @@ class LeaveEvent(CompletableEvent[None]):
 
     def apply(self, core: ClusterLoop, now: int) -> None:
         """The core takes its leave, and is gone when that is done, or when time is up."""
-        self.future.add_done_callback(lambda _: core.cores.remove(self._core))
+        core.leaving.append((self._core, self))
         self._core.leave(self, now)
 
     def expire(self) -> None:

@@ -51,6 +51,8 @@ class Metadata:
         self._touched_before: set[str] = set()
         self._names: dict[uuid.UUID, str] = {}
         self._stale = True
+        self._was_stale = False
+        self._in_vain = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
         self._updated_ms: int | None = None
@@ -121,7 +123,7 @@ class Metadata:
         if wait > 0:
             return Poll([], wait)
         self._state.sent()
-        self._stale = False
+        self._was_stale, self._stale = self._stale, False
         self._touched_before, self._touched = self._touched, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
         request = Request(
@@ -146,15 +148,19 @@ class Metadata:
         self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None
+        before = {name: dict(state.leaders) for name, state in self._topics.items()}
         incomplete = [topic for topic in response.topics if not self._learn(topic)]
         self._updated_ms = now
+        unchanged = before == {name: state.leaders for name, state in self._topics.items()}
+        self._stale = self._stale or bool(incomplete)
         if incomplete:
             self._state.failed(now)
-            self._stale = True
-        else:
-            # Many partitions may find out one after the other that they moved: one update for all.
-            self._state.succeeded()
-            self._state.pause(now)
+            return
+        # Asked for because something was wrong, and it is as wrong as before: ask less and less often.
+        self._in_vain = self._in_vain + 1 if self._was_stale and unchanged else 0
+        # Many partitions may find out one after the other that they moved: one update for all.
+        self._state.succeeded()
+        self._state.pause(now, max(1, self._in_vain))
 
     def _learn(self, told: MetadataTopic) -> bool:
         """Take in one topic; False where it must be asked for again."""

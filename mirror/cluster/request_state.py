@@ -45,9 +45,9 @@ class RequestState:
         self.failures += 1
         self.not_before_ms = now + self._backoff.after(self.failures)
 
-    def pause(self, now: int) -> None:
-        """Nothing failed, but the next attempt is to keep the first backoff's distance all the same."""
-        self.not_before_ms = now + self._backoff.after(1)
+    def pause(self, now: int, times: int) -> None:
+        """Nothing failed, but the next attempt keeps the distance it would have after ``times`` failures."""
+        self.not_before_ms = now + self._backoff.after(times)
 
     def skip_backoff(self) -> None:
         """What failed is not what will be asked next (a new leader, KAFKA-14253): no need to wait."""

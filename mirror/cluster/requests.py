@@ -42,6 +42,9 @@ class Request:
     timeout_ms: int
     on_response: Callable[[Any, int], None]
     on_failure: Callable[[KafkaError, int], None]
+    channel: int = 0
+    """Further tells connections of one lane apart: each consumer fetches on its own, or another one's long poll would
+    stand before it."""
 
 
 class Poll(NamedTuple):
@@ -76,6 +79,10 @@ class Network(Protocol):
 
     def trouble(self, node: int) -> KafkaError | None:
         """Why the last connection to ``node`` failed; None since one stands."""
+        ...
+
+    def forget(self, channel: int) -> None:
+        """Its client is gone: close the connections that it had for itself."""
         ...
 
     def poll(self, timeout_ms: int) -> None:

@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from mirror.cluster.requests import Request
 from mirror.cluster.sasl import Login, SaslExchange
-from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, KafkaTimeout, ProtocolError
+from mirror.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    InvalidArgument,
+    KafkaError,
+    KafkaTimeout,
+    ProtocolError,
+)
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
@@ -75,7 +82,7 @@ class BrokerSession:
     ``label`` names it in errors. ``login`` is there where the listener wants SASL; with a ``suspicion``, what it asks
     is asked first. :meth:`advance` must be called in every turn of the loop. ``throttled_until_ms`` and
     ``throttled_ms`` tell how long the broker has this client wait (KIP-219), now and in all; ``heard`` whether any
-    request but the session's own was answered.
+    request but the session's own was answered; ``met`` whether the broker has spoken Kafka on an earlier connection.
     """
 
     def __init__(
@@ -91,6 +98,7 @@ class BrokerSession:
         self.versions: BrokerVersions | None = None
         self.outgoing: deque[Segment] = deque()
         self.heard = False
+        self.met = False
         self.last_used_ms = 0
         self.throttled_until_ms = 0
         self.throttled_ms = 0
@@ -163,13 +171,28 @@ class BrokerSession:
     def _write(
         self, api: Api, version: int, body: Message, request: Request | None, caller_deadline: int, now: int
     ) -> None:
-        self._correlation_id = (self._correlation_id + 1) % 2**31
-        segments = codec.encode_request(api, version, self._correlation_id, self._client_id, body)
+        correlation_id = (self._correlation_id + 1) % 2**31
+        try:
+            segments = codec.encode_request(api, version, correlation_id, self._client_id, body)
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is about this message, not about the loop
+            failure = self._unsendable(api, error, own=request is None)
+            if request is None:
+                raise failure from None
+            request.on_failure(failure, now)
+            return
+        self._correlation_id = correlation_id
         self.outgoing.extend(segments)
         self.last_used_ms = now
         connection_deadline = deadline(now, self._request_timeout_ms)
         self._in_flight.append(
             _InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)
+        )
+
+    def _unsendable(self, api: Api, error: Exception, *, own: bool) -> InvalidArgument:
+        # What the session itself sends may be a secret, and an encoder's error quotes what it was given.
+        why = type(error).__name__ if own else f"{type(error).__name__}: {error}"
+        return InvalidArgument(
+            f"{self.label}: {api.label} cannot be sent ({why}): an argument or setting does not fit it"
         )
 
     # --- what comes in
@@ -322,6 +345,8 @@ class BrokerSession:
             return " (still authenticating)"
         if not self._in_flight:
             return " (not connected yet)"
+        if self.met:
+            return " (it has not said yet which versions it speaks)"
         return "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
@@ -333,7 +358,8 @@ class BrokerSession:
         times += [FOREVER_MS if sent.abandoned else sent.caller_deadline for sent in self._in_flight]
         if self._in_flight:
             times.append(self._in_flight[0].connection_deadline)
-        if self._waiting and self.throttled_until_ms > now:
+        if self.throttled_until_ms > now:
+            # Also with nothing waiting here: a producer holds its batches back until this connection is ready again.
             times.append(self.throttled_until_ms)
         times.append(self._authenticate_by_ms)
         return max(0, min(times) - now)

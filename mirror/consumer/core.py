@@ -24,7 +24,9 @@ class ConsumerCore:
         self.positions = Positions(Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng))
         self.metadata = loop.metadata
         self._offsets = Offsets(settings, loop.metadata, self.positions, loop.calls)
-        self._fetching = Fetching(settings, loop.metadata, self.positions)
+        self._channel = loop.new_channel()
+        self._network = loop.network
+        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel)
         self._poll_event: PollEvent | None = None
         self._position_events: list[PositionEvent] = []
         self._closing: LeaveEvent | None = None
@@ -41,7 +43,9 @@ class ConsumerCore:
         return self._fetching.poll(now)
 
     def wait_for_records(self, event: PollEvent) -> None:
-        """Answer ``event`` as soon as anything is there."""
+        """Answer ``event`` as soon as anything is there. One that nobody waits for any more gets nothing."""
+        if self._poll_event is not None:
+            self._poll_event.complete([])
         self._poll_event = event
         self._hand_over()
 
@@ -79,6 +83,10 @@ class ConsumerCore:
         self._unclosed = len(self._to_close)
         if not self._unclosed:
             event.complete(None)
+
+    def gone(self) -> None:
+        """Nothing of this consumer is left in the loop: its connections go as well."""
+        self._network.forget(self._channel)
 
     def _session_closed(self) -> None:
         self._unclosed -= 1

@@ -84,7 +84,8 @@ class ConsumedEvent(CompletableEvent[Mapping[TopicPartition, int | OffsetAndMeta
     def apply(self, core: ConsumerCore, now: int) -> None:
         """Known at once."""
         del now
-        self.complete({tp: p.consumed for tp, p in core.positions if p.consumed is not None})
+        known = ((tp, p.consumed, p.consumed_epoch) for tp, p in core.positions)
+        self.complete({tp: OffsetAndMetadata(offset, epoch) for tp, offset, epoch in known if offset is not None})
 
 
 class AssignEvent(Event):

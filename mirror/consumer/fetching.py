@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import CorruptBatch, Hopeless, KafkaError
+from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
@@ -28,6 +29,8 @@ from mirror.wire.messages.fetch import (
 )
 from mirror.wire.records import split_batches
 from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
+
+_log = logging.getLogger(__name__)
 
 _PREFERRED_FOR_MS: Final = 300_000
 """A preferred replica is asked again after ``metadata.max.age.ms``'s default, in case another has come nearer."""
@@ -46,8 +49,9 @@ class _Asked:
 class Fetching:
     """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all."""
 
-    def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions) -> None:
+    def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, channel: int) -> None:
         self._settings = settings
+        self._channel = channel
         self._metadata = metadata
         self._positions = positions
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
@@ -69,6 +73,8 @@ class Fetching:
             if leader is None:
                 self._metadata.want((tp.topic,))
                 self._metadata.request_update()
+            elif self._recreated(tp, position):
+                self._positions.stop(tp, LogTruncated(f"{tp}: the topic was deleted and made anew under its name"))
             elif not position.must_validate(leader) and position.fetch is not None:
                 node = self._replica(position, leader, now)
                 if node not in self._granted:
@@ -77,7 +83,10 @@ class Fetching:
 
     def _requests(self, by_node: dict[int, list[_Asked]]) -> list[Request]:
         """As long as there is room for what they may bring; each broker has its share, so that none goes hungry."""
-        room = self._settings.fetch_max_bytes - self._positions.buffered - sum(self._granted.values())
+        room = self._room()
+        if by_node and room <= 0:
+            self._positions.evict_paused()
+            room = self._room()
         share = self._settings.fetch_max_bytes // max(1, len(self._granted) + len(by_node))
         requests = []
         for node, asked in by_node.items():
@@ -88,6 +97,15 @@ class Fetching:
             self._granted[node] = grant
             requests.append(self._request(node, asked, grant))
         return requests
+
+    def _room(self) -> int:
+        return self._settings.fetch_max_bytes - self._positions.buffered - sum(self._granted.values())
+
+    def _recreated(self, tp: TopicPartition, position: Position) -> bool:
+        """Whether the position is one in an earlier topic of this name (KIP-516): here it would mean other records."""
+        topic_id = self._metadata.topic_id(tp.topic)
+        position.topic_id = position.topic_id or topic_id
+        return position.topic_id != topic_id
 
     def _wants(self, position: Position) -> bool:
         full = position.buffered >= self._settings.max_partition_fetch_bytes
@@ -109,6 +127,7 @@ class Fetching:
             body=self._body(request, self._settings.fetch_max_wait_ms, room),
             node=node,
             lane=Lane.FETCH,
+            channel=self._channel,
             timeout_ms=self._settings.cluster.request_timeout_ms,
             on_response=lambda response, now: self._on_response(node, response, asked, now),
             on_failure=lambda error, now: self._on_failure(node, error, asked, now),
@@ -169,9 +188,8 @@ class Fetching:
         self._metadata.request_update()
         for one in asked:
             if isinstance(error, Hopeless) and self._positions.get(one.tp, one.generation) is not None:
-                self._positions.stop(one.tp, error)
-            else:
-                self._retry(one, error, now)
+                self._positions.report(one.tp, error)
+            self._retry(one, error, now)
 
     def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
         self._granted.pop(node, None)
@@ -257,6 +275,7 @@ class Fetching:
         elif self._settings.offset_reset is None:
             self._positions.stop(asked.tp, error)
         else:
+            _log.warning("%s; auto.offset.reset decides where to go on", error)
             self._positions.reset(asked.tp, self._settings.offset_reset)
 
     def _retry(self, asked: _Asked, error: KafkaError, now: int) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mirror.cluster.admin_calls import GroupOffsets, ListOffsets, by_topic
-from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check
+from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check, left_out
+from mirror.cluster.events import as_kafka_error
 from mirror.cluster.metadata import Metadata
 from mirror.cluster.requests import Poll
 from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, TopicPartition
@@ -55,7 +56,6 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
         """Per partition."""
-        del keys
         failures: dict[TopicPartition, KafkaError] = {}
         for topic in response.topics:
             for told in topic.partitions:
@@ -65,11 +65,20 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
                     failures[tp] = error
                 else:
                     self._found[tp] = told
-        return failures
+        return failures | left_out(keys, self._found, failures)
 
     def result(self) -> dict[TopicPartition, EpochEnd]:
         """By partition."""
         return self._found
+
+
+@dataclass(slots=True)
+class _LookUp:
+    """A call under way, for whom (tp -> generation), and what becomes of its result."""
+
+    call: Call[Any, Any]
+    use: Callable[[TopicPartition, Position, Any], None]
+    generations: dict[TopicPartition, int]
 
 
 class Offsets:
@@ -84,16 +93,16 @@ class Offsets:
         self._metadata = metadata
         self._positions = positions
         self._calls = calls
-        self._under_way: set[Call[Any, Any]] = set()
+        self._under_way: list[_LookUp] = []
 
     def close(self) -> None:
-        """End the look-ups under way; nobody waits for them any more."""
-        for call in list(self._under_way):
-            call.fail(ClientClosed("the consumer is closed"))
+        """No position is left: end the look-ups under way."""
+        self._settle()
 
     def poll(self, now: int) -> Poll:
         """Begin the look-ups that are due; their requests come from :class:`Calls`."""
         del now
+        self._settle()
         uncommitted: list[TopicPartition] = []
         resets: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         suspects: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
@@ -118,30 +127,36 @@ class Offsets:
     def _start(
         self, tps: Collection[TopicPartition], call: Call[T, Any], use: Callable[[TopicPartition, Position, T], None]
     ) -> None:
-        """Run ``call``, and ``use`` its result for each of ``tps`` that has not been decided anew meanwhile."""
+        """Run ``call``; :meth:`_settle` has ``use`` take its result for each of ``tps`` not decided anew meanwhile."""
         generations: dict[TopicPartition, int] = {}
         for tp in tps:
             position = self._positions.get(tp)
             if position is not None:
                 position.looking_up = True
                 generations[tp] = position.generation
-
-        def done(future: Future[T]) -> None:
-            self._under_way.discard(call)
-            error = future.exception()
-            for tp, generation in generations.items():
-                position = self._positions.get(tp, generation)
-                if position is None:
-                    continue
-                position.looking_up = False
-                if error is None:
-                    use(tp, position, future.result())
-                elif isinstance(error, KafkaError):
-                    self._positions.stop(tp, error)
-
-        self._under_way.add(call)
-        call.future.add_done_callback(done)
+        self._under_way.append(_LookUp(call, use, generations))
         self._calls.add(call)
+
+    def _settle(self) -> None:
+        """Use what has been found, and end the look-ups that nobody wants any more."""
+        under_way, self._under_way = self._under_way, []
+        for look_up in under_way:
+            wanted = {tp: p for tp, g in look_up.generations.items() if (p := self._positions.get(tp, g)) is not None}
+            if look_up.call.future.done():
+                self._use(look_up, wanted)
+            elif wanted:
+                self._under_way.append(look_up)
+            else:
+                look_up.call.fail(ClientClosed("nobody waits for this look-up any more"))
+
+    def _use(self, look_up: _LookUp, wanted: Mapping[TopicPartition, Position]) -> None:
+        error = look_up.call.future.exception()
+        for tp, position in wanted.items():
+            position.looking_up = False
+            if error is None:
+                look_up.use(tp, position, look_up.call.future.result())
+            else:
+                self._positions.stop(tp, as_kafka_error(error))
 
     def _look_up_committed(self, tps: list[TopicPartition]) -> None:
         if self._settings.group_id:

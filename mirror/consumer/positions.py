@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,8 +21,9 @@ class Position:
 
     ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
     ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
-    found to be in the log (KIP-320). ``reset`` is the ListOffsets time to begin at. ``generation`` tells late answers:
-    it changes with every decision of the application.
+    found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``reset`` is the ListOffsets
+    time to begin at. ``generation`` tells late answers: every decision of the application has one of its own.
+    ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516).
     """
 
     state: RequestState
@@ -35,6 +38,8 @@ class Position:
     stopped: bool = False
     buffered: int = 0
     generation: int = 0
+    consumed_epoch: int | None = None
+    topic_id: uuid.UUID | None = None
     preferred: int | None = None
     preferred_until_ms: int = 0
 
@@ -48,6 +53,7 @@ class Positions:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
+        self._generations = itertools.count(1)
         self._by_tp: dict[TopicPartition, Position] = {}
         self.ready: list[Fetched] = []
         self.buffered = 0
@@ -70,33 +76,47 @@ class Positions:
     def assign(self, tps: Iterable[TopicPartition]) -> None:
         """Exactly these; positions of those kept stay."""
         wanted = dict.fromkeys(tps)
-        for tp in [tp for tp in self._by_tp if tp not in wanted]:
-            self._drop_buffered(tp)
+        gone = {tp for tp in self._by_tp if tp not in wanted}
+        self._drop_buffered(gone)
+        for tp in gone:
             del self._by_tp[tp]
         for tp in wanted:
             if tp not in self._by_tp:
-                self._by_tp[tp] = Position(RequestState(self._backoff))
+                self._by_tp[tp] = self._new()
+
+    def _new(self) -> Position:
+        return Position(RequestState(self._backoff), generation=next(self._generations))
 
     def seek(self, tp: TopicPartition, offset: int, epoch: int | None) -> None:
         """Go on at ``offset``; what was fetched is dropped, what is under way will be."""
         position = self._restart(tp)
         position.fetch = position.consumed = offset
-        position.epoch = epoch
+        position.epoch = position.consumed_epoch = epoch
 
     def reset(self, tp: TopicPartition, time: int) -> None:
         """Go on at the offset of ``time`` (ms, EARLIEST or LATEST), once it is looked up."""
         self._restart(tp).reset = time
 
     def _restart(self, tp: TopicPartition) -> Position:
-        self._drop_buffered(tp)
-        old = self._by_tp[tp]
-        self._by_tp[tp] = Position(RequestState(self._backoff), paused=old.paused, generation=old.generation + 1)
-        return self._by_tp[tp]
+        self._drop_buffered({tp})
+        new = self._new()
+        new.paused = self._by_tp[tp].paused
+        self._by_tp[tp] = new
+        return new
 
     def pause(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         """Neither fetch nor return these, or go on with them."""
         for tp in tps:
             self._by_tp[tp].paused = paused
+
+    def evict_paused(self) -> None:
+        """Give up what was fetched of paused partitions, to be fetched again: others need the room now."""
+        held = {tp for tp, position in self._by_tp.items() if position.paused and position.buffered}
+        self._drop_buffered(held)
+        for tp in held:
+            position = self._by_tp[tp]
+            position.fetch, position.epoch = position.consumed, position.consumed_epoch
+            position.generation = next(self._generations)
 
     # --- what was fetched
 
@@ -108,6 +128,14 @@ class Positions:
         position.buffered += fetched.size
         self.buffered += fetched.size
         self.ready.append(fetched)
+
+    def report(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Tell the application once what is wrong; it is tried again all the same."""
+        position = self._by_tp[tp]
+        if str(position.error) != str(error):
+            offset = position.fetch if position.fetch is not None else -1
+            self.ready.append(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
+        position.error = error
 
     def stop(self, tp: TopicPartition, error: KafkaError) -> None:
         """Nothing more comes of ``tp`` until a seek; the application hears why with its next poll."""
@@ -129,8 +157,12 @@ class Positions:
             self.buffered -= fetched.size
             if fetched.error is None:
                 position.consumed = fetched.next_offset
+                last_epoch = fetched.batches[-1].leader_epoch if fetched.batches else -1
+                position.consumed_epoch = last_epoch if last_epoch >= 0 else None
         return taken
 
-    def _drop_buffered(self, tp: TopicPartition) -> None:
-        self.buffered -= sum(fetched.size for fetched in self.ready if fetched.tp == tp)
-        self.ready = [fetched for fetched in self.ready if fetched.tp != tp]
+    def _drop_buffered(self, tps: set[TopicPartition]) -> None:
+        self.buffered -= sum(fetched.size for fetched in self.ready if fetched.tp in tps)
+        self.ready = [fetched for fetched in self.ready if fetched.tp not in tps]
+        for tp in tps:
+            self._by_tp[tp].buffered = 0

@@ -9,14 +9,15 @@ from typing import Final, Self
 from mirror.cluster.keys import Key
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
 from mirror.cluster.topics import EARLIEST, LATEST
+from mirror.errors import ConfigError, Problem
 
 CONSUMER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("fetch.max.bytes", "int", 50 * 1024 * 1024, "bytes of one Fetch answer, and of all that is prefetched"),
+        Key("fetch.max.bytes", "int", 50 * 1024 * 1024, "bytes of one Fetch answer, and of all prefetched", low=1),
         Key("fetch.min.bytes", "int", 1, "bytes the broker waits for"),
         Key("fetch.max.wait.ms", "int", 500, "how long the broker waits for them"),
-        Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch answer"),
+        Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch answer", low=1),
         Key("client.rack", "str", "", "fetch from a replica of this rack where the broker allows it (KIP-392)"),
         Key("group.id", "str", "", "whose committed offsets are read and written; no membership comes with it"),
         Key(
@@ -60,11 +61,18 @@ class ConsumerSettings:
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem."""
         cluster, values = split_options(options, CONSUMER_KEYS, where)
+        wait_ms = values["fetch.max.wait.ms"]
+        if wait_ms >= cluster.request_timeout_ms:
+            # Each Fetch that finds nothing would be taken for a broker that is silent.
+            if "fetch.max.wait.ms" in options:
+                allowed = f"must be below request.timeout.ms ({cluster.request_timeout_ms})"
+                raise ConfigError([Problem(where, "fetch.max.wait.ms", str(wait_ms), allowed)])
+            wait_ms = cluster.request_timeout_ms // 2
         return cls(
             cluster=cluster,
             fetch_max_bytes=values["fetch.max.bytes"],
             fetch_min_bytes=values["fetch.min.bytes"],
-            fetch_max_wait_ms=values["fetch.max.wait.ms"],
+            fetch_max_wait_ms=wait_ms,
             max_partition_fetch_bytes=values["max.partition.fetch.bytes"],
             client_rack=values["client.rack"],
             group_id=values["group.id"],

@@ -289,6 +289,9 @@ class ProducerCore:
         self._fail_all(ClientClosed("the producer was closed before the batch was acknowledged"))
         event.complete(None)
 
+    def gone(self) -> None:
+        """Its connections are everybody's."""
+
     def fail(self, error: BaseException) -> None:
         """The network thread is dying."""
         self._fail_all(as_kafka_error(error))

@@ -54,6 +54,7 @@ class Identity:
         if not response.error_code:
             self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
             self._state.succeeded()
+            self.last_error = None
             return
         error = broker_error(response.error_code, "getting a producer id", needs="IdempotentWrite")
         if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED}:

@@ -9,7 +9,7 @@ from typing import Final
 from mirror.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.errors import FlowError, MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.progress import Progress, ProgressStore
@@ -97,10 +97,10 @@ class _Task:
                 copy.fail(_other_source(one, progress))
         # Before the first record: who may not keep progress would copy all of it again with each run, and a flow that
         # begins at the end of its source would begin at a later end each time.
-        begun = {
-            copy.target: copy.first_progress(known.get(copy.target)) for copy in self._copies.values() if not copy.done
-        }
-        self._store.write(begun, self._clock.wall())
+        open_ones = {copy.target: copy for copy in self._copies.values() if not copy.done}
+        begun = {tp: copy.first_progress(known.get(tp)) for tp, copy in open_ones.items()}
+        for tp, error in self._store.write(begun, self._clock.wall()).items():
+            open_ones[tp].fail(error)
         self._consumer.assign([copy.source for copy in self._copies.values()])
         for tp, copy in self._copies.items():
             progress = known.get(copy.target)
@@ -148,21 +148,20 @@ class _Task:
             self._copies[one.tp].take_in(one, now)
         if not fetched:
             for tp, copy in self._copies.items():
-                if copy.wants_more:
-                    copy.stalled(now, stall_ms, self._consumer.last_error(tp))
+                # The reason costs a trip to the network thread: asked once, when the time is over.
+                if copy.stalled(now, stall_ms):
+                    copy.give_up(stall_ms, self._consumer.last_error(tp))
 
     def _commit(self) -> None:
-        """Progress of all copies at once; a failed commit fails the copies whose result would claim it."""
+        """Progress of all copies at once; what was not kept is tried again, and at the end fails the copy."""
         due = {copy.target: (copy, found) for copy in self._copies.values() if (found := copy.progress()) is not None}
-        try:
-            self._store.write({tp: found for tp, (_, found) in due.items()}, self._clock.wall())
-        except KafkaError as error:
-            for copy, _ in due.values():
-                if copy.done and copy.result.error is None:
-                    copy.result.outcome, copy.result.error = Outcome.FAILED, f"progress was not kept: {error}"
-            return
-        for copy, found in due.values():
-            copy.committed_offset = found.offset
+        lost = self._store.write({tp: found for tp, (_, found) in due.items()}, self._clock.wall())
+        last = self._all_done()
+        for tp, (copy, found) in due.items():
+            if tp not in lost:
+                copy.committed_offset = found.offset
+            elif last and copy.result.error is None:
+                copy.result.outcome, copy.result.error = Outcome.FAILED, f"progress was not kept: {lost[tp]}"
         for copy in self._copies.values():
             if copy.done and not copy.result.seconds:
                 copy.result.seconds = max(0.001, (self._clock.now() - self._started) / 1000)

@@ -15,7 +15,6 @@ class Fate(enum.StrEnum):
     ABORTED = "aborted"
     EMPTY = "empty"
     GAPS = "offset gaps"
-    TRIMMED = "range begins inside"
     APPEND_TIME = "log append time"
 
 
@@ -23,11 +22,13 @@ SKIPPED = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY})
 """Nothing to copy: progress passes them, or lag would never reach zero behind them."""
 
 
-def judge(batch: Batch, *, aborted: bool, start: int, target_log_append_time: bool) -> Fate:  # noqa: PLR0911 - a table
-    """The fate of ``batch`` in a copy that began at offset ``start``.
+def judge(batch: Batch, *, aborted: bool, target_log_append_time: bool) -> Fate:
+    """The fate of ``batch``.
 
     Passed on are batches whose offsets have no gaps: the broker refuses another last offset delta (LogValidator,
     error 87). A LogAppendTime batch carries times that are the broker's; they would be lost in a CreateTime target.
+    A batch that begins before the copy does (``start`` at a time, DeleteRecords) is passed on whole: to cut it, its
+    records would have to be decoded, and at-least-once allows the few before the start.
     """
     if batch.is_control:
         return Fate.CONTROL
@@ -35,8 +36,6 @@ def judge(batch: Batch, *, aborted: bool, start: int, target_log_append_time: bo
         return Fate.ABORTED
     if batch.count == 0:
         return Fate.EMPTY
-    if batch.base_offset < start:
-        return Fate.TRIMMED
     if batch.last_offset_delta != batch.count - 1:
         return Fate.GAPS
     if batch.has_log_append_time and not target_log_append_time:

@@ -103,7 +103,7 @@ class PartitionCopy:
                 self.backlog.clear()
 
     def _pass_on(self, batch: Batch, aborted: bool) -> None:
-        fate = judge(batch, aborted=aborted, start=self.start, target_log_append_time=self.target_log_append_time)
+        fate = judge(batch, aborted=aborted, target_log_append_time=self.target_log_append_time)
         step = _Step(batch.base_offset, batch.next_offset, batch.leader_epoch)
         if fate in SKIPPED:
             self.result.skipped[fate] = self.result.skipped.get(fate, 0) + 1
@@ -167,11 +167,14 @@ class PartitionCopy:
             outcome = Outcome.FENCED
         self._end(outcome, where + (str(error) or type(error).__name__))
 
-    def stalled(self, now: int, timeout_ms: int, why: BaseException | None) -> None:
-        """Fail where the source has given nothing for ``timeout_ms`` while nothing else was awaited."""
-        if not self.done and not self._steps and not self.backlog and now - self.now >= timeout_ms:
-            reason = f": {why}" if why else ""
-            self.fail(FlowError(f"{self.source}: nothing came from the source for {timeout_ms} ms{reason}"))
+    def stalled(self, now: int, timeout_ms: int) -> bool:
+        """Whether the source has given nothing for ``timeout_ms`` while more is wanted and nothing else is awaited."""
+        return self.wants_more and not self._steps and now - self.now >= timeout_ms
+
+    def give_up(self, timeout_ms: int, why: BaseException | None) -> None:
+        """Fail because of a source that gave nothing for ``timeout_ms``."""
+        reason = f": {why}" if why else ""
+        self.fail(FlowError(f"{self.source}: nothing came from the source for {timeout_ms} ms{reason}"))
 
     def _end(self, outcome: Outcome, error: str | None) -> None:
         self.done = True

@@ -10,10 +10,12 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaError
 
 SHARDS: Final = 16
 
@@ -29,7 +31,7 @@ class Progress:
 
 
 class GroupAdmin(Protocol):
-    """What is needed of ``Admin``."""
+    """What is needed of ``Admin``; safe to use from several threads, as it is."""
 
     def group_offsets(
         self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
@@ -71,11 +73,21 @@ class ProgressStore:
                 )
         return found
 
-    def write(self, progress: Mapping[TopicPartition, Progress], wall_ms: int) -> None:
-        """Commit; ``wall_ms`` says when. Raises KafkaError."""
-        for group, members in self._by_group(progress).items():
-            offsets = {tp: self._committed(progress[tp], wall_ms) for tp in members}
-            self._admin.commit_group_offsets(group, offsets)
+    def write(self, progress: Mapping[TopicPartition, Progress], wall_ms: int) -> dict[TopicPartition, KafkaError]:
+        """Commit; ``wall_ms`` says when. Returns what was *not* kept, each with the reason; empty where all was."""
+
+        def commit(members: Collection[TopicPartition]) -> dict[TopicPartition, KafkaError]:
+            group = group_of(self._flow, next(iter(members)))
+            try:
+                self._admin.commit_group_offsets(group, {tp: self._committed(progress[tp], wall_ms) for tp in members})
+            except KafkaError as error:
+                return dict.fromkeys(members, error)
+            return {}
+
+        groups = self._by_group(progress)
+        # All at once: each group has a coordinator of its own, and one that is slow must not hold up the others.
+        with ThreadPoolExecutor(max_workers=SHARDS, thread_name_prefix="mirror-progress") as pool:
+            return {tp: error for lost in pool.map(commit, groups.values()) for tp, error in lost.items()}
 
     def _committed(self, progress: Progress, wall_ms: int) -> OffsetAndMetadata:
         about = {"v": 1, "cluster": self._source_cluster_id, "topic": progress.topic_id, "time": wall_ms}

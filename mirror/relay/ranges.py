@@ -35,7 +35,9 @@ class Outcome(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class RangeResult:
-    """What one attempt at a range did. ``start`` and ``end`` are the offsets really copied: ``[start, end)``.
+    """What one attempt at a range did: it copied ``[start, end)``.
+
+    A first batch that begins before ``start`` was copied whole, with the records before it.
 
     ``records``, ``batches`` and ``bytes`` (on the wire, headers included) count what the target acknowledged;
     ``seconds`` is the attempt's wall time; ``error`` is one line, or None for a complete range.

@@ -45,6 +45,7 @@ class Connection:
         self.lane = lane
         self.address = address
         self.session = session
+        self.channel = 0
         self.stage = Stage.IDLE
         self.sock: socket.socket | None = None
         self.setup_deadline_ms = FOREVER_MS

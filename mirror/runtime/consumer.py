@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -33,6 +33,7 @@ from mirror.consumer.events import (
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, KafkaError, NetworkThreadDied, Problem
+from mirror.runtime import arguments
 from mirror.runtime.single_user import SingleUser
 from mirror.runtime.thread import STUCK_MS, acquire, release
 
@@ -45,7 +46,9 @@ class Consumer:
     Each timed call takes ``timeout_ms``, else ``default.api.timeout.ms`` holds. It is attempted at least once, its
     deadline is looked at only after a failed attempt, and it raises KafkaTimeout when time is up (``poll`` returns an
     empty list, ``close`` returns). Beyond that: BrokerError or a child where a broker refuses, ClientClosed after
-    ``close``, NetworkThreadDied where the network thread is gone, KafkaError where a second thread uses the consumer.
+    ``close``, NetworkThreadDied where the network thread is gone, KafkaError where a second thread uses the consumer,
+    InvalidArgument before anything is asked where an argument cannot be sent. Partitions may be plain
+    ``(topic, number)`` tuples, and collections of them generators.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -58,14 +61,17 @@ class Consumer:
         self._use = SingleUser("Consumer")
         self._instance_id: uuid.UUID | None = None
         self._closed = False
+        self._unread: PollEvent | None = None
         self._thread.submit(None, JoinEvent(self._core))
 
     # --- what to read
 
-    def assign(self, tps: Collection[TopicPartition]) -> None:
+    def assign(self, tps: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; those kept keep their positions."""
-        self._assigned = frozenset(tps)
-        self._tell(AssignEvent(tuple(self._assigned)))
+        wanted = arguments.partitions(tps)
+        with self._use:
+            self._tell(AssignEvent(wanted))
+            self._assigned = frozenset(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions assigned."""
@@ -73,57 +79,63 @@ class Consumer:
 
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on at ``offset``; with a leader epoch it is checked against the log first (KIP-320: LogTruncated)."""
-        self._check([tp])
-        if isinstance(offset, OffsetAndMetadata):
-            self._tell(SeekEvent(tp, offset.offset, offset.leader_epoch))
-        else:
-            self._tell(SeekEvent(tp, offset, None))
+        tp = arguments.partition(tp)
+        place = arguments.offset(tp, offset)
+        self._tell(SeekEvent(tp, place.offset, place.leader_epoch), (tp,))
 
-    def seek_to_beginning(self, tps: Collection[TopicPartition] = ()) -> None:
+    def seek_to_beginning(self, tps: Iterable[TopicPartition] = ()) -> None:
         """Go on at each log's start (all assigned partitions where none is named)."""
         self._reset(tps, EARLIEST)
 
-    def seek_to_end(self, tps: Collection[TopicPartition] = ()) -> None:
+    def seek_to_end(self, tps: Iterable[TopicPartition] = ()) -> None:
         """Go on at each log's end: the last stable offset at read_committed."""
         self._reset(tps, LATEST)
 
-    def _reset(self, tps: Collection[TopicPartition], time: int) -> None:
-        self._check(tps)
-        self._tell(ResetEvent(dict.fromkeys(tps or self._assigned, time)))
+    def _reset(self, tps: Iterable[TopicPartition], time: int) -> None:
+        named = arguments.partitions(tps)
+        with self._use:
+            self._tell(ResetEvent(dict.fromkeys(named or self._assigned, time)), named)
 
-    def pause(self, tps: Collection[TopicPartition]) -> None:
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Stop fetching and returning these until :meth:`resume`."""
-        self._check(tps)
-        self._tell(PauseEvent(tuple(tps), paused=True))
+        named = arguments.partitions(tps)
+        self._tell(PauseEvent(named, paused=True), named)
 
-    def resume(self, tps: Collection[TopicPartition]) -> None:
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
         """Go on with these."""
-        self._check(tps)
-        self._tell(PauseEvent(tuple(tps), paused=False))
-
-    def _check(self, tps: Collection[TopicPartition]) -> None:
-        missing = sorted(str(tp) for tp in tps if tp not in self._assigned)
-        if missing:
-            msg = f"not assigned to this consumer: {', '.join(missing)}"
-            raise KafkaError(msg)
+        named = arguments.partitions(tps)
+        self._tell(PauseEvent(named, paused=False), named)
 
     # --- the timed calls
 
     def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
         """What has been fetched, one entry per partition and answer; empty when time is up."""
-        return self._ask(PollEvent(*self._thread.timer(timeout_ms)))
+        timeout_ms = arguments.timeout(timeout_ms)
+        before, event = self._unread, PollEvent(*self._thread.timer(timeout_ms))
+        if before is not None and before.future.done() and before.future.exception() is None:
+            # A poll cut short, by Ctrl-C say: what came for it must not be lost.
+            self._unread = None
+            if cut_short := before.future.result():
+                return cut_short
+        self._unread = event
+        fetched = self._ask(event)
+        self._unread = None
+        if before is not None and before.future.done() and before.future.exception() is None:
+            return [*before.future.result(), *fetched]
+        return fetched
 
     def position(self, tp: TopicPartition, timeout_ms: int | None = None) -> int:
         """The next offset that :meth:`poll` returns; looked up where it is not known yet."""
-        self._check([tp])
-        return self._ask(PositionEvent(tp, *self._thread.timer(timeout_ms)))
+        tp = arguments.partition(tp)
+        return self._ask(PositionEvent(tp, *self._timer(timeout_ms)), (tp,))
 
     def committed(
-        self, tps: Collection[TopicPartition], timeout_ms: int | None = None
+        self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What ``group.id`` has committed; None where nothing. Waits out pending transactions (KIP-447)."""
-        found = self._ask(GroupOffsets(self._group(), tps, *self._thread.timer(timeout_ms)), to_loop=True)
-        return {tp: found.get(tp) for tp in tps}
+        named = arguments.partitions(tps)
+        found = self._ask(GroupOffsets(self._group(), named, *self._timer(timeout_ms)), to_loop=True)
+        return {tp: found.get(tp) for tp in named}
 
     def commit_sync(
         self,
@@ -131,6 +143,7 @@ class Consumer:
         timeout_ms: int | None = None,
     ) -> None:
         """Commit ``offsets`` (the next ones to read) for ``group.id``; without any, the positions of all partitions."""
+        timeout_ms, offsets = arguments.timeout(timeout_ms), None if offsets is None else arguments.offsets(offsets)
         timer = self._thread.timer(timeout_ms)
         wanted = self._ask(ConsumedEvent(*timer)) if offsets is None else offsets
         full = {tp: o if isinstance(o, OffsetAndMetadata) else OffsetAndMetadata(o) for tp, o in wanted.items()}
@@ -138,52 +151,57 @@ class Consumer:
             self._ask(CommitGroupOffsets(self._group(), full, *timer), to_loop=True)
 
     def beginning_offsets(
-        self, tps: Collection[TopicPartition], timeout_ms: int | None = None
+        self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition's log."""
-        return {tp: found.offset for tp, found in self._offsets(dict.fromkeys(tps, EARLIEST), timeout_ms).items()}
+        wanted = dict.fromkeys(arguments.partitions(tps), EARLIEST)
+        return {tp: found.offset for tp, found in self._offsets(wanted, timeout_ms).items()}
 
-    def end_offsets(self, tps: Collection[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+    def end_offsets(self, tps: Iterable[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """The offset after the last: the last stable offset at read_committed."""
-        return {tp: found.offset for tp, found in self._offsets(dict.fromkeys(tps, LATEST), timeout_ms).items()}
+        wanted = dict.fromkeys(arguments.partitions(tps), LATEST)
+        return {tp: found.offset for tp, found in self._offsets(wanted, timeout_ms).items()}
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetResult | None]:
         """The first record at or after each time in ms; None where there is none."""
-        found = self._offsets(times, timeout_ms)
+        found = self._offsets(arguments.times(times), timeout_ms)
         return {tp: result if result.offset >= 0 else None for tp, result in found.items()}
 
     def _offsets(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None
     ) -> dict[TopicPartition, OffsetResult]:
-        deadline_ms, timeout = self._thread.timer(timeout_ms)
+        deadline_ms, timeout = self._timer(timeout_ms)
         committed = self._settings.read_committed
         call = ListOffsets(times, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
         return self._ask(call, to_loop=True)
 
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> tuple[PartitionDescription, ...]:
         """The topic's partitions; none where it does not exist."""
-        found = self._ask(DescribeTopics((topic,), *self._thread.timer(timeout_ms)), to_loop=True)
+        call = DescribeTopics((arguments.topic(topic),), *self._timer(timeout_ms))
+        found = self._ask(call, to_loop=True)
         return found[topic].partitions if topic in found else ()
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
         """All topics that may be seen, by name."""
-        return self._ask(DescribeTopics(None, *self._thread.timer(timeout_ms)), to_loop=True)
+        return self._ask(DescribeTopics(None, *self._timer(timeout_ms)), to_loop=True)
 
     def client_instance_id(self, timeout_ms: int | None = None) -> uuid.UUID:
         """This client's telemetry id, the same each time (KIP-714). UnsupportedVersion where no broker collects it."""
+        timer = self._timer(timeout_ms)
         if self._instance_id is None:
-            self._instance_id = self._ask(ClientInstanceId(*self._thread.timer(timeout_ms)), to_loop=True)
+            self._instance_id = self._ask(ClientInstanceId(*timer), to_loop=True)
         return self._instance_id
 
     def last_error(self, tp: TopicPartition) -> KafkaError | None:
         """Why ``tp`` is not being read just now (it is retried all the same); None while it is."""
-        self._check([tp])
-        return self._ask(LastErrorEvent(tp, *self._thread.timer(None)))
+        tp = arguments.partition(tp)
+        return self._ask(LastErrorEvent(tp, *self._timer(None)), (tp,))
 
     def close(self, timeout_ms: int | None = None) -> None:
         """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, and with a dead thread."""
+        timeout_ms = arguments.timeout(timeout_ms)
         with self._use:
             if self._closed:
                 return
@@ -199,15 +217,26 @@ class Consumer:
 
     # --- plumbing
 
-    def _ask(self, event: CompletableEvent[T], *, to_loop: bool = False) -> T:
+    def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
+        return self._thread.timer(arguments.timeout(timeout_ms))
+
+    def _ask(self, event: CompletableEvent[T], about: Collection[TopicPartition] = (), *, to_loop: bool = False) -> T:
         with self._use:
-            self._check_open()
+            self._check_usable(about)
             return self._thread.call(None if to_loop else self._core, event)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, about: Collection[TopicPartition] = ()) -> None:
         with self._use:
-            self._check_open()
+            self._check_usable(about)
             self._thread.submit(self._core, event)
+
+    def _check_usable(self, about: Collection[TopicPartition]) -> None:
+        """Open, and ``about`` assigned; for who is in ``_use``, or another thread could assign in between."""
+        self._check_open()
+        missing = sorted(str(tp) for tp in about if tp not in self._assigned)
+        if missing:
+            msg = f"not assigned to this consumer: {', '.join(missing)}"
+            raise KafkaError(msg)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -217,7 +246,7 @@ class Consumer:
     def _group(self) -> str:
         if not self._settings.group_id:
             raise ConfigError([Problem("", "group.id", "''", "must be set to read or commit offsets")])
-        return self._settings.group_id
+        return arguments.text("group.id", self._settings.group_id)
 
     def __enter__(self) -> Self:
         return self

@@ -42,7 +42,8 @@ class SelectorNetwork:
         self._states = ConnectionStates(settings, rng)
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}
-        self._connections: dict[tuple[int, Lane], Connection] = {}
+        self._connections: dict[tuple[int, Lane, int], Connection] = {}
+        self._met: set[int] = set()
         self._suspicions: dict[int, Suspicion] = {}
         self.throttled_ms: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
@@ -69,7 +70,7 @@ class SelectorNetwork:
     def send(self, request: Request, now: int) -> None:
         """Put ``request`` on its connection; it waits there until the connection stands."""
         node = self._least_loaded(now) if request.node is None else request.node
-        self._connection(node, request.lane).session.send(request, now)
+        self._connection(node, request.lane, request.channel).session.send(request, now)
 
     def ready(self, node: int, lane: Lane, now: int) -> bool:
         """Whether a request would go out at once; where there is no connection, one is begun."""
@@ -79,10 +80,18 @@ class SelectorNetwork:
         """Why the last connection to ``node`` failed; None since one stands."""
         return self._states.error(node)
 
-    def _connection(self, node: int, lane: Lane) -> Connection:
-        connection = self._connections.get((node, lane))
+    def forget(self, channel: int) -> None:
+        """Its client is gone: close the connections that it had for itself."""
+        now = self._clock.now()
+        for connection in [one for key, one in self._connections.items() if key[2] == channel]:
+            self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)
+
+    def _connection(self, node: int, lane: Lane, channel: int = 0) -> Connection:
+        key = (node, lane, channel)
+        connection = self._connections.get(key)
         if connection is None:
-            connection = self._connections[node, lane] = self._new_connection(node, lane)
+            connection = self._connections[key] = self._new_connection(node, lane)
+            connection.channel = channel
         return connection
 
     def _new_connection(self, node: int, lane: Lane) -> Connection:
@@ -95,6 +104,7 @@ class SelectorNetwork:
         session = BrokerSession(
             label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
         )
+        session.met = node in self._met
         wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
         return Connection(node, lane, address, session, wrap)
 
@@ -107,7 +117,7 @@ class SelectorNetwork:
         """The node that will answer soonest: connected ones first, the least busy of them."""
 
         def rank(node: int) -> tuple[int, bool, int]:
-            connection = self._connections.get((node, Lane.CONTROL))
+            connection = self._connections.get((node, Lane.CONTROL, 0))
             ready = connection is not None and connection.session.ready
             return (self._states.wait_ms(node, now), not ready, connection.session.load if connection else 0)
 
@@ -189,6 +199,7 @@ class SelectorNetwork:
                 total = self.throttled_ms.get(connection.node, 0)
                 self.throttled_ms[connection.node] = total + session.throttled_ms - before
         if session.ready:
+            self._met.add(connection.node)
             self._states.succeeded(connection.node)
 
     def _watch(self, connection: Connection) -> None:
@@ -244,7 +255,7 @@ class SelectorNetwork:
     def _drop(self, connection: Connection, error: KafkaError, now: int) -> None:
         """Close a connection that did nothing wrong."""
         self._forget(connection)
-        del self._connections[connection.node, connection.lane]
+        del self._connections[connection.node, connection.lane, connection.channel]
         connection.session.fail(error, now)
 
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:

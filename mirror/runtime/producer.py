@@ -12,11 +12,12 @@ from typing import Self
 
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import ClientClosed, KafkaTimeout, RecordRejected
+from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NetworkThreadDied, RecordRejected
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.core import ProducerCore, SendEvent
 from mirror.producer.settings import ProducerSettings
-from mirror.runtime.thread import acquire, release
+from mirror.runtime import arguments
+from mirror.runtime.thread import STUCK_MS, acquire, release
 from mirror.timing import Timer
 from mirror.wire.records import Batch
 from mirror.wire.verdicts import MESSAGE_TOO_LARGE
@@ -79,8 +80,13 @@ class Producer:
         """Deliver ``batch`` to ``tp``; its bytes are this producer's until the future is done.
 
         Waits up to ``max.block.ms`` for memory (KafkaTimeout). RecordRejected for a batch larger than
-        ``buffer.memory``. The future ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for.
+        ``buffer.memory``, InvalidArgument for a ``tp`` (a plain tuple will do) or a batch that is none. The future
+        ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for.
         """
+        tp = arguments.partition(tp)
+        if not isinstance(batch, Batch):
+            msg = f"{tp}: a batch must be a Batch, not {type(batch).__name__}"
+            raise InvalidArgument(msg)
         if batch.size > self._settings.buffer_memory:
             msg = f"{tp}: a batch of {batch.size} bytes does not fit buffer.memory ({self._settings.buffer_memory})"
             raise RecordRejected(msg, MESSAGE_TOO_LARGE)
@@ -98,25 +104,30 @@ class Producer:
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until everything sent so far is acknowledged or failed. Raises KafkaTimeout."""
-        _, timeout = self._thread.timer(timeout_ms)
+        _, timeout = self._thread.timer(arguments.timeout(timeout_ms))
         pending = wait(list(self._open), timeout=min(timeout / 1000, threading.TIMEOUT_MAX)).not_done
         if pending:
             msg = f"{len(pending)} batches were not acknowledged within {timeout} ms"
             raise KafkaTimeout(msg)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush for at most ``timeout_ms``, then fail the rest; safe to call again."""
+        """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread."""
+        _, timeout = self._thread.timer(arguments.timeout(timeout_ms))
         if self._closed:
             return
         self._closed = True
         try:
             # Those that are left then are told by leaving.
             with contextlib.suppress(KafkaTimeout):
-                self.flush(timeout_ms)
+                self.flush(timeout)
         finally:
             self._memory.close()
             try:
-                self._thread.call(None, LeaveEvent(self._core, *self._thread.timer(None)))
+                # Whoever closes does not wait for a stuck thread for much longer than the time that was given.
+                leave = LeaveEvent(self._core, *self._thread.timer(None))
+                self._thread.call(None, leave, max(1_000, min(timeout, STUCK_MS)))
+            except NetworkThreadDied:
+                pass  # the futures of what was left say so; the next other call says what happened
             finally:
                 release(self._thread)
 

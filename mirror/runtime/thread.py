@@ -41,7 +41,7 @@ class NetworkThread:
         self.users = 0
         self._stopping = False
         self._turns = 0
-        self._stuck_at = _NOWHERE
+        self._stuck_at = self._given_up_at = _NOWHERE
         self._pid = os.getpid()
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could slip in
@@ -87,7 +87,8 @@ class NetworkThread:
             raise NetworkThreadDied(msg)
         with self._gate:
             if self._cause is not None:
-                raise self._cause
+                # A new one for each caller: one exception raised again and again would gather all their traces.
+                raise type(self._cause)(str(self._cause)) from self._cause.__cause__
             self.loop.events.append((core, event))
         self._network.wakeup()
 
@@ -117,6 +118,7 @@ class NetworkThread:
             elif self.clock.now() - since >= stuck_ms:
                 if stuck_ms >= STUCK_MS:
                     self._stuck_at = turns  # the others need not find out for themselves
+                self._given_up_at = turns
                 raise self._stuck()
             self._network.wakeup()
 
@@ -135,7 +137,11 @@ class NetworkThread:
     def stop(self) -> None:
         """End the loop; waits for it, but not for ever."""
         self._stopping = True
-        if self._stuck_at != self._turns and self._thread.is_alive() and self._thread is not threading.current_thread():
+        if (
+            self._given_up_at != self._turns
+            and self._thread.is_alive()
+            and self._thread is not threading.current_thread()
+        ):
             self._network.wakeup()
             self._thread.join(_JOIN_S)
 

@@ -80,8 +80,12 @@ class FlowRun:
 
     def _prepare(self, flow: FlowConfig) -> None:
         with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
-            for cluster, admin in ((flow.source, source), (flow.target, target)):
-                _reach(cluster, admin)
+            source_id, target_id = _reach(flow.source, source), _reach(flow.target, target)
+            if source_id == target_id:
+                raise FlowError(
+                    f"flow {flow.name}: {flow.source} and {flow.target} are one cluster under two names (cluster id"
+                    f" {source_id}), it would be copied into itself; correct a bootstrap.servers"
+                )
             others = [other for other in self._config.flows.values() if other.name != flow.name]
             warnings = check_clashes(flow, select_topics(flow, source.list_topics()), others, self._topics_of)
             warnings += prepare_topics(flow, source, target)
@@ -114,10 +118,10 @@ class FlowRun:
                 self._consoles.trace(trace)
 
 
-def _reach(cluster: str, admin: Admin) -> None:
-    """Ask each cluster first, so that the error of one that does not answer has the name the configuration gives it."""
+def _reach(cluster: str, admin: Admin) -> str:
+    """The cluster's id. Asked first: the error of one that does not answer has the name it is configured by."""
     try:
-        admin.describe_cluster()
+        return admin.describe_cluster().cluster_id
     except KafkaTimeout as error:
         raise FlowError(
             f"cluster {cluster} does not answer: {error}; check its bootstrap.servers, and that it runs"

@@ -23,6 +23,7 @@ from mirror.errors import MirrorError
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun, PlanningFailed
 from mirror.spark.ranges_source import RangesSource
+from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
 from mirror.spark.sink import MirrorSink
 from mirror.spark.table import flow_table
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from mirror.config.models import FlowConfig
+    from mirror.config.models import FlowConfig, MirrorConfig
 
 DEFAULT_REPORT_DIR: Final = Path("mirror-report")
 DEFAULT_MASTER: Final = "local[*,4]"
@@ -77,6 +78,11 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, consoles: Consoles) -> int:
     config = load(args.config, secrets_dir=args.secrets_dir)
     flows = config.select(args.flow)
+    with locked(args.report_dir):
+        return _run_flows(config, flows, args, consoles)
+
+
+def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles) -> int:
     spark = _session()
     # Once more: a new SparkContext puts its own handler for SIGINT in place.
     _catch_signals()

@@ -24,11 +24,12 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from mirror.errors import FlowError
+from mirror.spark.report_lock import locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,11 +50,15 @@ _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there)."""
+    """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there).
+
+    ``guard`` is what to put before the command, so that the child ends with us also where nobody can stop it in order.
+    """
 
     arguments: Sequence[str]
     master: str
     report_dir: Path
+    guard: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def log(self) -> Path:
@@ -92,20 +97,24 @@ class Submission:
         Raises FlowError where the job cannot be started or ended without saying why. No process is left behind.
         """
         command = self.command()
-        try:
-            self.report_dir.mkdir(parents=True, exist_ok=True)
-            self.log.write_bytes(b"")
-            # Append, as log4j does: neither writer may overwrite the other.
-            log = self.log.open("ab")
-        except OSError as error:
-            raise FlowError(f"the report folder {self.report_dir} cannot be written: {error.strerror}") from error
+        # Held for a moment, so that a run in progress keeps its log; the job takes the lock for as long as it runs.
+        with locked(self.report_dir):
+            log = self._empty_log()
         with log, _Relay() as relay, _Signals() as signals:
-            status = _supervise(command, self.environment(os.environ, relay.path), log, relay, signals)
+            status = _supervise([*self.guard, *command], self.environment(os.environ, relay.path), log, relay, signals)
         if signals.received is not None:
             return 128 + signals.received
         if status < 0 or (status > 0 and not relay.connected):
             raise FlowError(f"spark-submit ended with status {status}: {self._last_words()}; its log is {self.log}")
         return status
+
+    def _empty_log(self) -> IO[bytes]:
+        try:
+            self.log.write_bytes(b"")
+            # Append, as log4j does: neither writer may overwrite the other.
+            return self.log.open("ab")
+        except OSError as error:
+            raise FlowError(f"the report folder {self.report_dir} cannot be written: {error.strerror}") from error
 
     def _last_words(self) -> str:
         """The log's last line that is not part of a Java stack trace."""

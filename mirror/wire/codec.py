@@ -84,7 +84,8 @@ class Frame:
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
     """A whole request frame with its size in front, as segments to be sent in order.
 
-    Raises ValueError where the message does not fit the schema: a bug of the caller, never of a peer.
+    Raises ValueError, TypeError, AttributeError, struct.error or kio's SerialError where the message does not fit the
+    schema: a mistake of the caller, never of a peer.
     """
     schema = load_request_schema(api.value.key, version)
     header = schema.__header_schema__

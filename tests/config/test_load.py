@@ -174,7 +174,7 @@ def test_a_wrong_file(problems: Problems, toml: str, expected: str) -> None:
         ('producer."enable.idempotence" = 1', '"enable.idempotence" = 1: must be true or false'),
         ('producer."delivery.timeout.ms" = 10', '"delivery.timeout.ms" = 10: must be at least linger.ms'),
         ('producer."linger.mss" = 10', 'producer."linger.mss" = ***: unknown key; did you mean "linger.ms"?'),
-        ('consumer."fetch.max.bytes" = -1', 'consumer."fetch.max.bytes" = -1: must be a whole number from 0'),
+        ('consumer."fetch.max.bytes" = -1', 'consumer."fetch.max.bytes" = -1: must be a whole number from 1'),
         (
             'consumer."bootstrap.servers" = "x:1"',
             'consumer."bootstrap.servers" = "x:1": belongs to the cluster\'s table',

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -120,8 +120,24 @@ class Side:
         consumer = self._consumer(group_of(flow, mirror.client.TopicPartition(topic, partition)))
         try:
             # Not list_consumer_group_offsets: that one crashes where the cluster has no coordinators yet.
-            (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=WITHIN_S)
-            return max(0, found.offset)
+            found = list[int]()
+
+            def asked() -> bool:
+                try:
+                    found.extend(
+                        each.offset for each in consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
+                    )
+                except KafkaException as error:
+                    # The coordinators of a new cluster are still coming up.
+                    if error.args[0].code() not in {
+                        KafkaError.NOT_COORDINATOR,
+                        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                    }:
+                        raise
+                return bool(found)
+
+            eventually(asked, within_s=WITHIN_S, what="a coordinator")
+            return max(0, found[0])
         finally:
             consumer.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -34,19 +34,27 @@ RESULT = {
 def test_the_first_run_copies_all_the_second_nothing_the_third_what_is_new(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
-    records, transactions, empty, other = (unique(name) for name in ("records", "transactions", "empty", "other"))
+    records, transactions, empty, other, timed = (
+        unique(name) for name in ("records", "transactions", "empty", "other", "timed")
+    )
     source.create(records, 3, max_message_bytes=2_000_000)
     source.create(transactions, 2)
     source.create(empty)
     source.create(other)
     source.fill(other, [b"not asked for"])
+    # Two batches of ten records; the time is that of the first one's sixth.
+    source.create(timed)
+    for begin in (0, 10):
+        values = [b"%d" % number for number in range(begin, begin + 10)]
+        source.fill(timed, values, first_ms=FIRST_MS + begin, linger_ms=1000)
     _all_kinds(source, records)
     committed = _transactions(source, transactions)
     names = [records, transactions, empty]
-    # A flow by patterns with new names, and one of the same topic under its own name.
+    # A flow by patterns with new names, one of the same topic under its own name, one that begins inside a batch.
     flows = {
         "p": flow("a", "b", [f"{records[:-3]}...", transactions, empty]),
         "i": flow("a", "b", [records], 'naming = "identity"'),
+        "s": flow("a", "b", [timed], f'start = "{datetime.fromtimestamp(FIRST_MS / 1000 + 0.005, UTC).isoformat()}"'),
     }
     site.write({"a": source.address, "b": target.address}, flows)
 
@@ -62,6 +70,9 @@ def test_the_first_run_copies_all_the_second_nothing_the_third_what_is_new(
         skipped = site.partitions("p")[transactions, partition]["skipped"]
         assert skipped == {"aborted": 1, "control": 4}
     assert f"a.{other}" not in target.topics()
+    result = site.partitions("s")[timed, 0]
+    assert (result["start"], result["end"], result["records"], result["batches"]) == (5, 20, 20, 2)
+    _equal(source, timed, target, f"a.{timed}")
     config = target.config(f"a.{records}")
     assert config["max.message.bytes"] == "2000000"
 
@@ -156,4 +167,5 @@ def _shape(site: Site) -> None:
         for result in each["partitions"]:
             assert {key: type(value) for key, value in result.items()} == RESULT
             assert (result["outcome"], result["flow"]) == ("complete", each["flow"])
-            assert result["records"] <= result["end"] - result["start"]
+            # The flow that begins inside a batch brings that one's earlier records.
+            assert each["flow"] == "s" or result["records"] <= result["end"] - result["start"]

@@ -76,7 +76,7 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     for topic in (good, wanted):
         source.create(topic)
         source.fill(topic, [b"1", b"2"])
-    before = target.topics()
+    before, source_before = target.topics(), source.topics()
     flows = {
         "good": flow("a", "b", [good]),
         "no-topic": flow("a", "b", [unique("typo")]),
@@ -85,9 +85,12 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
         "old": flow("old", "b", [wanted]),
         "web": flow("a", "web", [wanted]),
         "silent": flow("silent", "b", [wanted]),
+        "itself": flow("a", "other-name", [wanted]),
     }
     with old_broker() as old, web_server() as web, silent_server() as silent:
-        clusters = {"a": source.address, "b": target.address, "gone": NOBODY}
+        renamed = source.address.replace("127.0.0.1", "localhost")
+        assert renamed != source.address
+        clusters = {"a": source.address, "b": target.address, "gone": NOBODY, "other-name": renamed}
         site.write(
             {**clusters, "old": old, "web": web, "silent": silent},
             flows,
@@ -105,6 +108,7 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
         "old": [old, "versions 0 to 5", "Apache Kafka 3.0 or newer"],
         "web": ["cluster web", timed_out, web, "is this a Kafka listener"],
         "silent": ["cluster silent", timed_out, silent, "is this a Kafka listener"],
+        "itself": ["a and other-name are one cluster under two names", "cluster id"],
     }
     for name, parts in expected.items():
         assert [part for part in parts if part not in told[name]] == [], told[name]
@@ -118,6 +122,7 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     )
     assert target.topics() - before == {f"a.{good}"} | ({"__consumer_offsets"} - before)
     assert target.read(f"a.{good}") == [b"1", b"2"]
+    assert source.topics() == source_before
 
 
 def unique_name(toml: str) -> str:

@@ -28,6 +28,7 @@ class _Link:
     server: ServerConnection | None = None
     connected_at_ms: int = 0
     setup_deadline_ms: int = 0
+    channel: int = 0
     connected: bool = False
 
 
@@ -47,7 +48,7 @@ class FakeNetwork:
         self._states = ConnectionStates(settings, rng)
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}
-        self._links: dict[tuple[int, Lane], _Link] = {}
+        self._links: dict[tuple[int, Lane, int], _Link] = {}
 
     # --- what the loop asks for
 
@@ -63,7 +64,7 @@ class FakeNetwork:
 
     def send(self, request: Request, now: int) -> None:
         node = self._least_loaded(now) if request.node is None else request.node
-        self._link(node, request.lane).session.send(request, now)
+        self._link(node, request.lane, request.channel).session.send(request, now)
 
     def ready(self, node: int, lane: Lane, now: int) -> bool:
         return self._link(node, lane).session.sends_at_once(now)
@@ -71,10 +72,16 @@ class FakeNetwork:
     def trouble(self, node: int) -> KafkaError | None:
         return self._states.error(node)
 
-    def _link(self, node: int, lane: Lane) -> _Link:
-        link = self._links.get((node, lane))
+    def forget(self, channel: int) -> None:
+        for link in [one for key, one in self._links.items() if key[2] == channel]:
+            self._drop(link, ClientClosed(f"{link.session.label}: closed"), self._clock.now())
+
+    def _link(self, node: int, lane: Lane, channel: int = 0) -> _Link:
+        key = (node, lane, channel)
+        link = self._links.get(key)
         if link is None:
-            link = self._links[node, lane] = self._new_link(node, lane)
+            link = self._links[key] = self._new_link(node, lane)
+            link.channel = channel
         return link
 
     def _new_link(self, node: int, lane: Lane) -> _Link:
@@ -86,7 +93,7 @@ class FakeNetwork:
 
     def _least_loaded(self, now: int) -> int:
         def rank(node: int) -> tuple[int, bool, int]:
-            link = self._links.get((node, Lane.CONTROL))
+            link = self._links.get((node, Lane.CONTROL, 0))
             ready = link is not None and link.session.ready
             return (self._states.wait_ms(node, now), not ready, link.session.load if link else 0)
 
@@ -105,8 +112,13 @@ class FakeNetwork:
             if now >= until:
                 return
             then = min(until, self._next_ms(now))
+            session_due = min((deadline(now, one.session.wait_ms(now)) for one in self._links.values()), default=then)
             assert then < FOREVER_MS, "nothing can happen any more: a real loop would wait here for ever"
             self._clock.jump_to(max(then, now + 1))
+            if self._clock.now() >= session_due:
+                # As the real one, which returns when its wait is over: a throttled connection may be ready again.
+                self._turn(self._clock.now())
+                return
 
     def _turn(self, now: int) -> bool:
         """Whether anything happened."""
@@ -197,7 +209,7 @@ class FakeNetwork:
 
     def _drop(self, link: _Link, error: KafkaError, now: int) -> None:
         """Close a connection that did nothing wrong."""
-        self._links.pop((link.node, link.lane), None)
+        self._links.pop((link.node, link.lane, link.channel), None)
         link.session.fail(error, now)
 
     def _fail(self, link: _Link, error: KafkaError, now: int) -> None:

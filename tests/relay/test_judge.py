@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from mirror.relay.judge import SKIPPED, Fate, judge
@@ -38,29 +36,24 @@ _COMPRESSED = batch(build(base_offset=10, attributes=3))
     ],
 )
 def test_each_kind_of_batch_has_its_fate(one: Batch, fate: Fate) -> None:
-    assert judge(one, aborted=False, start=0, target_log_append_time=False) is fate
+    assert judge(one, aborted=False, target_log_append_time=False) is fate
 
 
 def test_append_time_passes_into_a_target_that_stamps_its_own() -> None:
-    assert judge(_APPEND_TIME, aborted=False, start=0, target_log_append_time=True) is Fate.SHALLOW
+    assert judge(_APPEND_TIME, aborted=False, target_log_append_time=True) is Fate.SHALLOW
 
 
 def test_an_aborted_batch_is_dropped_whatever_else_it_is() -> None:
     for one in (_TRANSACTIONAL, _GAPS, _EMPTY, _APPEND_TIME):
-        assert judge(one, aborted=True, start=11, target_log_append_time=False) is Fate.ABORTED
-
-
-@pytest.mark.parametrize(("start", "fate"), [(9, Fate.SHALLOW), (10, Fate.SHALLOW), (11, Fate.TRIMMED)])
-def test_a_copy_that_begins_inside_a_batch_cannot_pass_it_on(start: int, fate: Fate) -> None:
-    assert judge(_PLAIN, aborted=False, start=start, target_log_append_time=False) is fate
+        assert judge(one, aborted=True, target_log_append_time=False) is Fate.ABORTED
 
 
 def test_what_is_skipped_needs_nothing_of_the_target() -> None:
     assert {Fate.CONTROL, Fate.ABORTED, Fate.EMPTY} == SKIPPED
-    for start, append_time in itertools.product((0, 11), (False, True)):
-        assert judge(_MARKER, aborted=False, start=start, target_log_append_time=append_time) in SKIPPED
-        assert judge(_EMPTY, aborted=False, start=start, target_log_append_time=append_time) in SKIPPED
+    for append_time in (False, True):
+        assert judge(_MARKER, aborted=False, target_log_append_time=append_time) in SKIPPED
+        assert judge(_EMPTY, aborted=False, target_log_append_time=append_time) in SKIPPED
 
 
 def test_a_control_batch_is_one_by_its_bit() -> None:
-    assert judge(batch(build(attributes=CONTROL)), aborted=False, start=0, target_log_append_time=False) is Fate.CONTROL
+    assert judge(batch(build(attributes=CONTROL)), aborted=False, target_log_append_time=False) is Fate.CONTROL

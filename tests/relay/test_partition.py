@@ -259,13 +259,25 @@ def test_a_copy_goes_on_where_the_last_one_ended() -> None:
     assert copying.progress == 6
 
 
-def test_a_copy_that_would_begin_inside_a_batch_says_so() -> None:
+def test_a_copy_that_begins_inside_a_batch_takes_it_whole() -> None:
+    """Found by a time, or by a source that deleted records up to there; the result's start stays the planned one."""
     copying = Copying(6, start=2)
-    copying.fetch(_batch(0, 4))
+    copying.fetch(_batch(0, 4), _batch(4, 2))
+    assert [one.base_offset for one, _ in copying.sent] == [0, 4]
+    copying.ack(0)
+    assert copying.progress == 4
+    copying.ack(1)
+    assert _outcome(copying) is Outcome.COMPLETE
+    result = copying.copy.result
+    assert (result.start, copying.progress, result.records) == (2, 6, 6)
+
+
+def test_an_aborted_batch_around_the_start_is_passed_by_progress() -> None:
+    aborted = _batch(0, 4, attributes=TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0)
+    copying = Copying(4, start=2)
+    copying.fetch(aborted, aborted=(AbortedTransaction(9, 0),))
     copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.FAILED
-    assert copying.sent == []
-    assert "t-0: the batch at offset 0 needs re-encoding (range begins inside)" in str(copying.copy.result.error)
+    assert (copying.sent, copying.progress) == ([], 4)
 
 
 @pytest.mark.parametrize(
@@ -307,9 +319,9 @@ def test_a_source_that_refuses_fails_the_copy_in_its_words() -> None:
 
 def test_a_source_that_gives_nothing_is_given_up_with_its_reason() -> None:
     copying = Copying(3)
-    copying.copy.stalled(999, 1_000, None)
-    assert not copying.copy.done
-    copying.copy.stalled(1_000, 1_000, ConnectionFailed("no route"))
+    assert not copying.copy.stalled(999, 1_000)
+    assert copying.copy.stalled(1_000, 1_000)
+    copying.copy.give_up(1_000, ConnectionFailed("no route"))
     assert _outcome(copying) is Outcome.FAILED
     assert copying.copy.result.error == "t-0: nothing came from the source for 1000 ms: no route"
 
@@ -317,8 +329,9 @@ def test_a_source_that_gives_nothing_is_given_up_with_its_reason() -> None:
 def test_waiting_for_the_target_is_no_stall() -> None:
     copying = Copying(3)
     copying.fetch(_batch(0))
-    copying.copy.stalled(10**9, 1_000, None)
-    assert not copying.copy.done
+    assert not copying.copy.stalled(10**9, 1_000)
+    copying.ack(0)
+    assert copying.copy.stalled(10**9, 1_000)
 
 
 def test_a_source_that_refuses_waits_for_what_was_sent_before() -> None:

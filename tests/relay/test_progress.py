@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Mapping
 
 import pytest
 
 from mirror.cluster.admin_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.relay.progress import SHARDS, Progress, ProgressStore, group_of
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
@@ -28,6 +30,7 @@ class FakeAdmin:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._client = FakeClient(cluster)
+        self._lock = threading.Lock()  # the real one may be used from several threads, this loop not
 
     def group_offsets(
         self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
@@ -37,7 +40,8 @@ class FakeAdmin:
     def commit_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
     ) -> None:
-        self._client.call(CommitGroupOffsets(group, offsets, *self._client.timer(timeout_ms or 60_000)))
+        with self._lock:
+            self._client.call(CommitGroupOffsets(group, offsets, *self._client.timer(timeout_ms or 60_000)))
 
 
 def _progress(offset: int, epoch: int | None = 3) -> Progress:
@@ -63,7 +67,7 @@ def test_partitions_are_spread_over_all_groups() -> None:
 def test_what_is_written_is_read(cluster: FakeCluster) -> None:
     store = ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster")
     progress = {TopicPartition("paris.t", p): _progress(100 + p, epoch=None if p % 2 else p) for p in range(40)}
-    store.write(progress, wall_ms=1_700_000_000_000)
+    assert store.write(progress, wall_ms=1_700_000_000_000) == {}
     assert store.read(progress) == progress
     assert len(cluster.groups) == len({group_of("flow", tp) for tp in progress})
 
@@ -79,8 +83,36 @@ def test_progress_may_be_written_again(cluster: FakeCluster) -> None:
     store = ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster")
     tp = TopicPartition("t", 0)
     for offset in (5, 9):
-        store.write({tp: _progress(offset)}, wall_ms=offset)
+        assert store.write({tp: _progress(offset)}, wall_ms=offset) == {}
     assert store.read([tp])[tp].offset == 9
+
+
+class UnevenAdmin(FakeAdmin):
+    """Refuses one group; each group's answer waits until all of them have been asked."""
+
+    def __init__(self, cluster: FakeCluster, groups: int, refused: str) -> None:
+        super().__init__(cluster)
+        self._all_asked = threading.Barrier(groups, timeout=10)
+        self._refused = refused
+
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+    ) -> None:
+        self._all_asked.wait()
+        if group == self._refused:
+            raise KafkaTimeout("no coordinator")
+        super().commit_group_offsets(group, offsets, timeout_ms=timeout_ms)
+
+
+def test_a_group_that_is_slow_or_refuses_holds_up_no_other(cluster: FakeCluster) -> None:
+    progress = {TopicPartition("paris.t", p): _progress(100 + p) for p in range(60)}
+    groups = {group_of("flow", tp) for tp in progress}
+    refused = min(groups)
+    store = ProgressStore(UnevenAdmin(cluster, len(groups), refused), "flow", "paris-cluster")
+    lost = store.write(progress, wall_ms=1)
+    assert set(lost) == {tp for tp in progress if group_of("flow", tp) == refused}
+    assert {str(error) for error in lost.values()} == {"no coordinator"}
+    assert set(store.read(progress)) == set(progress) - set(lost)
 
 
 def test_the_metadata_says_whose_it_is(cluster: FakeCluster) -> None:

@@ -218,7 +218,7 @@ def _copy(each: Range, target: Cluster) -> RangeResult:
     with target.change() as state:
         state["topics"][each.target_topic]["partitions"][each.partition]["end"] += each.end - result.start
     moved = Progress(offset=each.end, leader_epoch=0, source_cluster_id=each.source_cluster_id, topic_id=each.topic_id)
-    store.write({tp: moved}, 0)
+    assert not store.write({tp: moved}, 0)
     result.end = each.end
     result.records = result.end - result.start
     result.batches = 1

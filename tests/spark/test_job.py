@@ -220,6 +220,9 @@ def test_cut_short(signum: signal.Signals, status: int, site: Site) -> None:
         eventually(lambda: hangs.exists() or child.poll() is not None, within_s=120)
         assert child.poll() is None, child.communicate()
         assert len(processes_of(site.folder)) >= 4
+        second, _, refused = site.run("--flow", "good")
+        assert second == 1
+        assert refused.startswith("mirror: another run is using the report folder ")
         child.send_signal(signum)
         _, err = child.communicate()
     assert child.returncode == status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -162,6 +163,43 @@ while True:
     assert time.monotonic() - began < submission.GRACE_S / 2
     pids = [int(pid) for pid in (tmp_path / "there").read_text().split()]
     eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+OWNER = """
+import os, sys
+from dataclasses import dataclass
+from pathlib import Path
+from mirror.sandbox import die_with_owner
+from mirror.spark.submission import Submission
+
+@dataclass(frozen=True, slots=True)
+class Sleeping(Submission):
+    def command(self):
+        program = "import os, signal, sys; print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True); signal.pause()"
+        return [sys.executable, "-c", program, str(self.report_dir / "there")]
+
+guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
+Sleeping([], "local", Path(sys.argv[1]), guard=guard).run()
+"""
+"""A process that submits as `mirror run` does, with a child that would never end."""
+
+
+def test_the_child_ends_with_a_submitter_that_was_killed(tmp_path: Path) -> None:
+    # It cannot remove its pipe.
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], env=environ) as owner:
+        try:
+            there = tmp_path / "there"
+            eventually(lambda: there.exists() and there.read_text().endswith("\n"))
+            child = psutil.Process(int(there.read_text()))
+            assert child.ppid() == owner.pid
+        finally:
+            owner.kill()
+    try:
+        eventually(lambda: not alive(child.pid))
+    finally:
+        if alive(child.pid):
+            child.kill()
 
 
 def alive(pid: int) -> bool:

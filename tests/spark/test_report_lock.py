@@ -1,0 +1,75 @@
+"""One run at a time in a report folder: the kernel's lock, held by other processes and let go by their end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirror.errors import FlowError
+from mirror.spark.report_lock import locked
+from mirror.spark.submission import Submission
+
+HOLDING = """
+import signal, sys
+from pathlib import Path
+from mirror.spark.report_lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    signal.pause()
+"""
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "jobs" / "replicate.py"
+CONFIG = """
+[clusters.a]
+"bootstrap.servers" = "127.0.0.1:1"
+[clusters.b]
+"bootstrap.servers" = "127.0.0.1:2"
+[flows.f]
+source = "a"
+target = "b"
+topics = [".*"]
+"""
+BUSY = "another run is using the report folder .*; wait for its end, or, for other flows, .* --report-dir"
+
+
+def test_a_second_run_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "report"
+    with subprocess.Popen([sys.executable, "-c", HOLDING, str(folder)], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            log = folder / "spark.log"
+            log.write_text("of the first run")
+            with pytest.raises(FlowError, match=BUSY), locked(folder):
+                pytest.fail("two hold the lock")
+            # `mirror run` says so before it starts Spark, and leaves the log alone.
+            with pytest.raises(FlowError, match=BUSY):
+                Submission([], "local", folder).run()
+            assert log.read_text() == "of the first run"
+            # Who submits the job without `mirror run` is told by the job.
+            (tmp_path / "mirror.toml").write_text(CONFIG)
+            command = [sys.executable, str(JOB), "--config", "mirror.toml", "--report-dir", str(folder)]
+            environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+            job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+            assert (job.returncode, job.stdout) == (1, "")
+            assert re.fullmatch(f"mirror: {BUSY}\n", job.stderr)
+            assert not (folder / "summary.json").exists()
+        finally:
+            holder.kill()
+    for _ in range(2):
+        with locked(folder):
+            pass
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"),
+        locked(tmp_path / "file"),
+    ):
+        pytest.fail("a file was taken for a folder")
