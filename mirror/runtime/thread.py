@@ -103,9 +103,9 @@ class NetworkThread:
         Raises NetworkThreadDied where the loop has been in one turn for ``stuck_ms``: a bug, whose place is in the
         error's cause.
         """
-        turns, since = self._turns, self.clock.now()
-        if self._stuck_at == turns and not future.done():
+        if self._stuck_at == self._turns and not future.done():
             raise self._stuck()  # another caller has waited for long enough
+        turns, woken_ms = self._turns, FOREVER_MS
         while True:
             try:
                 return future.result(_LOOK_S)
@@ -113,9 +113,11 @@ class NetworkThread:
                 # Either the event's own time-out, or only our look at the thread.
                 if future.done():
                     return future.result()
-            if self._turns != turns:
-                turns, since = self._turns, self.clock.now()
-            elif self.clock.now() - since >= stuck_ms:
+            now = self.clock.now()
+            if self._turns != turns or woken_ms == FOREVER_MS:
+                # It may sleep with good reason: only a thread that was woken, and does not turn, is stuck.
+                turns, woken_ms = self._turns, now
+            elif now - woken_ms >= stuck_ms:
                 if stuck_ms >= STUCK_MS:
                     self._stuck_at = turns  # the others need not find out for themselves
                 self._given_up_at = turns

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from mirror.client import Admin, Consumer, TopicPartition
+from mirror.cluster.loop import LeaveEvent
+from mirror.consumer.core import ConsumerCore
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout, NetworkThreadDied
 from mirror.runtime import thread as thread_module
 from mirror.sandbox.ports import HOST
@@ -244,3 +246,17 @@ def test_after_close_a_call_says_closed_not_died(silent: str) -> None:
     with pytest.raises(ClientClosed):
         admin.list_topics()
     assert admin._thread.dead
+
+
+def test_closing_takes_the_time_it_was_given_where_nobody_answers(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that sleeps until the deadline is not stuck: the fetch sessions have their time to end."""
+
+    def never_done(_self: ConsumerCore, _event: LeaveEvent, _now: int) -> None:
+        """As with a broker that does not answer."""
+
+    monkeypatch.setattr(ConsumerCore, "leave", never_done)
+    began = time.monotonic()
+    consumer.close(timeout_ms=2_500)
+    assert 2.4 <= time.monotonic() - began < 2.5 + AT_ONCE_S
