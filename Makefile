@@ -9,7 +9,7 @@ LOCK := requirements.txt
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-NEEDS_NOTHING := not brokers and not spark
+NEEDS_NOTHING := not brokers and not spark and not slow
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from mirror.cluster.admin_calls import DescribeTopics, ListOffsets
 from mirror.cluster.topics import EARLIEST, TopicPartition
 from tests.fakes.client import FakeClient, FakeConsumer
@@ -57,11 +59,13 @@ def first_fetch(partitions: int) -> int:
     return calls_made(lambda: consumer.poll(timeout_ms=10))
 
 
+@pytest.mark.slow
 def test_metadata_and_offsets_of_10_000_partitions_cost_no_quadratic_work() -> None:
     small, large = describe_and_list(1_000), describe_and_list(10_000)
     assert large < 12 * small
 
 
+@pytest.mark.slow
 def test_fetching_10_000_partitions_costs_no_quadratic_work() -> None:
     small, large = first_fetch(1_000), first_fetch(10_000)
     assert large < 12 * small

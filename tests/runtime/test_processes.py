@@ -144,18 +144,21 @@ print(json.dumps({"cpu": cpu, "turns": turns}))
 """
 
 
+@pytest.mark.slow
 def test_an_unreachable_broker_costs_little_cpu() -> None:
     told = run(IDLE, f"{HOST}:{free_ports(1)[0]}")
     assert told["cpu"] < 0.3
     assert told["turns"] < 200
 
 
+@pytest.mark.slow
 def test_a_silent_broker_costs_little_cpu(silent: str) -> None:
     told = run(IDLE, silent)
     assert told["cpu"] < 0.3
     assert told["turns"] < 100
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_up_is_not_called_again_and_again() -> None:
     """Reconnects wait 50, 100, 200, 400, 800, 1000 ms (KIP-144): eight in three seconds, with luck of the jitter."""
     with socket.create_server((HOST, 0)) as server:
