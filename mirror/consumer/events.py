@@ -75,7 +75,7 @@ class LastErrorEvent(CompletableEvent[KafkaError | None]):
         self.complete(core.last_error(self._tp))
 
 
-class ConsumedEvent(CompletableEvent[Mapping[TopicPartition, int | OffsetAndMetadata]]):
+class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
     """All known positions: what ``commit_sync`` without offsets commits."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:

@@ -32,10 +32,10 @@ from mirror.consumer.events import (
 )
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import ClientClosed, ConfigError, KafkaError, NetworkThreadDied, Problem
+from mirror.errors import ClientClosed, ConfigError, KafkaError, Problem
 from mirror.runtime import arguments
 from mirror.runtime.single_user import SingleUser
-from mirror.runtime.thread import STUCK_MS, acquire, release
+from mirror.runtime.thread import acquire, leave_and_release
 
 T = TypeVar("T")
 
@@ -143,12 +143,10 @@ class Consumer:
         timeout_ms: int | None = None,
     ) -> None:
         """Commit ``offsets`` (the next ones to read) for ``group.id``; without any, the positions of all partitions."""
-        timeout_ms, offsets = arguments.timeout(timeout_ms), None if offsets is None else arguments.offsets(offsets)
-        timer = self._thread.timer(timeout_ms)
-        wanted = self._ask(ConsumedEvent(*timer)) if offsets is None else offsets
-        full = {tp: o if isinstance(o, OffsetAndMetadata) else OffsetAndMetadata(o) for tp, o in wanted.items()}
-        if full:
-            self._ask(CommitGroupOffsets(self._group(), full, *timer), to_loop=True)
+        timer, given = self._timer(timeout_ms), None if offsets is None else arguments.offsets(offsets)
+        wanted = self._ask(ConsumedEvent(*timer)) if given is None else given
+        if wanted:
+            self._ask(CommitGroupOffsets(self._group(), wanted, *timer), to_loop=True)
 
     def beginning_offsets(
         self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -206,14 +204,7 @@ class Consumer:
             if self._closed:
                 return
             self._closed = True
-            timer = self._thread.timer(timeout_ms)
-            try:
-                # Whoever closes does not wait for a stuck thread for much longer than the time that was given.
-                self._thread.call(None, LeaveEvent(self._core, *timer), max(1_000, min(timer[1], STUCK_MS)))
-            except NetworkThreadDied:
-                pass  # nothing of this consumer is left there; the next other call says what happened
-            finally:
-                release(self._thread)
+            leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(timeout_ms)), timeout_ms)
 
     # --- plumbing
 

@@ -12,12 +12,12 @@ from typing import Self
 
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NetworkThreadDied, RecordRejected
+from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, RecordRejected
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.core import ProducerCore, SendEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
-from mirror.runtime.thread import STUCK_MS, acquire, release
+from mirror.runtime.thread import acquire, leave_and_release
 from mirror.timing import Timer
 from mirror.wire.records import Batch
 from mirror.wire.verdicts import MESSAGE_TOO_LARGE
@@ -122,14 +122,7 @@ class Producer:
                 self.flush(timeout)
         finally:
             self._memory.close()
-            try:
-                # Whoever closes does not wait for a stuck thread for much longer than the time that was given.
-                leave = LeaveEvent(self._core, *self._thread.timer(None))
-                self._thread.call(None, leave, max(1_000, min(timeout, STUCK_MS)))
-            except NetworkThreadDied:
-                pass  # the futures of what was left say so; the next other call says what happened
-            finally:
-                release(self._thread)
+            leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(None)), timeout)
 
     def __enter__(self) -> Self:
         return self

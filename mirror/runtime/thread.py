@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from mirror.cluster.events import CompletableEvent, Event
-from mirror.cluster.loop import ClusterLoop
+from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ClientClosed, NetworkThreadDied
 from mirror.runtime.clock import SystemClock, process_rng
@@ -189,3 +189,18 @@ def release(thread: NetworkThread) -> None:
         if _registry.threads.get(key) is thread:
             del _registry.threads[key]
     thread.stop()
+
+
+def leave_and_release(thread: NetworkThread, leave: LeaveEvent, timeout_ms: int | None) -> None:
+    """A client closes: its core takes its leave, and the thread is let go.
+
+    Never raises for a dead thread: nothing of the client is left there, and its next call says what happened. Does not
+    wait for a stuck one for much longer than ``timeout_ms``, the time that ``close`` was given (None: the default).
+    """
+    given_ms = thread.timer(timeout_ms)[1]
+    try:
+        thread.call(None, leave, max(1_000, min(given_ms, STUCK_MS)))
+    except NetworkThreadDied:
+        pass
+    finally:
+        release(thread)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
@@ -109,10 +108,9 @@ def _first_offsets(
     """Where partitions without progress begin: the flow's ``start``. A time after the last record means the end."""
     if flow.start == "earliest":
         return earliest
-    if flow.start == "latest":
+    if flow.start_timestamp_ms is None:
         return end
-    at = int(datetime.fromisoformat(flow.start).timestamp() * 1000)
-    found = _offsets(source, earliest, at)
+    found = _offsets(source, earliest, flow.start_timestamp_ms)
     return {tp: offset if 0 <= offset < end[tp] else end[tp] for tp, offset in found.items()}
 
 

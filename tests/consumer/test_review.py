@@ -165,7 +165,7 @@ def test_what_is_committed_by_position_has_its_epoch() -> None:
     assert offsets(consumer, A) == [0, 1, 2]
     (found,) = consumer.call(ConsumedEvent(*consumer.timer()), consumer.core).items()
     assert found[0] == A
-    assert (found[1].offset, found[1].leader_epoch) == (3, 1)  # type: ignore[union-attr]
+    assert (found[1].offset, found[1].leader_epoch) == (3, 1)
 
 
 def test_throttled_backlog_expires_nothing() -> None:

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from mirror.spark.ledger import Ledger
+from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Cluster
-from tests.spark.test_submission import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,7 +10,6 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -18,9 +17,7 @@ import pytest
 from mirror.errors import FlowError
 from mirror.spark import submission
 from mirror.spark.submission import STDERR_PIPE, TERMINALS, Submission
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.polling import eventually
 
 LISTENING = """
 import os, pathlib, signal, subprocess, sys, time
@@ -42,13 +39,6 @@ class Scripted(Submission):
 
 def scripted(program: str, folder: Path) -> Submission:
     return Scripted([], "local", folder / "report", LISTENING + program)
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def signal_once_there(path: Path, signum: int) -> threading.Thread:
