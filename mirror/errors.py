@@ -13,14 +13,18 @@
         ├── Hopeless             trying again cannot help: calls fail at once instead of waiting for their timeout
         │   ├── UnsupportedVersion     the broker and this client share no version of a request
         │   ├── AuthenticationFailed   TLS or SASL: one side did not accept the other
-        │   └── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
+        │   ├── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
+        │   └── WrongState             a call that does not fit the transaction's state
         ├── ProtocolError        bytes that do not follow the protocol
         │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+        ├── NeedsAbort           the transaction cannot be committed any more; carries why
         ├── BrokerError          a broker answered with an error code
         │   ├── AuthorizationFailed   a permission is missing; says which, and on what
         │   ├── Fenced                a newer producer took over this producer id or transactional id
         │   ├── OutOfOrderSequence    acknowledged data is gone from the log (KIP-185)
-        │   ├── RecordRejected        the batch itself is refused: too large, invalid, forbidden timestamp
+        │   ├── TransactionExpired    the transaction outlived transaction.timeout.ms: the coordinator aborted it
+        │   ├── RecordRejected        the batch itself is refused: invalid, forbidden timestamp
+        │   │   └── RecordTooLarge    it is larger than the topic or broker allows: split it, or let it go
         │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
         ├── NoPosition           a partition without a position and without a rule for where to begin
         ├── LogTruncated         the log was cut back below the position: records that were read are gone (KIP-320)
@@ -35,8 +39,10 @@ and InvalidArgument before anything is sent (``cluster`` too, for what slipped t
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class MirrorError(Exception):
@@ -88,15 +94,69 @@ class KafkaTimeout(KafkaError, TimeoutError):
     """An API call outlived its timeout. The last error seen on the way, where there was one, is the ``__cause__``."""
 
 
+class DeliveryPhase(enum.StrEnum):
+    """Where a batch was when its time was up."""
+
+    FENCING = "fencing"
+    METADATA = "metadata"
+    MEMORY = "memory"
+    QUEUE = "queue"
+    IN_FLIGHT = "in flight"
+    COMMITTING = "committing"
+
+
+class DeliveryCause(enum.StrEnum):
+    """Why a batch's time was up: an unavailable partition is told from mere waiting behind others (``BACKLOG``)."""
+
+    NO_LEADER = "no leader"
+    NOT_ENOUGH_REPLICAS = "not enough replicas"
+    NO_ANSWER = "no answer"
+    REFUSED = "refused"
+    THROTTLED = "throttled"
+    BACKLOG = "backlog"
+    COORDINATOR = "coordinator"
+
+
 class DeliveryTimeout(KafkaTimeout):
     """A batch outlived ``delivery.timeout.ms`` (KIP-91).
 
-    ``may_have_been_written`` is True where a Produce for it was sent and its answer is not known.
+    ``topic``, ``partition`` and ``record_count`` say what it was; ``age_ms`` is the time since its creation, of which
+    it spent ``queued_ms`` waiting and ``in_flight_ms`` unanswered, over ``attempts`` attempts; ``phase`` is where it
+    was, ``cause`` why, ``last_error`` the last failure seen. ``may_have_been_written`` is True where a Produce for it
+    was sent and its outcome is not known: it may be in the log, or come to be.
     """
 
-    def __init__(self, message: str, *, may_have_been_written: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        record_count: int = 0,
+        age_ms: int = 0,
+        queued_ms: int = 0,
+        in_flight_ms: int = 0,
+        attempts: int = 0,
+        phase: DeliveryPhase = DeliveryPhase.QUEUE,
+        cause: DeliveryCause = DeliveryCause.BACKLOG,
+        last_error: KafkaError | None = None,
+        may_have_been_written: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.record_count = record_count
+        self.age_ms = age_ms
+        self.queued_ms = queued_ms
+        self.in_flight_ms = in_flight_ms
+        self.attempts = attempts
+        self.phase = phase
+        self.cause = cause
+        self.last_error = last_error
         self.may_have_been_written = may_have_been_written
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self),), self.__dict__
 
 
 class ConnectionFailed(KafkaError):
@@ -123,6 +183,14 @@ class InvalidArgument(Hopeless, ValueError):
 
     The text says which argument, what it was, and what is allowed.
     """
+
+
+class WrongState(Hopeless):
+    """A call that the transaction's state does not allow; the text names both, and the call that comes first."""
+
+
+class NeedsAbort(KafkaError):
+    """The transaction cannot be committed any more: call ``abort_transaction()``; ``__cause__`` is what failed."""
 
 
 class ProtocolError(KafkaError):
@@ -158,6 +226,17 @@ class OutOfOrderSequence(BrokerError):
 
 class RecordRejected(BrokerError):
     """The broker refuses the batch itself (too large, invalid record or timestamp); a retry cannot help."""
+
+
+class RecordTooLarge(RecordRejected):
+    """The batch is larger than ``max.message.bytes`` (error 10) or the segment (18); smaller ones may be taken."""
+
+
+class TransactionExpired(BrokerError):
+    """The transaction was open for longer than ``transaction.timeout.ms``: its coordinator has aborted it.
+
+    The broker answers as if another producer had taken over (47 or 90); the clock tells the two apart.
+    """
 
 
 class OffsetOutOfRange(BrokerError):

@@ -14,6 +14,7 @@ from mirror.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     RecordRejected,
+    RecordTooLarge,
 )
 
 
@@ -82,8 +83,8 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
     int(ErrorCode.invalid_producer_epoch): Fenced,
     int(ErrorCode.producer_fenced): Fenced,
     int(ErrorCode.out_of_order_sequence_number): OutOfOrderSequence,
-    int(ErrorCode.message_too_large): RecordRejected,
-    int(ErrorCode.record_list_too_large): RecordRejected,
+    int(ErrorCode.message_too_large): RecordTooLarge,
+    int(ErrorCode.record_list_too_large): RecordTooLarge,
     int(ErrorCode.invalid_record): RecordRejected,
     int(ErrorCode.invalid_timestamp): RecordRejected,
     int(ErrorCode.offset_out_of_range): OffsetOutOfRange,
