@@ -87,7 +87,12 @@ class FlowError(MirrorError):
 
 
 class KafkaError(MirrorError):
-    """Root of what the client cores report."""
+    """Root of what the client cores report.
+
+    ``may_have_been_written`` is True where it ends a batch whose outcome is not known: "unknown" is no plain failure.
+    """
+
+    may_have_been_written: bool = False
 
 
 class KafkaTimeout(KafkaError, TimeoutError):

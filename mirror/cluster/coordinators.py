@@ -25,7 +25,10 @@ class KeyType(enum.IntEnum):
 
 
 class Coordinators:
-    """Request manager and store of coordinators, looked up in batches (KIP-699), one for all clients of a cluster."""
+    """Request manager and store of coordinators, looked up in batches (KIP-699), one for all clients of a cluster.
+
+    ``answers`` counts the look-ups that went well; ``changes`` rises with every answer and every failure.
+    """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
@@ -34,6 +37,7 @@ class Coordinators:
         self._nodes: dict[tuple[KeyType, str], int] = {}
         self._wanted: dict[KeyType, set[str]] = defaultdict(set)
         self.answers = 0
+        self.changes = 0
         self._refused: dict[tuple[KeyType, str], KafkaError] = {}
         self.last_error: KafkaError | None = None
 
@@ -79,6 +83,7 @@ class Coordinators:
 
     def _learn(self, kind: KeyType, response: FindCoordinatorResponse, now: int) -> None:
         failed: KafkaError | None = None
+        self.changes += 1
         for told in response.coordinators:
             if not told.error_code:
                 self._nodes[kind, told.key] = told.node_id
@@ -102,3 +107,4 @@ class Coordinators:
     def _failed(self, kind: KeyType, error: KafkaError, now: int) -> None:
         self._states[kind].failed(now)
         self.last_error = error
+        self.changes += 1

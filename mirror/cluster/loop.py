@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from mirror.cluster.calls import Calls, ClusterView
 from mirror.cluster.coordinators import Coordinators
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
 from mirror.cluster.metadata import Metadata
+from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool
 from mirror.cluster.reaper import CompletableEventReaper
-from mirror.cluster.requests import Network, Poll, RequestManager
+from mirror.cluster.requests import Lane, Network, Poll, RequestManager
 from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.topics import Broker
+from mirror.cluster.turns import Turns
 from mirror.errors import KafkaError
-from mirror.timing import Clock
+from mirror.timing import FOREVER_MS, Clock, remaining
 
 _BATCH_LIMIT: Final = 10_000
 """Events drained in one turn: a flood of them must not keep the network from its work."""
@@ -23,6 +27,14 @@ _BATCH_LIMIT: Final = 10_000
 
 class ClientCore(Protocol):
     """A consumer's or producer's part of the loop."""
+
+    @property
+    def every_turn(self) -> bool:
+        """True: polled in every turn. False: only for a reason, which are those that :meth:`ClusterLoop.touch` names.
+
+        Hundreds of cores share a loop; one that answered FOREVER_MS and has no requests under way then costs nothing.
+        """
+        ...
 
     def poll(self, now: int) -> Poll:
         """Requests due at ``now``; also where expired batches are found."""
@@ -55,12 +67,40 @@ class ClusterLoop:
         self.settings = settings
         self.rng = rng
         self.events: deque[tuple[Any, Event]] = deque()
-        self.cores: list[ClientCore] = []
-        self.leaving: list[tuple[ClientCore, LeaveEvent]] = []
+        self.departed: deque[ClientCore] = deque()
         self.network = network
         self._clock = clock
         self._reaper = CompletableEventReaper()
+        self._turns: Turns[ClientCore] = Turns()
         self._channels = itertools.count(1)
+        self._brokers: Mapping[int, Broker] = {}
+        self._seen = self._changes()
+        self._freed = 0
+        self.produce_pool = self._pool(Lane.PRODUCE)
+        self.coordinator_pool = self._pool(Lane.COORDINATOR)
+        self._pools = (self.produce_pool, self.coordinator_pool)
+
+    def _pool(self, lane: Lane) -> ConnectionPool:
+        size = self.settings.connections_per_broker
+        return ConnectionPool(self.network, lane, size, self.new_channel, SLOW_AFTER_MS)
+
+    @property
+    def cores(self) -> list[ClientCore]:
+        """All that take part."""
+        return self._turns.cores
+
+    def join(self, core: ClientCore) -> None:
+        """``core`` takes part from the next turn on."""
+        self._turns.join(core)
+
+    def touch(self, core: ClientCore) -> None:
+        """Poll ``core`` in the next turn, for a reason that the loop cannot see; on the network thread only.
+
+        It sees: an event for the core, the end of one of the requests that its poll returned, the end of the wait that
+        its poll announced, room on a connection after a pool had none; and for all cores, what changed in metadata,
+        coordinators or connections.
+        """
+        self._turns.touch(core)
 
     def run_once(self) -> None:
         """Drain events, poll the managers, poll the network, and only then reap.
@@ -74,12 +114,10 @@ class ClusterLoop:
 
     def _let_go(self) -> None:
         """Cores whose clients are told that they are closed take no part in the next turn."""
-        gone = [core for core, event in self.leaving if event.future.done()]
-        if gone:
-            self.leaving = [(core, event) for core, event in self.leaving if not event.future.done()]
-            self.cores = [core for core in self.cores if core not in gone]
-            for core in gone:
-                core.gone()
+        while self.departed:
+            core = self.departed.popleft()
+            self._turns.leave(core)
+            core.gone()
 
     def new_channel(self) -> int:
         """A number for the connections that one client has for itself."""
@@ -90,6 +128,8 @@ class ClusterLoop:
             core, event = self.events.popleft()
             if isinstance(event, CompletableEvent):
                 self._reaper.add(event)
+            if core is not None:
+                self._turns.touch(core)
             try:
                 event.apply(self if core is None else core, now)
             except KafkaError as error:
@@ -99,15 +139,59 @@ class ClusterLoop:
 
     def _send_due(self, now: int) -> int:
         wait = 0 if self.events else self._reaper.wait_ms(now)
-        self.network.set_brokers(self.metadata.brokers)
+        self._notice(now)
         # Cores first: the look-ups they begin are calls. Then calls: what they miss, metadata and coordinators ask for.
-        managers: list[RequestManager] = [*self.cores, self.calls, self.metadata, self.coordinators]
+        for core in self._turns.take(now):
+            wait = min(wait, self._poll_core(core, now))
+        managers: tuple[RequestManager, ...] = (self.calls, self.metadata, self.coordinators)
         for manager in managers:
-            requests, next_ms = manager.poll(now)
-            wait = min(wait, next_ms)
-            for request in requests:
-                self.network.send(request, now)
-        return wait
+            wait = min(wait, self._send(manager.poll(now), now))
+        for pool in self._pools:
+            wait = min(wait, pool.look(now))
+        if self._turns.pending or self._seen != self._changes() or self._freed != self._rooms():
+            return 0  # what was done for one core is a reason for others
+        return min(wait, remaining(self._turns.next_ms(), now))
+
+    def _notice(self, now: int) -> None:
+        """Find out for whom this turn is, and what is known of the brokers."""
+        if self.metadata.brokers is not self._brokers:
+            self._brokers = self.metadata.brokers
+            self.network.set_brokers(self._brokers)
+            for pool in self._pools:
+                pool.retain(self._brokers)
+        for pool in self._pools:
+            pool.look(now)
+        if (seen := self._changes()) != self._seen:
+            self._seen = seen
+            self._turns.touch_all()
+        if (freed := self._rooms()) != self._freed:
+            self._freed = freed
+            self._turns.touch_refused()
+
+    def _changes(self) -> tuple[int, int, int]:
+        return self.metadata.changes, self.coordinators.changes, self.network.changes
+
+    def _rooms(self) -> int:
+        return self.produce_pool.freed + self.coordinator_pool.freed
+
+    def _poll_core(self, core: ClientCore, now: int) -> int:
+        """Milliseconds until it must be asked again, as far as that is not kept in its alarm."""
+        refusals = self.produce_pool.refusals + self.coordinator_pool.refusals
+        poll = core.poll(now)
+        if self.produce_pool.refusals + self.coordinator_pool.refusals != refusals:
+            self._turns.refused(core)
+        for request in poll.requests:
+            self._turns.watch(core, request)
+        self._send(poll, now)
+        if core.every_turn:
+            return poll.wait_ms
+        self._turns.polled(core, now, poll.wait_ms)
+        return FOREVER_MS
+
+    def _send(self, poll: Poll, now: int) -> int:
+        for request in poll.requests:
+            self.network.send(request, now)
+        return poll.wait_ms
 
     def fail(self, error: BaseException) -> None:
         """The loop ends: every caller, tracked or queued, gets ``error``."""
@@ -127,7 +211,7 @@ class JoinEvent(Event):
     def apply(self, core: ClusterLoop, now: int) -> None:
         """At once."""
         del now
-        core.cores.append(self._core)
+        core.join(self._core)
 
 
 class LeaveEvent(CompletableEvent[None]):
@@ -139,7 +223,8 @@ class LeaveEvent(CompletableEvent[None]):
 
     def apply(self, core: ClusterLoop, now: int) -> None:
         """The core takes its leave, and is gone when that is done, or when time is up."""
-        core.leaving.append((self._core, self))
+        self.future.add_done_callback(lambda _: core.departed.append(self._core))
+        core.touch(self._core)
         self._core.leave(self, now)
 
     def expire(self) -> None:

@@ -40,8 +40,9 @@ class TopicState:
 class Metadata:
     """Request manager and store of brokers, topics and leaders, one for all the clients of a cluster.
 
-    ``answers`` counts successful updates: a call that waits for one is advancing while it rises (seed 001). A leader is
-    replaced by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
+    ``answers`` counts successful updates: a call that waits for one is advancing while it rises (seed 001). ``changes``
+    rises with everything that a core may wait for: answers, failures, leaders that a broker named. A leader is replaced
+    by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
@@ -55,6 +56,7 @@ class Metadata:
         self._in_vain = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
+        self.changes = 0
         self._updated_ms: int | None = None
         self.brokers: Mapping[int, Broker] = {}
         self.cluster_id: str | None = None
@@ -83,6 +85,11 @@ class Metadata:
         """The partition's leader, or None where there is none or it is not known (yet)."""
         state = self._topics.get(tp.topic)
         return None if state is None else state.leaders.get(tp.partition)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; 0 where that is not known (yet), or the topic is refused."""
+        state = self._topics.get(topic)
+        return state.partitions if state is not None and not state.error else 0
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The topic's id (KIP-516)."""
@@ -114,6 +121,7 @@ class Metadata:
         if state is None or leader.node not in self.brokers or (known is not None and known.epoch >= leader.epoch):
             return False
         state.leaders[tp.partition] = leader
+        self.changes += 1
         return True
 
     def poll(self, now: int) -> Poll:
@@ -141,10 +149,12 @@ class Metadata:
         self._stale = True
         self._state.failed(now)
         self.last_error = error
+        self.changes += 1
 
     def _on_response(self, response: MetadataResponse, now: int) -> None:
         self.last_error = None
         self.answers += 1
+        self.changes += 1
         self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None

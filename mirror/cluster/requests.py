@@ -32,7 +32,7 @@ class Request:
 
     ``node`` None means any broker. ``timeout_ms`` bounds the caller's wait from the moment of sending; the connection
     itself is given up only after ``request.timeout.ms`` without the answer, so that a caller in a hurry costs its
-    neighbours nothing.
+    neighbours nothing: it still owes the answer then, and ``on_settled`` follows the ``KafkaTimeout`` once it does not.
     """
 
     api: Api
@@ -45,6 +45,16 @@ class Request:
     channel: int = 0
     """Further tells connections of one lane apart: each consumer fetches on its own, or another one's long poll would
     stand before it."""
+    max_version: int | None = None
+    """The newest version to speak, where the newest that both sides know would mean something else."""
+    on_settled: Callable[[int], None] | None = None
+    """Called at most once, after a failure that is a ``KafkaTimeout``: the answer came late, or will not come any more.
+    Until then the connection is busy with the request, and its bytes may still be on their way."""
+
+    def settled(self, now: int) -> None:
+        """Its connection owes nothing for it any more, after its caller was told that time is up."""
+        if self.on_settled is not None:
+            self.on_settled(now)
 
 
 class Poll(NamedTuple):
@@ -73,8 +83,25 @@ class Network(Protocol):
         """Take ``request``; its callback comes from :meth:`poll`, never from here."""
         ...
 
-    def ready(self, node: int, lane: Lane, now: int) -> bool:
+    @property
+    def changes(self) -> int:
+        """Rises whenever a connection may have become ready, or was lost, or is no longer throttled."""
+        ...
+
+    def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
         """Whether a request would go out at once; where not, begin to make it so (``KafkaClient.ready``)."""
+        ...
+
+    def stands(self, node: int, lane: Lane, channel: int) -> bool:
+        """Whether there is such a connection, or one is on its way; begins none."""
+        ...
+
+    def throttled(self, node: int, now: int) -> bool:
+        """Whether ``node`` has some connection of ours wait just now (KIP-219)."""
+        ...
+
+    def finalized_feature(self, name: str) -> int:
+        """The level of the cluster's feature ``name`` (KIP-584), as the newest that any broker told; 0: unknown."""
         ...
 
     def trouble(self, node: int) -> KafkaError | None:

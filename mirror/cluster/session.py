@@ -162,7 +162,7 @@ class BrokerSession:
     def _send_versioned(self, request: Request, caller_deadline: int, now: int) -> None:
         assert self.versions is not None  # noqa: S101 - it is ready
         try:
-            version = self.versions.pick(request.api)
+            version = self.versions.pick(request.api, request.max_version)
         except KafkaError as error:
             request.on_failure(type(error)(f"{self.label}: {error}"), now)
             return
@@ -229,12 +229,13 @@ class BrokerSession:
             body = codec.decode_response(sent.api, sent.version, frame)
         except ProtocolError as error:
             told = ProtocolError(f"{self.label}: {error}")
-            if not sent.abandoned:
-                sent.request.on_failure(told, now)
+            _lost(sent, told, now)
             raise told from error
         self.heard = True
         self._throttle(body, now)
-        if not sent.abandoned:
+        if sent.abandoned:
+            sent.request.settled(now)
+        else:
             sent.request.on_response(body, now)
 
     def _throttle(self, body: Any, now: int) -> None:
@@ -334,6 +335,7 @@ class BrokerSession:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
             for request, _ in late:
                 request.on_failure(self._timed_out(request, self._why_held(now)), now)
+                request.settled(now)
         overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
         return overdue or self._authenticate_by_ms <= now
 
@@ -370,10 +372,17 @@ class BrokerSession:
         waiting, self._waiting = self._waiting, deque()
         self.outgoing.clear()
         for sent in in_flight:
-            if sent.request is not None and not sent.abandoned:
-                sent.request.on_failure(error, now)
+            _lost(sent, error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
+
+
+def _lost(sent: _InFlight, error: KafkaError, now: int) -> None:
+    """Nobody will answer ``sent`` any more."""
+    if sent.request is not None and sent.abandoned:
+        sent.request.settled(now)
+    elif sent.request is not None:
+        sent.request.on_failure(error, now)
 
 
 def _negotiated_version(frame: bytearray) -> int:

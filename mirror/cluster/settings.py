@@ -32,6 +32,14 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
         Key("socket.connection.setup.timeout.max.ms", "int", 30_000, "of later ones, as it doubles (KIP-601)", low=1),
         Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is asked anew", low=1),
         Key("connections.max.idle.ms", "int", 540_000, "idle connections are closed; -1: never", -1, FOREVER_MS),
+        Key(
+            "connections.per.broker",
+            "int",
+            8,
+            "connections for produce and as many for transaction coordinators, per broker, opened as they are needed",
+            low=1,
+            high=64,
+        ),
         *SECURITY_KEYS.values(),
     )
 }
@@ -53,6 +61,7 @@ class ClusterSettings:
     connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
     connections_max_idle_ms: int
+    connections_per_broker: int
     security: Security
 
     @staticmethod
@@ -99,6 +108,7 @@ class ClusterSettings:
             connection_setup_timeout_max_ms=values["socket.connection.setup.timeout.max.ms"],
             metadata_max_age_ms=values["metadata.max.age.ms"],
             connections_max_idle_ms=FOREVER_MS if (idle_ms := values["connections.max.idle.ms"]) < 0 else idle_ms,
+            connections_per_broker=values["connections.per.broker"],
             security=security,
         )
 

@@ -1,10 +1,17 @@
-"""Values that name things in a cluster."""
+"""Values that name things in a cluster, and what calls tell of them. Permissions have a file of their own."""
 
 from __future__ import annotations
 
+import enum
 import uuid
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+from mirror.errors import KafkaError
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 EARLIEST: Final = -2
 """ListOffsets' timestamp for the log's start."""
@@ -88,3 +95,161 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: tuple[Broker, ...]
+
+
+class Outcomes(dict[K, V]):
+    """What a call over many keys came to: key -> result, for those that succeeded.
+
+    ``failed`` is key -> error for the others; to look one of them up raises its error. A key that was not asked for is
+    a KeyError, as in every dict.
+    """
+
+    __slots__ = ("failed",)
+
+    def __init__(self, found: Mapping[K, V], failed: Mapping[K, KafkaError]) -> None:
+        super().__init__(found)
+        self.failed: dict[K, KafkaError] = dict(failed)
+
+    def __missing__(self, key: K) -> V:
+        raise self.failed.get(key) or KeyError(key)
+
+    def __repr__(self) -> str:
+        return f"Outcomes({super().__repr__()}, failed={self.failed!r})"
+
+
+class OpenEnum(enum.IntEnum):
+    """Numbers that newer brokers may add to: one that this client does not know is UNKNOWN, 0."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> OpenEnum:
+        del value
+        return cls(0)
+
+
+class ConfigKind(enum.IntEnum):
+    """What a configuration is of (``ConfigResource.Type``)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResource(NamedTuple):
+    """A topic by its name, or a broker by its id as text; of brokers, "" is the default of all of them."""
+
+    kind: ConfigKind
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        """One topic."""
+        return cls(ConfigKind.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node: int | None = None) -> ConfigResource:
+        """One broker; None: what holds for all of them."""
+        return cls(ConfigKind.BROKER, "" if node is None else str(node))
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower()} {self.name}" if self.name else "all brokers"
+
+
+class ConfigSource(OpenEnum):
+    """Where a value comes from (``ConfigEntry.ConfigSource``), the first that has one; later ones are defaults."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    BROKER_FILE = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One configuration as a broker tells it. The value of a ``sensitive`` one is never told: it is None.
+
+    ``source`` says whether it was set on the resource itself (``TOPIC``, ``BROKER``) or comes from further away.
+    """
+
+    value: str | None
+    source: ConfigSource
+    sensitive: bool
+    read_only: bool
+
+
+class ConfigOperation(enum.IntEnum):
+    """What to do with a configuration (KIP-339). APPEND and SUBTRACT are for lists: "a,b" are two items."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of one key; DELETE goes back to the default and has no value. The value may be a secret."""
+
+    key: str
+    value: str | None = field(default=None, repr=False)
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """One replica's log in a directory, in bytes; ``offset_lag`` in records behind the high watermark.
+
+    ``future``: a copy being made, which will replace the log in another directory of this broker.
+    """
+
+    size_bytes: int
+    offset_lag: int
+    future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One log directory of a broker; ``error`` is why it is offline.
+
+    ``total_bytes`` and ``usable_bytes`` are its volume's (KIP-827), None where the broker is older than that (3.3).
+    """
+
+    error: KafkaError | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    logs: dict[TopicPartition, ReplicaLog]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group. ``kind`` is "classic", "consumer" (KIP-848) or a newer one; ``state`` as in Kafka: "Stable"."""
+
+    group: str
+    kind: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member and the partitions it has; ``instance_id`` where its membership is static (KIP-345)."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group and its members; ``assignor`` is the strategy that they share partitions by."""
+
+    group: str
+    kind: str
+    state: str
+    assignor: str
+    members: tuple[GroupMember, ...]

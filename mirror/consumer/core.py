@@ -19,6 +19,10 @@ from mirror.timing import FOREVER_MS, remaining
 class ConsumerCore:
     """Positions, look-ups and fetches of one consumer. Touched by the network thread only."""
 
+    every_turn = True
+
+    every_turn = True
+
     def __init__(self, settings: ConsumerSettings, loop: ClusterLoop) -> None:
         cluster = settings.cluster
         self.positions = Positions(Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng))

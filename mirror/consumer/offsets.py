@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mirror.cluster.admin_calls import GroupOffsets, ListOffsets, by_topic
 from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.metadata import Metadata
+from mirror.cluster.offset_calls import GroupOffsets, ListOffsets, by_topic
 from mirror.cluster.requests import Poll
 from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions

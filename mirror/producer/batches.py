@@ -1,109 +1,134 @@
-"""A batch on its way, and the queue of its partition: sequences, order, retries (KIP-98, KIP-185)."""
+"""A batch on its way: from ``send`` to its answer."""
 
 from __future__ import annotations
 
-from collections import deque
+import copy
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.records import Batch
 
-SEQUENCES: Final = 2**31
-"""Sequence numbers wrap here (``DefaultRecordBatch.incrementSequence``)."""
+if TYPE_CHECKING:
+    from mirror.producer.appending import OpenBatch
 
 
 class RecordMetadata(NamedTuple):
-    """Where a batch landed; ``base_offset`` is -1 where the broker only says that it had it already."""
+    """Where a batch landed, or one record of it; ``base_offset`` is -1 where the broker only says that it had it.
+
+    ``record`` counts within the batch.
+    """
 
     tp: TopicPartition
     base_offset: int
+    record: int = 0
+
+    @property
+    def offset(self) -> int:
+        """The record's own offset; -1 where it is not known."""
+        return self.base_offset + self.record if self.base_offset >= 0 else -1
 
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """One batch from ``send_batch`` to its answer. ``sequence`` is assigned when it is first drained, and kept."""
+    """One batch from ``send`` to its answer.
 
-    tp: TopicPartition
-    batch: Batch
-    created_ms: int
-    future: Future[RecordMetadata] = field(default_factory=Future)
-    sequence: int | None = None
-    attempts: int = 0
-    last_error: KafkaError | None = None
-
-    @property
-    def may_have_been_written(self) -> bool:
-        """Whether it was handed to a connection that stood: from there on only an answer tells."""
-        return self.attempts > 0
-
-    def fail(self, error: KafkaError) -> None:
-        """Tell the caller, unless it has been told."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-@dataclass(slots=True)
-class PartitionQueue:
-    """The batches of one partition: ``waiting`` in order, first those to be retried; ``in_flight`` in order of sending.
-
-    ``broken`` is why nothing of this partition can be sent any more: after a batch that has a sequence was given up,
-    its successors would be a gap.
+    ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
+    ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
+    it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
+    be in the log.
     """
 
     tp: TopicPartition
-    waiting: deque[ProducerBatch] = field(default_factory=deque)
-    in_flight: list[ProducerBatch] = field(default_factory=list)
-    next_sequence: int = 0
-    failures: int = 0
-    not_before_ms: int = 0
-    retry_epoch: int = -1
-    node: int | None = None
-    trouble: KafkaError | None = None
-    broken: KafkaError | None = None
+    batch: Batch | None
+    created_ms: int
+    size: int
+    open: OpenBatch | None = None
+    future: Future[RecordMetadata] = field(default_factory=Future)
+    expires_ms: int = 0
+    sequence: int | None = None
+    attempts: int = 0
+    in_doubt: bool = False
+    last_error: KafkaError | None = None
+    in_flight_ms: int = 0
+    _sent_ms: int | None = None
+    _was_in_doubt: bool = False
+    _cut: bool = False
 
-    def sendable(self, max_in_flight: int) -> bool:
-        """Whether the first waiting batch may go now, as far as order is concerned.
+    def __post_init__(self) -> None:
+        if self.open is not None:
+            self.future.add_done_callback(self.open.settle)
 
-        A retried batch goes alone: what was sent behind it comes back as out of order and follows it.
-        """
-        if not self.waiting or len(self.in_flight) >= max_in_flight:
-            return False
-        return not (self.waiting[0].attempts and self.in_flight)
+    def seal(self) -> Batch:
+        """The batch as it will be sent; nothing can be added to it from here on."""
+        if self.batch is None:
+            assert self.open is not None  # noqa: S101 - either it came ready-made, or it takes records
+            self.batch = self.open.seal()
+        return self.batch
 
-    def drain(self, node: int, producer_id: int, producer_epoch: int) -> ProducerBatch:
-        """Take the first waiting batch, stamped with its sequence, to be sent to ``node``."""
-        self.node = node
-        batch = self.waiting.popleft()
-        if batch.sequence is None:
-            batch.sequence = self.next_sequence
-            self.next_sequence = (self.next_sequence + batch.batch.count) % SEQUENCES
-            batch.batch.patch(producer_id, producer_epoch, batch.sequence)
-        batch.attempts += 1
-        self.in_flight.append(batch)
-        return batch
+    @property
+    def count(self) -> int:
+        """Records, so far."""
+        if self.batch is not None:
+            return int(self.batch.count)
+        return self.open.count if self.open is not None else 0
 
-    def requeue(self, batch: ProducerBatch) -> None:
-        """Back to wait, in the order of first sending: before every batch that was sent after it."""
-        self.in_flight.remove(batch)
-        behind = 0
-        for other in self.waiting:
-            if other.sequence is None or not _before(other, batch):
-                break
-            behind += 1
-        self.waiting.insert(behind, batch)
+    @property
+    def complete(self) -> bool:
+        """Whether it takes no more records: ready-made, sealed or full."""
+        return self.batch is not None or (self.open is not None and self.open.full)
 
-    def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether no earlier batch of this partition is unresolved."""
-        earlier = [b for b in (*self.in_flight, *self.waiting) if b.sequence is not None and _before(b, batch)]
-        return not earlier
+    @property
+    def told(self) -> bool:
+        """Whether the caller has its answer, or will have it from the parts that this was cut into."""
+        return self._cut or self.future.done()
 
+    def cut_into(self, parts: list[ProducerBatch]) -> None:
+        """Its parts go instead; who waits for this one waits for the last of them."""
+        self._cut = True
 
-def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether ``one`` was sequenced before ``other``, across the wrap."""
-    assert one.sequence is not None  # noqa: S101 - callers compare drained batches only
-    assert other.sequence is not None  # noqa: S101 - as above
-    distance = (other.sequence - one.sequence) % SEQUENCES
-    return 0 < distance < SEQUENCES // 2
+        def settle(_: Future[RecordMetadata]) -> None:
+            if all(part.future.done() for part in parts) and not self.future.done():
+                self.future.set_result(RecordMetadata(self.tp, -1))
+
+        for part in parts:
+            part.future.add_done_callback(settle)
+
+    def sent(self, now: int) -> None:
+        """An attempt goes out: from here on only an answer tells what became of it."""
+        self.attempts += 1
+        self._sent_ms = now
+        self._was_in_doubt, self.in_doubt = self.in_doubt, True
+
+    def came_back(self, now: int) -> None:
+        """The attempt has ended, with an answer or without."""
+        if self._sent_ms is not None:
+            self.in_flight_ms += now - self._sent_ms
+            self._sent_ms = None
+
+    def refused(self) -> None:
+        """The broker said that it has not written this attempt; unanswered ones before are as unknown as they were."""
+        self.in_doubt = self._was_in_doubt
+
+    def time_in_flight_ms(self, now: int) -> int:
+        """Milliseconds unanswered, over all attempts."""
+        return self.in_flight_ms + (now - self._sent_ms if self._sent_ms is not None else 0)
+
+    def succeed(self, base_offset: int) -> None:
+        """Tell the caller, unless it has been told."""
+        if not self.told:
+            self.future.set_result(RecordMetadata(self.tp, base_offset))
+
+    def fail(self, error: KafkaError) -> None:
+        """Tell the caller, unless it has been told; where the batch may be in the log, the error says so."""
+        if self.told:
+            return
+        if self.in_doubt and not error.may_have_been_written:
+            cause = error
+            error = copy.copy(cause)
+            error.args = (f"{cause}; it may have been written all the same", *cause.args[1:])
+            error.__cause__ = cause.__cause__
+            error.may_have_been_written = True
+        self.future.set_exception(error)

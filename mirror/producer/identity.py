@@ -1,39 +1,77 @@
-"""The producer id: asked for once, before the first batch (``InitProducerId``, KIP-98)."""
+"""The producer id of an idempotent producer: asked for before its first batch (``InitProducerId``, KIP-98)."""
 
 from __future__ import annotations
 
 import random
+from typing import Protocol
 
 from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.topics import TopicPartition
 from mirror.errors import Hopeless, KafkaError
+from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from mirror.wire.verdicts import Verdict, broker_error, verdict
 
 
+class Stamp(Protocol):
+    """Under which id and epoch batches go out; what an idempotent and a transactional producer differ in."""
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether the queue's batches may be stamped and sent now; sees to the queue's identity."""
+        ...
+
+    def produce_to(self, tp: TopicPartition) -> None:
+        """A batch for ``tp`` goes out."""
+        ...
+
+    @property
+    def transactional_id(self) -> str | None:
+        """None: not in transactions."""
+        ...
+
+    @property
+    def produce_at_most(self) -> int | None:
+        """The highest version of Produce to use; None: whatever the broker knows."""
+        ...
+
+
 class Identity:
-    """Request manager of one idempotent producer's id and epoch. ``fatal`` is why there will be none."""
+    """Request manager of one idempotent producer's ids. ``fatal`` is why there will be none."""
+
+    transactional_id: str | None = None
+    produce_at_most: int | None = None
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
-        self.producer_id = -1
-        self.producer_epoch = -1
+        self.identity: ProducerId | None = None
         self.last_error: KafkaError | None = None
         self.fatal: KafkaError | None = None
 
-    @property
-    def known(self) -> bool:
-        """Whether batches can be stamped."""
-        return self.producer_id >= 0
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Sees to the queue's id, epoch and first sequence: anew where a gap could not be resolved (KIP-360)."""
+        if queue.must_restart and not queue.exhausted:
+            queue.bump()
+        if queue.must_restart and self.identity is not None and queue.identity is not None:
+            if self.identity.producer_id == queue.identity.producer_id:
+                self.identity = None  # its epochs are used up
+            else:
+                queue.restart(self.identity)
+        if queue.identity is None and self.identity is not None:
+            queue.restart(self.identity)
+        return queue.identity is not None and not queue.must_restart
+
+    def produce_to(self, tp: TopicPartition) -> None:
+        """Nobody needs to know."""
 
     def poll(self, now: int) -> Poll:
         """The request for an id, while there is none."""
-        if self.known or self.fatal is not None:
+        if self.identity is not None or self.fatal is not None:
             return Poll([], FOREVER_MS)
         if not self._state.can_send(now):
             return Poll([], self._state.wait_ms(now))
@@ -52,12 +90,12 @@ class Identity:
 
     def _on_response(self, response: InitProducerIdResponse, now: int) -> None:
         if not response.error_code:
-            self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
+            self.identity = ProducerId(response.producer_id, response.producer_epoch)
             self._state.succeeded()
             self.last_error = None
             return
         error = broker_error(response.error_code, "getting a producer id", needs="IdempotentWrite")
-        if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED}:
+        if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE}:
             self.fatal = error
         else:
             self._retry(error, now)

@@ -10,9 +10,13 @@ from mirror.cluster.keys import INT_MAX, Key
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
+from mirror.wire.encode import CODECS
 
 MAX_IN_FLIGHT: Final = 5
 """Batches per producer id and partition whose sequences a broker remembers (ProducerStateEntry)."""
+
+BROKERS_TRANSACTION_MAX_MS: Final = 900_000
+"""The default of the brokers' ``transaction.max.timeout.ms``; they refuse more (error 50)."""
 
 PRODUCER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
@@ -36,8 +40,34 @@ PRODUCER_KEYS: Final[Mapping[str, Key]] = {
         ),
         Key("linger.ms", "int", 0, "how long to wait for more before sending", high=FOREVER_MS),
         Key("max.request.size", "int", 1024 * 1024, "bytes of batches in a request; a larger batch goes alone", low=1),
+        Key("batch.size", "int", 16 * 1024, "bytes of records that make a full batch, before compression"),
+        Key("compression.type", "str", "none", "of batches made from single records", choices=tuple(CODECS)),
         Key("buffer.memory", "int", 32 * 1024 * 1024, "bytes of unacknowledged batches", low=1, high=FOREVER_MS),
         Key("max.block.ms", "int", 60_000, "how long send may wait for metadata and memory", high=FOREVER_MS),
+        Key("max.block.ms.include.metadata", "bool", True, "whether max.block.ms counts both waits (KIP-912)"),
+        Key(
+            "max.block.metadata.ms",
+            "int",
+            60_000,
+            "how long send may wait for metadata where max.block.ms does not count that (KIP-912)",
+            high=FOREVER_MS,
+        ),
+        Key(
+            "ack.timeout.ms",
+            "int",
+            5_000,
+            "how long a leader may wait for its replicas before it answers that they are late (error 7); "
+            "request.timeout.ms where that is less",
+            low=1,
+        ),
+        Key("transactional.id", "str", None, "the name by which a newer producer fences this one; none: idempotent"),
+        Key(
+            "transaction.timeout.ms",
+            "int",
+            60_000,
+            "after which the coordinator aborts; unset, at least delivery.timeout.ms + request.timeout.ms",
+            low=1,
+        ),
     )
 }
 
@@ -54,8 +84,15 @@ class ProducerSettings:
     delivery_timeout_ms: int
     linger_ms: int
     max_request_size: int
+    batch_size: int
+    compression: str
     buffer_memory: int
     max_block_ms: int
+    max_block_include_metadata: bool
+    max_block_metadata_ms: int
+    ack_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -67,23 +104,42 @@ class ProducerSettings:
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem, each conflict named."""
         cluster, values = split_options(options, PRODUCER_KEYS, where)
-        problems = [*_idempotence_conflicts(values, where), *_delivery_conflict(cluster, values, options, where)]
+        # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
+        shortest = min(FOREVER_MS, _shortest_delivery(cluster, values))
+        delivery_ms = max(values["delivery.timeout.ms"], shortest)
+        problems = [
+            *_idempotence_conflicts(values, where),
+            *_delivery_conflict(cluster, values, options, where),
+            *_memory_conflict(values, where),
+            *_transaction_conflicts(cluster, values, options, delivery_ms, where),
+        ]
         if problems:
             raise ConfigError(problems)
-        # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
-        shortest, timeout = _shortest_delivery(cluster, values), int(values["delivery.timeout.ms"])
-        raised = timeout < shortest
-        timeout = max(timeout, shortest)
+        warnings = [_raised(delivery_ms)] if shortest > values["delivery.timeout.ms"] else []
+        transaction_ms = values["transaction.timeout.ms"]
+        if values["transactional.id"] is not None and "transaction.timeout.ms" not in options:
+            transaction_ms = max(transaction_ms, delivery_ms + cluster.request_timeout_ms)
+            if transaction_ms > BROKERS_TRANSACTION_MAX_MS:
+                warnings.append(_long_transaction(transaction_ms))
+        if values["max.block.ms.include.metadata"] and "max.block.metadata.ms" in options:
+            warnings.append("max.block.metadata.ms has no effect while max.block.ms.include.metadata is true (KIP-912)")
         return cls(
             cluster=cluster,
             retries=values["retries"],
             max_in_flight=values["max.in.flight.requests.per.connection"],
-            delivery_timeout_ms=timeout,
+            delivery_timeout_ms=delivery_ms,
             linger_ms=values["linger.ms"],
             max_request_size=values["max.request.size"],
+            batch_size=values["batch.size"],
+            compression=values["compression.type"],
             buffer_memory=values["buffer.memory"],
             max_block_ms=values["max.block.ms"],
-            warnings=(_raised(timeout),) if raised else (),
+            max_block_include_metadata=values["max.block.ms.include.metadata"],
+            max_block_metadata_ms=values["max.block.metadata.ms"],
+            ack_timeout_ms=min(values["ack.timeout.ms"], cluster.request_timeout_ms),
+            transactional_id=values["transactional.id"],
+            transaction_timeout_ms=transaction_ms,
+            warnings=tuple(warnings),
         )
 
 
@@ -116,6 +172,42 @@ def _delivery_conflict(
         f" + retry.backoff.ms ({cluster.retry_backoff_ms}) = {shortest} (KIP-91)"
     )
     return [Problem(where, "delivery.timeout.ms", str(timeout), allowed)]
+
+
+def _memory_conflict(values: Mapping[str, Any], where: str) -> list[Problem]:
+    size, memory = values["batch.size"], values["buffer.memory"]
+    if size <= memory:
+        return []
+    return [Problem(where, "batch.size", str(size), f"must be at most buffer.memory ({memory})")]
+
+
+def _transaction_conflicts(
+    cluster: ClusterSettings, values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str
+) -> list[Problem]:
+    timeout, given = values["transaction.timeout.ms"], "transaction.timeout.ms" in options
+    name, request_ms = values["transactional.id"], cluster.request_timeout_ms
+    if name is None:
+        allowed = "is of no use without transactional.id: set that, or remove this key"
+        return [Problem(where, "transaction.timeout.ms", str(timeout), allowed)] if given else []
+    problems = []
+    if not name:
+        problems.append(Problem(where, "transactional.id", "''", "must not be empty; leave it out to be idempotent"))
+    shortest = delivery_ms + request_ms
+    # The coordinator would abort first, and an expiry would look as if another producer had taken over.
+    sum_text = f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms}) = {shortest}"
+    if given and timeout < shortest:
+        problems.append(Problem(where, "transaction.timeout.ms", str(timeout), f"must be at least {sum_text}"))
+    elif shortest > INT_MAX:
+        allowed = f"must fit transaction.timeout.ms, at most 2^31 - 1, together with request.timeout.ms: {sum_text}"
+        problems.append(Problem(where, "delivery.timeout.ms", str(delivery_ms), allowed))
+    return problems
+
+
+def _long_transaction(timeout: int) -> str:
+    return (
+        f"transaction.timeout.ms is raised to {timeout}, the sum of delivery.timeout.ms and request.timeout.ms: "
+        f"brokers take at most their transaction.max.timeout.ms, by default {BROKERS_TRANSACTION_MAX_MS}"
+    )
 
 
 def _raised(timeout: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Final
@@ -88,7 +89,7 @@ class _Task:
                 range=one,
                 start=one.start if progress is None else progress.offset,
                 share=share,
-                send=self._producer.send_batch,
+                send=functools.partial(self._producer.send_batch, block=False),  # others wait for this thread, too
                 target_log_append_time=configs[tp.topic].get("message.timestamp.type") == "LogAppendTime",
                 now=self._clock.now(),
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.errors import CorruptBatch, DeliveryTimeout, Fenced, FlowError, KafkaError
+from mirror.errors import CorruptBatch, DeliveryTimeout, Fenced, FlowError, KafkaError, KafkaTimeout
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.judge import SKIPPED, Fate, judge
 from mirror.relay.progress import Progress
@@ -98,6 +98,9 @@ class PartitionCopy:
             batch, aborted = self.backlog.popleft()
             try:
                 self._pass_on(batch, aborted)
+            except KafkaTimeout:
+                self.backlog.appendleft((batch, aborted))  # no memory at the moment: acknowledgements will free some
+                return
             except KafkaError as error:
                 self._last = error
                 self.backlog.clear()

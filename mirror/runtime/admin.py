@@ -1,38 +1,58 @@
-"""The face of topics, configurations and groups."""
+"""The face of topics, configurations, groups, logs and permissions."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from mirror.cluster.admin_calls import (
-    CommitGroupOffsets,
-    CreatePartitions,
-    CreateTopics,
-    DescribeCluster,
-    DescribeTopicConfigs,
-    DescribeTopics,
-    GroupOffsets,
-    ListOffsets,
+from mirror.cluster.acls import AclBinding, AclFilter
+from mirror.cluster.admin_acls import CreateAcls, DeleteAcls, DescribeAcls
+from mirror.cluster.admin_cluster import DescribeCluster, DescribeLogDirs
+from mirror.cluster.admin_configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
+from mirror.cluster.admin_groups import (
+    DeleteGroups,
+    DescribeConsumerGroups,
+    DescribeGroups,
+    ListGroups,
 )
+from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
 from mirror.cluster.calls import Call
+from mirror.cluster.each_key import GROUP_ID_NOT_FOUND, EachKey, first_failure
+from mirror.cluster.offset_calls import (
+    CommitGroupOffsets,
+    DeleteGroupOffsets,
+    DeleteRecords,
+    GroupOffsets,
+    ListEachOffset,
+)
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import (
     ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    K,
+    LogDir,
     NewTopic,
     OffsetAndMetadata,
     OffsetResult,
+    Outcomes,
     TopicDescription,
     TopicPartition,
+    V,
 )
-from mirror.errors import ClientClosed
+from mirror.errors import BrokerError, ClientClosed, KafkaError, UnsupportedVersion
 from mirror.runtime import arguments
 from mirror.runtime.thread import acquire, release
 
 T = TypeVar("T")
 
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+_EVERY_ACL: Final = AclFilter()
 
 
 class Admin:
@@ -42,6 +62,17 @@ class Admin:
     passed, AuthorizationFailed or another BrokerError where a broker refuses, UnsupportedVersion where it is too old,
     InvalidArgument before anything is asked where an argument cannot be sent. Partitions may be plain
     ``(topic, number)`` tuples.
+
+    **Several at once.** A method that takes several topics, partitions, brokers, groups, resources or ACLs takes each
+    to its own end: neither the refusal nor the time-out of one stops the others. It returns :class:`Outcomes`, a dict
+    of what succeeded, in the order given. Where something failed it raises, *after* all have come to their end, the
+    first failure (a refusal before a time-out), whose text names the others too; the rest has been done all the same.
+    With ``partial=True`` it raises nothing for that and ``Outcomes.failed`` has the error of each. What fails the call
+    as a whole is raised in any case: wrong arguments, no trust between client and brokers, brokers too old.
+
+    The committed offsets of one group (``group_offsets``, ``commit_group_offsets``) are one thing: all, or an error.
+
+    A deletion repeated because its first attempt got no answer takes "it is not there" for success.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -58,51 +89,175 @@ class Admin:
             raise ClientClosed(msg)
         return self._thread.call(None, call)
 
+    def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
+        return _told(self._call(call), partial=partial)
+
+    # --- the cluster and its brokers
+
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         """The cluster's id, controller and brokers."""
         return self._call(DescribeCluster(*self._timer(timeout_ms)))
+
+    def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[int, dict[str, LogDir]]:
+        """The log directories of ``brokers`` (all that live, where None), by path, with the size of each log."""
+        wanted = None if brokers is None else arguments.brokers(brokers)
+        timer = self._timer(timeout_ms)
+        return self._each(DescribeLogDirs(self._living(timer) if wanted is None else wanted, *timer), partial=partial)
+
+    def _living(self, timer: tuple[int, int]) -> tuple[int, ...]:
+        return tuple(broker.node_id for broker in self._call(DescribeCluster(*timer)).brokers)
+
+    # --- topics
 
     def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
         """All topics that may be seen, by name, internal ones included."""
         return self._call(DescribeTopics(None, *self._timer(timeout_ms)))
 
-    def describe_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
+    def describe_topics(
+        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, TopicDescription]:
         """The topics of these names; those that do not exist are absent."""
-        return self._call(DescribeTopics(arguments.topics(names), *self._timer(timeout_ms)))
+        return self._each(DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, uuid.UUID | None]:
+        """Create them; BrokerError with code 36 where one is there already.
+
+        Each one's result is its id, or None where the broker does not tell.
+        """
+        return self._each(CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms)), partial=partial)
+
+    def create_partitions(
+        self, totals: Mapping[str, int], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Give topics more partitions, as topic -> new total."""
+        return self._each(
+            CreatePartitions(arguments.partition_totals(totals), *self._timer(timeout_ms)), partial=partial
+        )
+
+    def delete_topics(
+        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Delete them with all their records; BrokerError with code 3 where one is not there."""
+        return self._each(DeleteTopics(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
+
+    # --- configurations
 
     def describe_topic_configs(
-        self, names: Iterable[str], *, timeout_ms: int | None = None
-    ) -> dict[str, dict[str, str]]:
+        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, dict[str, str]]:
         """What was set on each topic itself, as key -> value."""
-        return self._call(DescribeTopicConfigs(arguments.topics(names), *self._timer(timeout_ms)))
+        return self._each(DescribeTopicConfigs(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
 
-    def create_topics(self, topics: Iterable[NewTopic], *, timeout_ms: int | None = None) -> None:
-        """Create all of them; BrokerError with code 36 where one is there already."""
-        self._call(CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms)))
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
+        """Everything that holds for each topic or broker, defaults included. A secret's value is None."""
+        wanted = arguments.config_resources(resources)
+        return self._each(DescribeConfigs(wanted, *self._timer(timeout_ms)), partial=partial)
 
-    def create_partitions(self, totals: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
-        """Give topics more partitions, as topic -> new total."""
-        self._call(CreatePartitions(arguments.partition_totals(totals), *self._timer(timeout_ms)))
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[ConfigResource, None]:
+        """Change what is named and nothing else (KIP-339); of one resource all or nothing.
+
+        With ``validate_only`` the brokers only say whether they would. No error repeats a value: it may be a secret.
+        """
+        wanted = arguments.config_changes(changes)
+        deadline_ms, timeout = self._timer(timeout_ms)
+        call = IncrementalAlterConfigs(wanted, validate_only=validate_only, deadline_ms=deadline_ms, timeout_ms=timeout)
+        return self._each(call, partial=partial)
+
+    # --- logs
 
     def list_offsets(
         self,
         times: Mapping[TopicPartition, int],
         *,
         isolation: str = "read_committed",
+        partial: bool = False,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetResult]:
+    ) -> Outcomes[TopicPartition, OffsetResult]:
         """Offsets at EARLIEST (-2), LATEST (-1; the last stable offset at read_committed) or a time in ms."""
         committed = arguments.choice("isolation", isolation, _ISOLATIONS) == "read_committed"
         wanted = arguments.times_or_ends(times)
         deadline_ms, timeout = self._timer(timeout_ms)
-        return self._call(ListOffsets(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout))
+        call = ListEachOffset(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
+        return self._each(call, partial=partial)
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, int]:
+        """Delete the records before an offset of each partition (-1: all that are replicated), KIP-107.
+
+        Each one's result is the log's new start. OffsetOutOfRange where the log does not reach that far.
+        """
+        wanted = arguments.offsets_before(before)
+        return self._each(DeleteRecords(wanted, *self._timer(timeout_ms)), partial=partial)
+
+    # --- groups
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), kinds: Iterable[str] = (), timeout_ms: int | None = None
+    ) -> dict[str, GroupListing]:
+        """All groups that may be seen, by id.
+
+        Where given, only those in ``states`` ("Stable", "Empty", ...) and of ``kinds`` ("classic", "consumer", ...).
+        Raises where a broker does not answer: the list would have gaps.
+        """
+        wanted = arguments.texts("a group state", states), arguments.texts("a kind of group", kinds)
+        timer = deadline_ms, timeout = self._timer(timeout_ms)
+        call = ListGroups(
+            self._living(timer), states=wanted[0], kinds=wanted[1], deadline_ms=deadline_ms, timeout_ms=timeout
+        )
+        return {one.group: one for groups in self._each(call, partial=False).values() for one in groups}
+
+    def describe_groups(
+        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, GroupDescription]:
+        """Groups of the classic and of the consumer protocol (KIP-848) with their members.
+
+        BrokerError with code 69 where one is not there, or of a third kind.
+        """
+        names = arguments.texts("a group id", groups)
+        timer = self._timer(timeout_ms)
+        found = self._call(DescribeGroups(names, *timer))
+        others = [group for group, error in found.failed.items() if _not_found(error)]
+        if others:
+            found = _merged(names, found, self._of_the_new_protocol(others, timer))
+        return _told(found, partial=partial)
+
+    def _of_the_new_protocol(self, groups: list[str], timer: tuple[int, int]) -> Outcomes[str, GroupDescription]:
+        try:
+            return self._call(DescribeConsumerGroups(groups, *timer))
+        except UnsupportedVersion:
+            return Outcomes({}, {})  # there are none of that protocol, then
+
+    def delete_groups(
+        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Delete groups without members, with their offsets; BrokerError with code 68 where there are members."""
+        names = arguments.texts("a group id", groups)
+        return self._each(DeleteGroups(names, *self._timer(timeout_ms)), partial=partial)
 
     def group_offsets(
-        self, group: str, tps: Iterable[TopicPartition], *, timeout_ms: int | None = None
+        self, group: str, tps: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What ``group`` has committed for ``tps``; absent where nothing. Waits out pending transactions (KIP-447)."""
+        """What ``group`` has committed for ``tps`` (for all partitions, where None); absent where nothing.
+
+        Waits out pending transactions (KIP-447).
+        """
         name = arguments.text("a group id", group)
-        return self._call(GroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms)))
+        wanted = None if tps is None else arguments.partitions(tps)
+        return self._call(GroupOffsets(name, wanted, *self._timer(timeout_ms)))
 
     def commit_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
@@ -110,6 +265,32 @@ class Admin:
         """Commit offsets for a group without members."""
         name = arguments.text("a group id", group)
         self._call(CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms)))
+
+    def delete_group_offsets(
+        self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, None]:
+        """Let ``group`` forget what it committed for ``tps`` (KIP-496); code 86 where it reads them."""
+        name = arguments.text("a group id", group)
+        call = DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))
+        return self._each(call, partial=partial)
+
+    # --- permissions
+
+    def describe_acls(self, wanted: AclFilter = _EVERY_ACL, *, timeout_ms: int | None = None) -> tuple[AclBinding, ...]:
+        """The ACLs that ``wanted`` finds."""
+        return self._call(DescribeAcls(arguments.acl_filter(wanted), *self._timer(timeout_ms)))
+
+    def create_acls(
+        self, bindings: Iterable[AclBinding], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[AclBinding, None]:
+        """Create ACLs; those that are there already are left as they are."""
+        return self._each(CreateAcls(arguments.acl_bindings(bindings), *self._timer(timeout_ms)), partial=partial)
+
+    def delete_acls(
+        self, filters: Iterable[AclFilter], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[AclFilter, tuple[AclBinding, ...]]:
+        """Delete the ACLs that the filters find; each filter's result is what it deleted."""
+        return self._each(DeleteAcls(arguments.acl_filters(filters), *self._timer(timeout_ms)), partial=partial)
 
     def close(self) -> None:
         """Let go of the network thread; safe to call again."""
@@ -124,3 +305,22 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _told(found: Outcomes[K, V], *, partial: bool) -> Outcomes[K, V]:
+    if found.failed and not partial:
+        raise first_failure(found.failed)
+    return found
+
+
+def _not_found(error: KafkaError) -> bool:
+    return isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND
+
+
+def _merged(keys: Iterable[K], first: Outcomes[K, V], second: Outcomes[K, V]) -> Outcomes[K, V]:
+    """Both together, in the order of ``keys``; what the second one found is no failure of the first any more."""
+    found = {**first, **second}
+    failed = {**first.failed, **second.failed}
+    return Outcomes(
+        {key: found[key] for key in keys if key in found}, {key: failed[key] for key in failed if key not in found}
+    )

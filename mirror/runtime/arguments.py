@@ -8,10 +8,21 @@ generators will do.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mirror.cluster.topics import EARLIEST, NewTopic, OffsetAndMetadata, TopicPartition
+from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.cluster.topics import (
+    EARLIEST,
+    ConfigChange,
+    ConfigKind,
+    ConfigOperation,
+    ConfigResource,
+    NewTopic,
+    OffsetAndMetadata,
+    OpenEnum,
+    TopicPartition,
+)
 from mirror.errors import InvalidArgument
 from mirror.timing import FOREVER_MS
 
@@ -122,6 +133,160 @@ def new_topics(values: Iterable[NewTopic]) -> tuple[NewTopic, ...]:
             text(f"a config key of {one.name!r}", key)
             text(f"{key} of {one.name!r}", value)
     return found
+
+
+def payload(what: str, value: bytes | bytearray | memoryview | None) -> bytes | None:
+    """A record's key or value (``what``): bytes, or None for none, which is not the same as empty."""
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        msg = f"{what} must be bytes or None, not {type(value).__name__}: encode it first"  # data is nobody's business
+        raise InvalidArgument(msg)
+    return bytes(value)
+
+
+def headers(
+    values: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None],
+) -> Sequence[tuple[str, bytes | None]]:
+    """A record's headers as (name, value) pairs in their order; names may repeat, and values be None."""
+    if values == ():
+        return ()
+    pairs = values.items() if isinstance(values, Mapping) else _items("headers", values)
+    return [_header(pair) for pair in pairs]
+
+
+def _header(pair: object) -> tuple[str, bytes | None]:
+    if not isinstance(pair, tuple | list) or len(pair) != _PAIR:
+        msg = f"a header must be a (name, value) pair, not {type(pair).__name__}"
+        raise InvalidArgument(msg)
+    name, value = pair
+    return text("a header's name", name), payload(f"the value of header {reprlib.repr(name)}", value)
+
+
+def timestamp(what: str, value: int) -> int:
+    """A time (``what``) in ms since 1970, to 2^63 - 1."""
+    return _whole(what, value, 0, _INT64_MAX)
+
+
+def texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Strings, each once; ``what`` is one's name in errors."""
+    return tuple(dict.fromkeys(text(what, value) for value in _items(f"{what} (several)", values)))
+
+
+def brokers(values: Iterable[int]) -> tuple[int, ...]:
+    """Ids of brokers, each once."""
+    return tuple(dict.fromkeys(_whole("a broker id", value, 0, _INT32_MAX) for value in _items("broker ids", values)))
+
+
+def offsets_before(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Offsets by partition before which records go; -1 is the high watermark."""
+    pairs = _mapping("offsets", values).items()
+    return {(tp := partition(key)): _whole(f"the offset of {tp}", value, -1, _INT64_MAX) for key, value in pairs}
+
+
+def config_resource(value: object) -> ConfigResource:
+    """A topic, or a broker by its id."""
+    if not isinstance(value, ConfigResource) or not isinstance(value.kind, ConfigKind):
+        msg = f"a resource must be ConfigResource.topic(name) or .broker(id), not {reprlib.repr(value)}"
+        raise InvalidArgument(msg)
+    name = text("a resource's name", value.name)
+    if value.kind is ConfigKind.TOPIC:
+        topic(name)
+    elif name and not (name.isascii() and name.isdecimal() and int(name) <= _INT32_MAX):
+        msg = f"a broker's resource must be named by its id, not {reprlib.repr(name)}"
+        raise InvalidArgument(msg)
+    return value
+
+
+def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, ...]:
+    """Resources, each once."""
+    return tuple(dict.fromkeys(config_resource(value) for value in _items("resources", values)))
+
+
+def config_changes(
+    values: Mapping[ConfigResource, Iterable[ConfigChange]],
+) -> dict[ConfigResource, tuple[ConfigChange, ...]]:
+    """Changes by resource. No error shows a value: it may be a secret."""
+    pairs = _mapping("changes", values).items()
+    return {
+        (resource := config_resource(key)): tuple(
+            _change(resource, change) for change in _items(f"the changes of {resource}", changes)
+        )
+        for key, changes in pairs
+    }
+
+
+def _change(resource: ConfigResource, change: object) -> ConfigChange:
+    if not isinstance(change, ConfigChange) or not isinstance(change.operation, ConfigOperation):
+        msg = f"a change of {resource} must be a ConfigChange(key, value, operation), not a {type(change).__name__}"
+        raise InvalidArgument(msg)
+    key = text(f"a config key of {resource}", change.key)
+    if change.operation is ConfigOperation.DELETE:
+        if change.value is not None:
+            msg = f"{key} of {resource}: DELETE takes no value"
+            raise InvalidArgument(msg)
+    elif not isinstance(change.value, str):
+        msg = f"{key} of {resource}: {change.operation.name} takes a str, not a {type(change.value).__name__}"
+        raise InvalidArgument(msg)
+    elif not _fits(change.value):
+        msg = f"{key} of {resource}: the value must be UTF-8 text of at most {_TEXT_BYTES} bytes"
+        raise InvalidArgument(msg)
+    return change
+
+
+def _fits(value: str) -> bool:
+    try:
+        return len(value.encode()) <= _TEXT_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def acl_bindings(values: Iterable[AclBinding]) -> tuple[AclBinding, ...]:
+    """ACLs to create, each once: nothing in them may be left open."""
+    return tuple(dict.fromkeys(_binding(value) for value in _items("ACLs", values)))
+
+
+def _binding(value: object) -> AclBinding:
+    if not isinstance(value, AclBinding):
+        msg = f"an ACL must be an AclBinding, not {reprlib.repr(value)}"
+        raise InvalidArgument(msg)
+    for what, given in (("name", value.name), ("principal", value.principal), ("host", value.host)):
+        text(f"an ACL's {what}", given)
+    _acl_numbers(value)
+    open_ones = [one.name for one in _numbers(value) if one.name in {"UNKNOWN", "ANY", "MATCH"}]
+    if open_ones:
+        msg = f"an ACL to create may leave nothing open, but has {', '.join(open_ones)}: {value}"
+        raise InvalidArgument(msg)
+    return value
+
+
+def acl_filter(value: object) -> AclFilter:
+    """What finds ACLs."""
+    if not isinstance(value, AclFilter):
+        msg = f"a filter of ACLs must be an AclFilter, not {reprlib.repr(value)}"
+        raise InvalidArgument(msg)
+    for what, given in (("name", value.name), ("principal", value.principal), ("host", value.host)):
+        if given is not None:
+            text(f"a filter's {what}", given)
+    _acl_numbers(value)
+    return value
+
+
+def acl_filters(values: Iterable[AclFilter]) -> tuple[AclFilter, ...]:
+    """Filters, each once."""
+    return tuple(dict.fromkeys(acl_filter(value) for value in _items("filters of ACLs", values)))
+
+
+def _numbers(value: AclBinding | AclFilter) -> tuple[OpenEnum, ...]:
+    return value.resource_type, value.pattern, value.operation, value.permission
+
+
+def _acl_numbers(value: AclBinding | AclFilter) -> None:
+    kinds = (ResourceType, PatternType, AclOperation, AclPermission)
+    for given, kind in zip(_numbers(value), kinds, strict=True):
+        if not isinstance(given, kind):
+            msg = f"an ACL's {kind.__name__} must be one of that enumeration, not {reprlib.repr(given)}"
+            raise InvalidArgument(msg)
 
 
 def choice(what: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -36,7 +36,10 @@ class Stage(enum.Enum):
 
 
 class Connection:
-    """A socket on its way to a broker, or connected. Raises KafkaError when it breaks."""
+    """A socket on its way to a broker, or connected. Raises KafkaError when it breaks.
+
+    ``ready`` is for the network: whether requests would have gone out at once when it last looked.
+    """
 
     def __init__(
         self, node: int, lane: Lane, address: tuple[str, int], session: BrokerSession, wrap: WrapSocket | None
@@ -46,6 +49,7 @@ class Connection:
         self.address = address
         self.session = session
         self.channel = 0
+        self.ready = False
         self.stage = Stage.IDLE
         self.sock: socket.socket | None = None
         self.setup_deadline_ms = FOREVER_MS

@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from mirror.cluster.admin_calls import ClientInstanceId, CommitGroupOffsets, DescribeTopics, GroupOffsets, ListOffsets
+from mirror.cluster.admin_cluster import ClientInstanceId
+from mirror.cluster.admin_topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import JoinEvent, LeaveEvent
+from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
 from mirror.cluster.topics import (
     EARLIEST,
     LATEST,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mirror.backoff import Backoff
+from mirror.cluster.alarms import Alarms
 from mirror.cluster.connections import ConnectionStates
 from mirror.cluster.requests import Lane, Request
 from mirror.cluster.session import BrokerSession, Suspicion, disconnected
@@ -19,16 +20,20 @@ from mirror.errors import ClientClosed, KafkaError
 from mirror.runtime.background import Background, Resolver
 from mirror.runtime.connection import Connection, Stage
 from mirror.runtime.credentials import Credentials
-from mirror.timing import Clock, deadline, remaining
+from mirror.timing import FOREVER_MS, Clock, deadline, remaining
+from mirror.wire.versions import BrokerVersions
 
 _LONGEST_SELECT_S: Final = 3600.0
 
 
 class SelectorNetwork:
-    """One connection per (broker, lane), opened when first needed, opened again after a backoff.
+    """One connection per (broker, lane, channel), opened when first needed, opened again after a backoff.
 
+    A poll looks at the ``active`` ones, which are on their way or have something to write, at those on which something
+    comes in, and at those whose alarm has gone off; the others cost nothing.
     Bootstrap addresses are nodes with negative ids, used until the first metadata and when no broker answers.
-    ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches.
+    ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches;
+    ``changes`` rises when a connection has become ready, was lost, or is no longer throttled.
     """
 
     def __init__(self, settings: ClusterSettings, clock: Clock, rng: random.Random) -> None:
@@ -43,9 +48,14 @@ class SelectorNetwork:
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}
         self._connections: dict[tuple[int, Lane, int], Connection] = {}
+        self._active: dict[Connection, None] = {}
+        self._alarms: Alarms[Connection] = Alarms()
+        self._features = BrokerVersions()
+        self._throttled_until: dict[int, int] = {}
         self._met: set[int] = set()
         self._suspicions: dict[int, Suspicion] = {}
         self.throttled_ms: dict[int, int] = {}
+        self.changes = 0
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -70,11 +80,26 @@ class SelectorNetwork:
     def send(self, request: Request, now: int) -> None:
         """Put ``request`` on its connection; it waits there until the connection stands."""
         node = self._least_loaded(now) if request.node is None else request.node
-        self._connection(node, request.lane, request.channel).session.send(request, now)
+        connection = self._connection(node, request.lane, request.channel)
+        connection.session.send(request, now)
+        self._active[connection] = None
+        self._alarms.sooner(connection, deadline(now, request.timeout_ms))
 
-    def ready(self, node: int, lane: Lane, now: int) -> bool:
+    def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
         """Whether a request would go out at once; where there is no connection, one is begun."""
-        return self._connection(node, lane).session.sends_at_once(now)
+        return self._connection(node, lane, channel).session.sends_at_once(now)
+
+    def stands(self, node: int, lane: Lane, channel: int) -> bool:
+        """Whether there is such a connection, or one is on its way; begins none."""
+        return (node, lane, channel) in self._connections
+
+    def throttled(self, node: int, now: int) -> bool:
+        """Whether ``node`` has some connection of ours wait just now (KIP-219)."""
+        return self._throttled_until.get(node, 0) > now
+
+    def finalized_feature(self, name: str) -> int:
+        """The level of the cluster's feature ``name`` (KIP-584), as the newest that any broker told; 0: unknown."""
+        return self._features.finalized(name)
 
     def trouble(self, node: int) -> KafkaError | None:
         """Why the last connection to ``node`` failed; None since one stands."""
@@ -92,6 +117,7 @@ class SelectorNetwork:
         if connection is None:
             connection = self._connections[key] = self._new_connection(node, lane)
             connection.channel = channel
+            self._active[connection] = None
         return connection
 
     def _new_connection(self, node: int, lane: Lane) -> Connection:
@@ -133,9 +159,10 @@ class SelectorNetwork:
     def poll(self, timeout_ms: int) -> None:
         """Connect, send, wait for at most ``timeout_ms``, receive, and tell those whose time is up."""
         now = self._clock.now()
-        for connection in list(self._connections.values()):
+        active, self._active = self._active, {}
+        for connection in active:
             self._advance(connection, now)
-        timeout_ms = min(timeout_ms, self._wait_ms(now))
+        timeout_ms = min(timeout_ms, remaining(self._alarms.next_ms(), now))
         ready = self._selector.select(min(timeout_ms / 1000, _LONGEST_SELECT_S))
         now = self._clock.now()
         for key, mask in ready:
@@ -143,7 +170,26 @@ class SelectorNetwork:
                 self._drain_wakeups()
             elif key.data.sock is key.fileobj:
                 self._serve(key.data, mask, now)
-        self._expire(now)
+        for connection in self._alarms.due(now):
+            self._expire(connection, now)
+
+    def _note(self, connection: Connection, now: int) -> None:
+        """Something happened on ``connection``: when must it be looked at again, and is it ready?"""
+        session = connection.session
+        if connection.stage is not Stage.CONNECTED or not session.ready:
+            self._active[connection] = None
+            self._alarms.set(connection, self._due_ms(connection, now))
+        else:
+            # Never too late, though it may be too early, for all that it owes: then _expire() finds out the exact time.
+            busy_ms = deadline(now, self._settings.request_timeout_ms) if session.load else FOREVER_MS
+            idle_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
+            throttled_ms = session.throttled_until_ms if session.throttled_until_ms > now else FOREVER_MS
+            self._alarms.sooner(connection, min(busy_ms, idle_ms, throttled_ms))
+        was_ready, connection.ready = connection.ready, session.sends_at_once(now)
+        if connection.ready and not was_ready:
+            self.changes += 1
+            if session.versions is not None and session.versions.features_epoch > self._features.features_epoch:
+                self._features = session.versions
 
     def _advance(self, connection: Connection, now: int) -> None:
         try:
@@ -160,6 +206,8 @@ class SelectorNetwork:
                     self._watch(connection)
         except KafkaError as error:
             self._fail(connection, error, now)
+        else:
+            self._note(connection, now)
 
     def _connect(self, connection: Connection) -> None:
         """Go on to the next address."""
@@ -188,6 +236,8 @@ class SelectorNetwork:
             self._watch(connection)
         except KafkaError as error:
             self._fail(connection, error, now)
+        else:
+            self._note(connection, now)
 
     def _read(self, connection: Connection, now: int) -> None:
         session = connection.session
@@ -198,6 +248,8 @@ class SelectorNetwork:
             if session.throttled_ms != before:
                 total = self.throttled_ms.get(connection.node, 0)
                 self.throttled_ms[connection.node] = total + session.throttled_ms - before
+                until = max(session.throttled_until_ms, self._throttled_until.get(connection.node, 0))
+                self._throttled_until[connection.node] = until
         if session.ready:
             self._met.add(connection.node)
             self._states.succeeded(connection.node)
@@ -211,18 +263,21 @@ class SelectorNetwork:
         if self._selector.get_key(connection.sock).events != events:
             self._selector.modify(connection.sock, events, connection)
 
-    def _expire(self, now: int) -> None:
-        for connection in list(self._connections.values()):
-            session = connection.session
-            overdue = session.expire(now)
-            if connection.setup_deadline_ms <= now:
-                self._setup_expired(connection, now)
-            elif overdue:
-                why = "silent" if session.ready else f"silent while {session.phase.value}"
-                why = f"{why} for {self._settings.request_timeout_ms} ms"
-                self._fail(connection, disconnected(session.label, why), now)
-            elif connection.idle_deadline_ms(self._settings.connections_max_idle_ms) <= now:
-                self._drop(connection, disconnected(session.label, "idle"), now)
+    def _expire(self, connection: Connection, now: int) -> None:
+        session = connection.session
+        overdue = session.expire(now)
+        if connection.setup_deadline_ms <= now:
+            self._setup_expired(connection, now)
+        elif overdue:
+            why = "silent" if session.ready else f"silent while {session.phase.value}"
+            why = f"{why} for {self._settings.request_timeout_ms} ms"
+            self._fail(connection, disconnected(session.label, why), now)
+        elif connection.idle_deadline_ms(self._settings.connections_max_idle_ms) <= now:
+            self._drop(connection, disconnected(session.label, "idle"), now)
+        else:
+            self._alarms.set(connection, self._due_ms(connection, now))
+            self._active[connection] = None  # what was held back for throttling may go now
+            self._note(connection, now)
 
     def _setup_expired(self, connection: Connection, now: int) -> None:
         why = f"no connection within the setup timeout (still {connection.stage.value})"
@@ -236,16 +291,13 @@ class SelectorNetwork:
         except KafkaError as failure:
             self._fail(connection, failure, now)
 
-    def _wait_ms(self, now: int) -> int:
-        times = [int(_LONGEST_SELECT_S * 1000)]
-        for connection in self._connections.values():
-            times.append(connection.session.wait_ms(now))
-            if connection.stage is Stage.IDLE:
-                times.append(self._states.wait_ms(connection.node, now))
-            else:
-                times.append(remaining(connection.setup_deadline_ms, now))
-                times.append(remaining(connection.idle_deadline_ms(self._settings.connections_max_idle_ms), now))
-        return min(times)
+    def _due_ms(self, connection: Connection, now: int) -> int:
+        """When exactly it must be looked at, if nothing happens on it before."""
+        session_ms = deadline(now, connection.session.wait_ms(now))
+        if connection.stage is Stage.IDLE:
+            return min(session_ms, now + self._states.wait_ms(connection.node, now))
+        idle_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
+        return min(session_ms, connection.setup_deadline_ms, idle_ms)
 
     def _forget(self, connection: Connection) -> None:
         if connection.sock is not None:
@@ -256,6 +308,9 @@ class SelectorNetwork:
         """Close a connection that did nothing wrong."""
         self._forget(connection)
         del self._connections[connection.node, connection.lane, connection.channel]
+        self._alarms.clear(connection)
+        self._active.pop(connection, None)
+        self.changes += 1
         connection.session.fail(error, now)
 
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:

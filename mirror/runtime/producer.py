@@ -5,123 +5,295 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from mirror.cluster.events import Event
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, RecordRejected
+from mirror.errors import (
+    ClientClosed,
+    DeliveryCause,
+    DeliveryPhase,
+    DeliveryTimeout,
+    InvalidArgument,
+    KafkaError,
+    KafkaTimeout,
+    NetworkThreadDied,
+)
+from mirror.producer.appending import OpenBatch
 from mirror.producer.batches import ProducerBatch, RecordMetadata
-from mirror.producer.core import ProducerCore, SendEvent
+from mirror.producer.blocking import BlockBudget
+from mirror.producer.core import ProducerCore
+from mirror.producer.events import AwaitTopicEvent, FlushEvent, SendEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
+from mirror.runtime.buffer import BufferMemory
 from mirror.runtime.thread import acquire, leave_and_release
-from mirror.timing import Timer
+from mirror.runtime.transactional import TransactionCalls
+from mirror.timing import FOREVER_MS, Timer, deadline, remaining
+from mirror.wire.encode import BatchBuilder, Headers
 from mirror.wire.records import Batch
-from mirror.wire.verdicts import MESSAGE_TOO_LARGE
 
 _log = logging.getLogger(__name__)
 
-
-class BufferMemory:
-    """``buffer.memory``: bytes of batches not yet acknowledged. ``take`` waits in the application's thread."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._free = size
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def take(self, count: int, timer: Timer) -> None:
-        """Wait for ``count`` bytes. Raises KafkaTimeout when the timer ends first, ClientClosed at the end."""
-        with self._changed:
-            while self._free < count and not self._closed:
-                left = timer.remaining_ms()
-                if left == 0:
-                    msg = f"no {count} bytes of buffer.memory ({self.size}) became free within max.block.ms"
-                    raise KafkaTimeout(msg)
-                self._changed.wait(min(left / 1000, threading.TIMEOUT_MAX))
-            if self._closed:
-                msg = "this Producer is closed"
-                raise ClientClosed(msg)
-            self._free -= count
-
-    def give_back(self, count: int) -> None:
-        """Free ``count`` bytes; called by the network thread."""
-        with self._changed:
-            self._free += count
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Wake all who wait."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+_RecordHeaders = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+_Record = tuple[bytes | None, bytes | None, Headers, int]
 
 
-class Producer:
-    """Writes ready-made batches: idempotent, acks=all, in order per partition. Safe to use from several threads."""
+class _Partition:
+    """What application threads know of a partition: that it is there, and the batch that takes its records now.
+
+    ``lock`` is held while a batch is begun and handed over, so that batches go in the order of their records.
+    """
+
+    __slots__ = ("known", "lock", "open", "tp")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp: Final = tp
+        self.known = False
+        self.open: OpenBatch | None = None
+        self.lock = threading.Lock()
+
+
+class Producer(TransactionCalls):
+    """Writes records and ready-made batches: idempotent, acks=all, in order per partition.
+
+    In transactions where it has a ``transactional.id``. Safe to use from several threads.
+    """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._settings = ProducerSettings.parse(options)
         for warning in self._settings.warnings:
             _log.warning("%s", warning)
-        self._memory = BufferMemory(self._settings.buffer_memory)
-        self._thread = acquire(self._settings.cluster)
-        self._core = ProducerCore(self._settings, self._thread.loop, self._memory.give_back)
-        self._open: set[Future[RecordMetadata]] = set()
-        self._closed = False
-        self._thread.submit(None, JoinEvent(self._core))
+        self._budget = BlockBudget(self._settings)
+        self._memory = BufferMemory(self._settings.buffer_memory, self._send_what_lingers)
+        thread = acquire(self._settings.cluster)
+        core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
+        super().__init__(thread, core, self._settings.transactional_id)
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._unanswered: set[Future[None]] = set()
+        self._awaiting: set[AwaitTopicEvent] = set()
+        thread.submit(None, JoinEvent(core))
 
-    def send_batch(self, tp: TopicPartition, batch: Batch) -> Future[RecordMetadata]:
-        """Deliver ``batch`` to ``tp``; its bytes are this producer's until the future is done.
+    # --- single records
 
-        Waits up to ``max.block.ms`` for memory (KafkaTimeout). RecordRejected for a batch larger than
-        ``buffer.memory``, InvalidArgument for a ``tp`` (a plain tuple will do) or a batch that is none. The future
-        ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for.
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: _RecordHeaders = (),
+        timestamp_ms: int | None = None,
+    ) -> Future[RecordMetadata]:
+        """Deliver a record; ``timestamp_ms`` is since 1970, None for now. Its bytes are copied.
+
+        Waits for metadata of the partition the first time, and for memory, for as long as ``max.block.ms`` and what
+        belongs to it say (KIP-912): KafkaTimeout. Raises InvalidArgument, RecordTooLarge for a record larger than
+        ``buffer.memory``, WrongState outside of a transaction where there is a ``transactional.id``, ClientClosed. The
+        future ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for; it cannot be cancelled.
+        Its callbacks run on the network thread.
+        """
+        record = (
+            arguments.payload("key", key),
+            arguments.payload("value", value),
+            arguments.headers(headers),
+            self._thread.clock.wall() if timestamp_ms is None else arguments.timestamp("timestamp_ms", timestamp_ms),
+        )
+        self._may_send()
+        place = self._place(topic, partition)
+        future = self._append(place, record)
+        if future is not None:
+            return future
+        waited_ms = 0 if place.known else self._await_topic(place, FOREVER_MS)
+        return self._begin_batch(place, record, waited_ms)
+
+    def _place(self, topic: object, number: object) -> _Partition:
+        found = self._partitions.get((topic, number)) if isinstance(topic, str) and isinstance(number, int) else None
+        if found is None:
+            tp = arguments.partition((topic, number))
+            found = self._partitions.setdefault(tp, _Partition(tp))
+        return found
+
+    def _append(self, place: _Partition, record: _Record) -> Future[RecordMetadata] | None:
+        """Into the batch that is there: no event, no wake-up. None where there is none, or no room."""
+        batch = place.open
+        if batch is None:
+            return None
+        future = batch.append(*record)
+        if batch.full:
+            batch.seal()  # compressed here, and not on the network thread
+            if future is not None and self._settings.linger_ms > 0:
+                self._thread.submit(self._core, WakeEvent())
+        return future
+
+    def _begin_batch(self, place: _Partition, record: _Record, waited_ms: int) -> Future[RecordMetadata]:
+        key, value, headers, _ = record
+        limit = max(self._settings.batch_size, BatchBuilder.upper_bound(key, value, headers))
+        timer = Timer(self._thread.clock, self._budget.append_ms(waited_ms))
+        self._memory.take(place.tp, limit, timer, self._budget.append_limit(waited_ms))
+        with place.lock:
+            future = self._append(place, record)
+            if future is None:
+                batch = OpenBatch(place.tp, BatchBuilder(self._settings.compression, limit), limit, threading.Lock())
+                future = batch.append(*record)
+                assert future is not None  # noqa: S101 - the first record always fits
+                self._deliver(ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch), place)
+                place.open = batch
+                return future
+        self._memory.give_back(place.tp, limit)  # somebody else had begun one meanwhile
+        return future
+
+    # --- ready-made batches
+
+    def send_batch(
+        self, tp: TopicPartition, batch: Batch, *, created_ms: int | None = None, block: bool = True
+    ) -> Future[RecordMetadata]:
+        """Deliver ``batch`` to ``tp`` (a plain tuple will do), behind what was sent there before.
+
+        Its bytes are this producer's until the future is done. ``created_ms`` (ms since 1970) is when it came into
+        being, where that was elsewhere: from then on ``delivery.timeout.ms`` runs, and DeliveryTimeout is raised where
+        that ends before there is memory. Waits and raises as :meth:`send` does; with ``block=False`` it raises
+        KafkaTimeout at once where there is no memory, and does not wait for metadata: ``delivery.timeout.ms`` does.
         """
         tp = arguments.partition(tp)
         if not isinstance(batch, Batch):
             msg = f"{tp}: a batch must be a Batch, not {type(batch).__name__}"
             raise InvalidArgument(msg)
-        if batch.size > self._settings.buffer_memory:
-            msg = f"{tp}: a batch of {batch.size} bytes does not fit buffer.memory ({self._settings.buffer_memory})"
-            raise RecordRejected(msg, MESSAGE_TOO_LARGE)
-        self._memory.take(batch.size, Timer(self._thread.clock, self._settings.max_block_ms))
-        sent = ProducerBatch(tp, batch, self._thread.clock.now())
-        self._open.add(sent.future)
-        sent.future.add_done_callback(self._open.discard)
+        self._may_send()
+        place = self._place(*tp)
+        now = self._thread.clock.now()
+        born_ms, expires_ms = now, FOREVER_MS
+        if created_ms is not None:
+            born_ms = now - remaining(self._thread.clock.wall(), arguments.timestamp("created_ms", created_ms))
+            expires_ms = deadline(born_ms, self._settings.delivery_timeout_ms)
+        self._reserve(place, batch, expires_ms, block=block)
+        made = ProducerBatch(tp, batch, born_ms if created_ms is not None else self._thread.clock.now(), batch.size)
+        with place.lock:
+            if place.open is not None:
+                place.open.close()  # records that come later belong behind this batch
+            self._deliver(made)
+        return made.future
+
+    def _reserve(self, place: _Partition, batch: Batch, expires_ms: int, *, block: bool) -> None:
+        """Wait for metadata and memory, until ``expires_ms`` at the latest."""
+        phase, waited_ms = DeliveryPhase.METADATA, 0
         try:
-            self._thread.submit(self._core, SendEvent(sent))
-        except BaseException:
-            self._open.discard(sent.future)
-            self._memory.give_back(batch.size)
+            if block and not place.known:
+                waited_ms = self._await_topic(place, expires_ms)
+            phase = DeliveryPhase.MEMORY
+            budget_ms = self._budget.append_ms(waited_ms) if block else 0
+            timer = Timer(self._thread.clock, min(budget_ms, remaining(expires_ms, self._thread.clock.now())))
+            self._memory.take(place.tp, batch.size, timer, self._budget.append_limit(waited_ms))
+        except KafkaTimeout as error:
+            now = self._thread.clock.now()
+            if now < expires_ms:
+                raise
+            raise self._expired(place.tp, batch, now - expires_ms, phase, error) from error
+
+    def _expired(
+        self, tp: TopicPartition, batch: Batch, late_ms: int, phase: DeliveryPhase, error: KafkaTimeout
+    ) -> DeliveryTimeout:
+        age_ms = self._settings.delivery_timeout_ms + late_ms
+        cause = DeliveryCause.NO_LEADER if phase is DeliveryPhase.METADATA else DeliveryCause.BACKLOG
+        return DeliveryTimeout(
+            f"{tp}: delivery.timeout.ms ({self._settings.delivery_timeout_ms}) of a batch of {batch.count} records "
+            f"was over before it could be queued (age {age_ms} ms; {phase.value}, {cause.value}): {error}",
+            topic=tp.topic,
+            partition=tp.partition,
+            record_count=int(batch.count),
+            age_ms=age_ms,
+            queued_ms=age_ms,
+            phase=phase,
+            cause=cause,
+            last_error=error,
+        )
+
+    # --- what both share
+
+    def _await_topic(self, place: _Partition, expires_ms: int) -> int:
+        """Wait until the partition is known; the ms that this took."""
+        began = self._thread.clock.now()
+        timeout_ms = min(self._budget.metadata_ms(), remaining(expires_ms, began))
+        event = AwaitTopicEvent(place.tp, deadline(began, timeout_ms), timeout_ms)
+        self._awaiting.add(event)  # before the look at whether it is closed: close() looks here after it has said so
+        try:
+            self._check_open()
+            self._thread.call(self._core, event)
+        except KafkaTimeout:
+            cause = event.last_error
+            reason = f": {cause}" if cause is not None else ""
+            msg = f"{place.tp}: no metadata of it within {self._budget.metadata_limit()}{reason}"
+            raise KafkaTimeout(msg) from cause
+        finally:
+            self._awaiting.discard(event)
+        place.known = True
+        return self._thread.clock.now() - began
+
+    def _deliver(self, made: ProducerBatch, place: _Partition | None = None) -> None:
+        """Hand a batch and its memory to the network thread; remembered until every record of it is answered for."""
+        answered: Future[None] = Future()
+        self._unanswered.add(answered)
+
+        def told(_: Future[RecordMetadata]) -> None:
+            # No lock: the network thread may be dying, and whoever holds the lock wait for it. At worst a batch that
+            # was begun at this moment is taken for the old one, and takes no more records.
+            if place is not None and place.open is made.open:
+                place.open = None
+            self._unanswered.discard(answered)
+            answered.set_result(None)
+
+        made.future.add_done_callback(told)
+        try:
+            self._thread.submit(self._core, SendEvent(made))
+        except KafkaError:
+            self._unanswered.discard(answered)
+            self._memory.give_back(made.tp, made.size)
             raise
-        return sent.future
+
+    def _send_what_lingers(self) -> None:
+        """Somebody has to wait for memory. Raises NetworkThreadDied."""
+        self._thread.submit(self._core, FlushEvent())
+
+    # --- the end
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or failed. Raises KafkaTimeout."""
-        _, timeout = self._thread.timer(arguments.timeout(timeout_ms))
-        pending = wait(list(self._open), timeout=min(timeout / 1000, threading.TIMEOUT_MAX)).not_done
+        """Wait until everything sent so far is acknowledged or failed, without lingering. Raises KafkaTimeout."""
+        _, timeout = self._timer(timeout_ms)
+        unanswered = list(self._unanswered)
+        if not unanswered:
+            return
+        with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then they have been told, or are about to be
+            self._send_what_lingers()
+        pending = wait(unanswered, timeout=min(timeout / 1000, threading.TIMEOUT_MAX)).not_done
         if pending:
             msg = f"{len(pending)} batches were not acknowledged within {timeout} ms"
             raise KafkaTimeout(msg)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread."""
-        _, timeout = self._thread.timer(arguments.timeout(timeout_ms))
+        """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread.
+
+        An open transaction is aborted instead; one that is being committed or aborted is waited for. Whoever waits in
+        :meth:`send` gets ClientClosed at once.
+        """
+        deadline_ms, timeout = self._timer(timeout_ms)
         if self._closed:
             return
         self._closed = True
+        self._memory.close()
         try:
-            # Those that are left then are told by leaving.
-            with contextlib.suppress(KafkaTimeout):
-                self.flush(timeout)
+            # Whatever is left then is told by leaving.
+            with contextlib.suppress(KafkaError):
+                if self._awaiting:
+                    self._thread.submit(self._core, _StopWaiting(list(self._awaiting)))
+                self._end_transaction(timeout)  # as long as there is one
+                self.flush(remaining(deadline_ms, self._thread.clock.now()))
         finally:
-            self._memory.close()
             leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(None)), timeout)
 
     def __enter__(self) -> Self:
@@ -132,3 +304,16 @@ class Producer:
     ) -> None:
         # After an error nothing is waited for: what was sent is retried by whoever retries the whole.
         self.close(None if kind is None else 0)
+
+
+class _StopWaiting(Event):
+    """The producer closes: who waits for metadata is told at once, on the thread that may complete their events."""
+
+    def __init__(self, awaiting: list[AwaitTopicEvent]) -> None:
+        self._awaiting = awaiting
+
+    def apply(self, core: ProducerCore, now: int) -> None:
+        """The core forgets those that are done."""
+        del core, now
+        for event in self._awaiting:
+            event.fail(ClientClosed("this Producer was closed while it waited for metadata"))

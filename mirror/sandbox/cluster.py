@@ -49,8 +49,9 @@ class Cluster:
 
     ``directory`` (default: a new one among the temporary files) must be new or empty, and is deleted by :meth:`stop`.
     ``properties`` are broker settings that win over the sandbox's own. ``listeners`` are further listeners, name ->
-    security protocol (``{"SECURE": "SASL_PLAINTEXT"}``), reached by ``bootstrap("SECURE")``. The brokers die with the
-    process that made them, even when it is killed (Linux), unless they are ``outlives_owner``.
+    security protocol (``{"SECURE": "SASL_PLAINTEXT"}``), reached by ``bootstrap("SECURE")``. ``features`` are levels to
+    begin with (KIP-1022: ``{"transaction.version": 1}``), the release's own where they say nothing. The brokers die
+    with the process that made them, even when it is killed (Linux), unless they are ``outlives_owner``.
 
     Not for several threads at once. A context manager: starts on entry, stops on exit.
     """
@@ -62,6 +63,7 @@ class Cluster:
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
         heap: tuple[str, ...] = HEAP,
         outlives_owner: bool = False,
         say: Callable[[str], None] = lambda _: None,
@@ -72,6 +74,7 @@ class Cluster:
         self._wanted_directory = directory
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
+        self._features = dict(features or {})
         self._heap = heap
         self._outlives_owner = outlives_owner
         self._say = say
@@ -224,7 +227,7 @@ class Cluster:
         java = self._required_java()
         running = [
             process.launch(
-                format_command(java, self._class_path, node, cluster_id),
+                format_command(java, self._class_path, node, cluster_id, self._features),
                 output=node.folder / "format.log",
                 outlives_owner=False,
             )

@@ -122,11 +122,17 @@ def _ascii(character: str) -> str:
     return character if character.isascii() else "".join(f"\\u{unit}" for unit in units)
 
 
-def format_command(java: Path, class_path: str, node: Node, cluster_id: str) -> list[str | Path]:
-    """Writes the cluster's id and first metadata into the node's folder; must run once before the first start."""
+def format_command(
+    java: Path, class_path: str, node: Node, cluster_id: str, features: Mapping[str, int]
+) -> list[str | Path]:
+    """Writes the cluster's id and first metadata into the node's folder; must run once before the first start.
+
+    ``features`` win over the levels that the release would choose (KIP-1022).
+    """
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", node.settings]
-    return [java, *quick, *_logging(), "-cp", class_path, *tool]
+    levels = [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
+    return [java, *quick, *_logging(), "-cp", class_path, *tool, *levels]
 
 
 def run_command(java: Path, class_path: str, node: Node, heap: Sequence[str]) -> list[str | Path]:

@@ -28,6 +28,7 @@ class Verdict(enum.Enum):
     NEW_SESSION = "begin a new fetch session"
     DUPLICATE = "already written: a success"
     FENCED = "a newer producer took over"
+    ABORTABLE = "abort the transaction, then go on"
     FATAL = "fatal"
 
 
@@ -71,6 +72,13 @@ _VERDICTS: Final = {
         ErrorCode.producer_fenced,
         ErrorCode.transaction_coordinator_fenced,
     ),
+    # A new epoch begins with a clean slate: KIP-360 for what the brokers forgot, KIP-890 for what was not verified.
+    Verdict.ABORTABLE: (
+        ErrorCode.invalid_txn_state,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.transaction_abortable,
+    ),
 }
 
 _BY_CODE: Final = {int(code): verdict for verdict, codes in _VERDICTS.items() for code in codes}
@@ -101,6 +109,9 @@ _RESOURCES: Final = {
 _ADVICE: Final = {
     int(ErrorCode.message_too_large): "larger than the topic's max.message.bytes; raise it",
     int(ErrorCode.unknown_topic_or_partition): "it is not there, or not any more",
+    int(ErrorCode.invalid_transaction_timeout): (
+        "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; lower the one or raise the other"
+    ),
 }
 """What to say where the broker says nothing itself."""
 
@@ -111,6 +122,22 @@ OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
 OUT_OF_ORDER_SEQUENCE: Final = int(ErrorCode.out_of_order_sequence_number)
 ILLEGAL_SASL_STATE: Final = int(ErrorCode.illegal_sasl_state)
 SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.sasl_authentication_failed)
+INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+INVALID_PRODUCER_ID_MAPPING: Final = int(ErrorCode.invalid_producer_id_mapping)
+INVALID_TRANSACTION_TIMEOUT: Final = int(ErrorCode.invalid_transaction_timeout)
+CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = int(ErrorCode.transactional_id_authorization_failed)
+UNKNOWN_PRODUCER_ID: Final = int(ErrorCode.unknown_producer_id)
+PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
+TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
+REQUEST_TIMED_OUT: Final = int(ErrorCode.request_timed_out)
+NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+OPERATION_NOT_ATTEMPTED: Final = int(ErrorCode.operation_not_attempted)
+NOT_ACKNOWLEDGED: Final = frozenset(
+    {REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, int(ErrorCode.not_enough_replicas_after_append)}
+)
+"""A Produce that the replicas did not confirm; but for the second, the leader has written it all the same."""
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)

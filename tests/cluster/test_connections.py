@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from mirror.cluster.admin_calls import DescribeCluster
+from mirror.cluster.admin_cluster import DescribeCluster
 from mirror.cluster.connections import ConnectionStates
 from tests.cluster.probes import settings
 from tests.fakes.client import FakeClient

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.admin_calls import DescribeCluster, ListOffsets
+from mirror.cluster.admin_cluster import DescribeCluster
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
+from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.topics import LATEST, TopicPartition
 from mirror.consumer.events import PollEvent
 from mirror.errors import ClientClosed, KafkaError, NetworkThreadDied

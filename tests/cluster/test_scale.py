@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.admin_calls import DescribeTopics, ListOffsets
+from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.topics import EARLIEST, TopicPartition
 from tests.fakes.client import FakeClient, FakeConsumer
 from tests.fakes.cluster import FakeCluster

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.admin_calls import ClientInstanceId, CommitGroupOffsets, DescribeTopics, GroupOffsets, ListOffsets
+from mirror.cluster.admin_cluster import ClientInstanceId
+from mirror.cluster.admin_topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
+from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
 from mirror.cluster.topics import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent, ResetEvent
 from mirror.errors import KafkaTimeout

@@ -119,10 +119,11 @@ def test_network_thread_death_fails_every_caller_behind_a_closing_one() -> None:
     cluster = cluster_with(0)
     producer = FakeProducer(cluster)
     closing = ConsumerCore(ConsumerSettings.parse({"bootstrap.servers": cluster.bootstrap}), producer.loop)
-    producer.loop.cores.insert(0, closing)
+    producer.submit(None, JoinEvent(closing))
     producer.submit(closing, AssignEvent([B]))
     producer.submit(closing, SeekEvent(B, 0, None))
     producer.run_for(1_000)
+    producer.loop.cores.reverse()  # the closing one is told first
     cluster.control.add(lambda _: Action(silent=True))
     sent = producer.send(A)
     leave = LeaveEvent(closing, *producer.timer(60_000))

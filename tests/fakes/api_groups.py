@@ -77,7 +77,9 @@ def _fetch_group(cluster: FakeCluster, call: ServerCall, group: OffsetFetchGroup
 def _fetch_offset(
     cluster: FakeCluster, call: ServerCall, group: str, tp: TopicPartition
 ) -> OffsetFetchResponsePartition:
-    code = call.action.code(tp)
+    pending = cluster.group_transactions[group].pending.values()
+    unstable = call.body.require_stable and any(tp in offsets for offsets in pending)
+    code = call.action.code(tp) or (errors.UNSTABLE_OFFSET_COMMIT if unstable else 0)
     kept = cluster.groups[group].get(tp)
     if code or kept is None:
         return OffsetFetchResponsePartition(tp.partition, -1, -1, "", code)

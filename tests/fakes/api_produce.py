@@ -1,4 +1,4 @@
-"""Produce and InitProducerId."""
+"""Produce, with what it asks of the transaction coordinator (KIP-890)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from mirror.cluster.topics import TopicPartition
 from mirror.wire.messages.produce import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
     ProducedLeader,
     ProducePartition,
     ProduceRequest,
@@ -15,11 +13,15 @@ from mirror.wire.messages.produce import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from mirror.wire.records import Batch
 from tests.fakes import errors
 from tests.fakes.control import ServerCall
+from tests.fakes.log import PartitionLog, lone_batch
 
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster, FakeTopic
+
+_TELLS_ABORTABLE, _ADDS_BY_ITSELF = 11, 12
 
 
 def produce(cluster: FakeCluster, call: ServerCall) -> ProduceResponse:
@@ -47,27 +49,46 @@ def _produce_one(
         # KIP-951; versions before 10 have no place for it.
         leader = ProducedLeader(log.leader, log.leader_epoch)
         return ProduceResponsePartition(part.index, errors.NOT_LEADER, -1, current_leader=leader)
-    refused, offset = log.produce(b"".join(bytes(segment) for segment in part.records.segments))
+    refused, offset = _append(cluster, call, TopicPartition(topic.name if topic else name, part.index), log, part)
     if refused or code:
         return ProduceResponsePartition(part.index, refused or code, -1)
     return ProduceResponsePartition(part.index, 0, offset, log_start_offset=log.start_offset)
 
 
-def init_producer_id(cluster: FakeCluster, call: ServerCall) -> InitProducerIdResponse:
-    """A new id, or the transactional id's own in its next epoch, which fences the old one."""
-    request: InitProducerIdRequest = call.body
-    code = call.action.code("InitProducerId")
-    if code:
-        return InitProducerIdResponse(code)
-    if request.transactional_id is None:
-        cluster.next_producer_id += 1
-        return InitProducerIdResponse(0, cluster.next_producer_id, 0)
-    if call.node != cluster.coordinator(request.transactional_id):
-        return InitProducerIdResponse(errors.NOT_COORDINATOR)
-    if request.transactional_id in cluster.transactional:
-        producer_id, epoch = cluster.transactional[request.transactional_id]
-        cluster.transactional[request.transactional_id] = (producer_id, epoch + 1)
-    else:
-        cluster.next_producer_id += 1
-        cluster.transactional[request.transactional_id] = (cluster.next_producer_id, 0)
-    return InitProducerIdResponse(0, *cluster.transactional[request.transactional_id])
+def _append(
+    cluster: FakeCluster, call: ServerCall, tp: TopicPartition, log: PartitionLog, part: ProducePartition
+) -> tuple[int, int]:
+    data = b"".join(bytes(segment) for segment in part.records.segments)
+    one = lone_batch(data)
+    code = _verify(cluster, call, tp, log, one) if one is not None and one.is_transactional else 0
+    return (code, -1) if code else log.produce(data, from_zero=call.version >= _ADDS_BY_ITSELF)
+
+
+def _verify(cluster: FakeCluster, call: ServerCall, tp: TopicPartition, log: PartitionLog, one: Batch) -> int:
+    """Only the first batch of a transaction is looked into (``maybeStartTransactionVerification``)."""
+    name = call.body.transactional_id
+    if name is None:
+        return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if log.is_outdated(one):
+        return errors.INVALID_PRODUCER_EPOCH
+    adds = call.version >= _ADDS_BY_ITSELF
+    if log.has_open(one) or not (adds or cluster.verifies):
+        return 0
+    log.begin_verification(one)
+    return _ask_coordinator(cluster, call, name, tp, one, adds=adds)
+
+
+def _ask_coordinator(
+    cluster: FakeCluster, call: ServerCall, name: str, tp: TopicPartition, one: Batch, *, adds: bool
+) -> int:
+    if not cluster.is_up(cluster.coordinator(name)):
+        return errors.NOT_ENOUGH_REPLICAS
+    who = (name, one.producer_id, one.producer_epoch)
+    code = cluster.transactions.add(*who, {tp}) if adds else cluster.transactions.verify(*who, tp)
+    if code == errors.PRODUCER_FENCED:
+        return errors.INVALID_PRODUCER_EPOCH
+    if code == errors.CONCURRENT_TRANSACTIONS and not adds:
+        return errors.NOT_ENOUGH_REPLICAS  # something that every client retries
+    if code == errors.TRANSACTION_ABORTABLE and call.version < _TELLS_ABORTABLE:
+        return errors.INVALID_TXN_STATE
+    return code

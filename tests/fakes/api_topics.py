@@ -1,10 +1,13 @@
-"""CreateTopics, CreatePartitions, DescribeConfigs."""
+"""Topics and configurations: create, grow, delete, delete records, describe, change."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.cluster.topics import TopicPartition
 from mirror.wire.messages.admin import (
+    AlterConfigsResource,
+    AlterConfigsResult,
     ConfigResource,
     CreatableTopic,
     CreatedTopic,
@@ -14,10 +17,20 @@ from mirror.wire.messages.admin import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeletedTopic,
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribedConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from tests.fakes import errors
 from tests.fakes.control import ServerCall
@@ -25,8 +38,15 @@ from tests.fakes.control import ServerCall
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster
 
-_SET_ON_TOPIC, _DEFAULT = 1, 5
+_TOPIC, _BROKER = 2, 4
+_SET_ON_TOPIC, _SET_ON_BROKER, _SET_ON_ALL_BROKERS, _DEFAULT = 1, 2, 3, 5
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+_BROKER_DEFAULTS = {"log.retention.ms": "604800000", "log.cleaner.threads": "1", "sasl.jaas.config": ""}
+_SECRETS = {"sasl.jaas.config"}
+_LISTS = {"cleanup.policy"}
+_NUMBERS = {"retention.ms", "log.retention.ms", "log.cleaner.threads"}
+_INVALID_CONFIG, _INVALID_REQUEST = 40, 42
 
 
 def create_topics(cluster: FakeCluster, call: ServerCall) -> CreateTopicsResponse:
@@ -69,12 +89,126 @@ def describe_configs(cluster: FakeCluster, call: ServerCall) -> DescribeConfigsR
 
 
 def _describe(cluster: FakeCluster, call: ServerCall, resource: ConfigResource) -> DescribeConfigsResult:
-    topic = cluster.topics.get(resource.resource_name)
-    code = call.action.code(resource.resource_name) or (errors.UNKNOWN_TOPIC_OR_PARTITION if topic is None else 0)
-    if code or topic is None:
-        return DescribeConfigsResult(code, "refused", resource.resource_type, resource.resource_name, ())
-    configs = tuple(
-        DescribedConfig(name, value, _SET_ON_TOPIC if name in topic.configs else _DEFAULT)
-        for name, value in {**_DEFAULTS, **topic.configs}.items()
+    kind, name = resource.resource_type, resource.resource_name
+    code = call.action.code(name) or _missing(cluster, call, kind, name)
+    if code:
+        return DescribeConfigsResult(code, "refused", kind, name, ())
+    told: dict[str, DescribedConfig] = {}
+    for source, configs in _layers(cluster, kind, name):
+        for key, value in configs.items():
+            secret = key in _SECRETS
+            told.setdefault(key, DescribedConfig(key, None if secret else value, source, secret))
+    return DescribeConfigsResult(0, None, kind, name, tuple(told.values()))
+
+
+def _missing(cluster: FakeCluster, call: ServerCall, kind: int, name: str) -> int:
+    if kind == _TOPIC:
+        return 0 if name in cluster.topics else errors.UNKNOWN_TOPIC_OR_PARTITION
+    return 0 if name in {"", str(call.node)} else _INVALID_REQUEST
+
+
+def _layers(cluster: FakeCluster, kind: int, name: str) -> list[tuple[int, dict[str, str]]]:
+    """(source, configs), the first that has a key wins."""
+    if kind == _TOPIC:
+        return [(_SET_ON_TOPIC, cluster.topics[name].configs), (_DEFAULT, _DEFAULTS)]
+    of_all = (_SET_ON_ALL_BROKERS, cluster.admin.broker_configs.get("", {}))
+    if not name:
+        return [of_all]
+    return [(_SET_ON_BROKER, cluster.admin.broker_configs.get(name, {})), of_all, (_DEFAULT, _BROKER_DEFAULTS)]
+
+
+def incremental_alter_configs(cluster: FakeCluster, call: ServerCall) -> IncrementalAlterConfigsResponse:
+    request: IncrementalAlterConfigsRequest = call.body
+    return IncrementalAlterConfigsResponse(
+        tuple(_alter(cluster, call, resource, keep=not request.validate_only) for resource in request.resources)
     )
-    return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, configs)
+
+
+def _alter(cluster: FakeCluster, call: ServerCall, asked: AlterConfigsResource, *, keep: bool) -> AlterConfigsResult:
+    """All of a resource's changes, or none."""
+    kind, name = asked.resource_type, asked.resource_name
+    code = call.action.code(name) or _missing(cluster, call, kind, name)
+    if code:
+        return AlterConfigsResult(code, "refused", kind, name)
+    known = _DEFAULTS if kind == _TOPIC else _BROKER_DEFAULTS
+    configs = cluster.topics[name].configs if kind == _TOPIC else cluster.admin.broker_configs.setdefault(name, {})
+    changed = dict(configs)
+    for change in asked.configs:
+        why = _wrong(change.name, change.config_operation, change.value, known)
+        if why:
+            return AlterConfigsResult(_INVALID_CONFIG, why, kind, name)
+        if change.config_operation == _DELETE:
+            changed.pop(change.name, None)
+        elif change.config_operation == _SET:
+            changed[change.name] = change.value or ""
+        else:
+            items = [item for item in changed.get(change.name, known[change.name]).split(",") if item]
+            given = (change.value or "").split(",")
+            kept = [item for item in items if item not in given]
+            changed[change.name] = ",".join(
+                kept if change.config_operation == _SUBTRACT else [*items, *(one for one in given if one not in items)]
+            )
+    if keep:
+        configs.clear()
+        configs.update(changed)
+    return AlterConfigsResult(0, None, kind, name)
+
+
+def _wrong(key: str, operation: int, value: str | None, known: dict[str, str]) -> str | None:
+    """Why a change is refused, in the words of the broker: they may hold the value."""
+    if key not in known:
+        return f"Unknown config name: {key}"
+    if operation in {_APPEND, _SUBTRACT} and key not in _LISTS:
+        return f"Can't {'APPEND' if operation == _APPEND else 'SUBTRACT'} to key {key} because its type is not LIST."
+    if operation == _SET and key in _NUMBERS and not (value or "").lstrip("-").isdecimal():
+        return f"Invalid value {value} for configuration {key}: Not a number of type LONG"
+    if operation == _SET and key in _SECRETS and " required " not in f"{value}":
+        words = (value or "").split()
+        return f"Invalid value {value} for configuration {key}: Invalid control flag '{words[-1]}' in JAAS config"
+    return None
+
+
+def delete_topics(cluster: FakeCluster, call: ServerCall) -> DeleteTopicsResponse:
+    """The offsets that groups have for them go too."""
+    request: DeleteTopicsRequest = call.body
+    told = []
+    for asked in request.topics:
+        name = asked.name or ""
+        code = call.action.code(name) or (0 if name in cluster.topics else errors.UNKNOWN_TOPIC_OR_PARTITION)
+        if not code:
+            del cluster.topics[name]
+            for offsets in cluster.groups.values():
+                for tp in [tp for tp in offsets if tp.topic == name]:
+                    del offsets[tp]
+        told.append(DeletedTopic(name, code, "refused" if code else None))
+    return DeleteTopicsResponse(tuple(told))
+
+
+def delete_records(cluster: FakeCluster, call: ServerCall) -> DeleteRecordsResponse:
+    request: DeleteRecordsRequest = call.body
+    return DeleteRecordsResponse(
+        tuple(
+            DeleteRecordsTopicResult(
+                topic.name, tuple(_delete_records(cluster, call, topic.name, part) for part in topic.partitions)
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete_records(
+    cluster: FakeCluster, call: ServerCall, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    number = asked.partition_index
+    log = cluster.partition_of(cluster.topics.get(topic), number)
+    code = call.action.code(TopicPartition(topic, number))
+    if log is None:
+        code = code or errors.UNKNOWN_TOPIC_OR_PARTITION
+    elif log.leader != call.node:
+        code = code or errors.NOT_LEADER
+    elif asked.offset > log.end_offset:
+        code = code or errors.OFFSET_OUT_OF_RANGE
+    if code or log is None:
+        return DeleteRecordsPartitionResult(number, -1, code)
+    log.delete_before(max(log.start_offset, log.end_offset if asked.offset < 0 else asked.offset))
+    return DeleteRecordsPartitionResult(number, log.start_offset, 0)

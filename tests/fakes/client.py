@@ -10,13 +10,22 @@ from typing import Any, TypeVar
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, JoinEvent
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.producer.batches import ProducerBatch, RecordMetadata
-from mirror.producer.core import ProducerCore, SendEvent
+from mirror.producer.core import ProducerCore
+from mirror.producer.events import (
+    AbortEvent,
+    AddOffsetsEvent,
+    BeginTransactionEvent,
+    CommitEvent,
+    InitTransactionsEvent,
+    SendEvent,
+)
+from mirror.producer.queue import PartitionQueue
 from mirror.producer.settings import ProducerSettings
 from mirror.timing import FOREVER_MS, deadline
 from tests.fakes.cluster import FakeCluster
@@ -113,7 +122,7 @@ class FakeConsumer(FakeClient):
 
 
 class FakeProducer(FakeClient):
-    """A client with a producer core in its loop; ``free`` counts the bytes given back."""
+    """A client with a producer core in its loop; ``released`` counts the bytes given back."""
 
     def __init__(self, cluster: FakeCluster, **options: object) -> None:
         seed = options.pop("seed", 0)
@@ -125,20 +134,49 @@ class FakeProducer(FakeClient):
         self.core = ProducerCore(own, self.loop, self._release)
         self.submit(None, JoinEvent(self.core))
 
-    def _release(self, size: int) -> None:
+    def _release(self, tp: TopicPartition, size: int) -> None:
+        del tp
         self.released += size
 
-    def prepare(self, tp: TopicPartition, *values: bytes) -> ProducerBatch:
-        """A batch of ``values`` that is created now, and not sent yet."""
-        data = build(values or (b"value",), base_offset=77, leader_epoch=7)
-        return ProducerBatch(tp, batch(data), self.now)
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue that batches of ``tp`` went through."""
+        return self.core.batches.queue(tp)
+
+    def prepare(self, tp: TopicPartition, *values: bytes, created_ms: int | None = None) -> ProducerBatch:
+        """A batch of ``values`` that is created now, or was at ``created_ms``, and not sent yet."""
+        made = batch(build(values or (b"value",), base_offset=77, leader_epoch=7))
+        return ProducerBatch(tp, made, self.now if created_ms is None else created_ms, made.size)
 
     def send(self, tp: TopicPartition, *values: bytes) -> Future[RecordMetadata]:
         made = self.prepare(tp, *values)
         return self.send_batch(made)
 
     def send_batch(self, made: ProducerBatch) -> Future[RecordMetadata]:
-        self.taken += made.batch.size
+        self.taken += made.size
         self.watch(made.future)
         self.submit(self.core, SendEvent(made))
         return made.future
+
+    # --- transactions
+
+    def init(self, timeout_ms: int = 60_000) -> None:
+        self.call(InitTransactionsEvent("initializing transactions", *self.timer(timeout_ms)), self.core)
+
+    def begin(self) -> None:
+        self.submit(self.core, BeginTransactionEvent())
+
+    def add_offsets(self, group: str, offsets: dict[TopicPartition, int], timeout_ms: int = 60_000) -> Future[None]:
+        told = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        event = AddOffsetsEvent(group, told, *self.timer(timeout_ms))
+        self.submit(self.core, event)
+        return event.future
+
+    def commit(self, timeout_ms: int = 60_000) -> Future[None]:
+        event = CommitEvent("committing the transaction", *self.timer(timeout_ms))
+        self.submit(self.core, event)
+        return event.future
+
+    def abort(self, timeout_ms: int = 60_000) -> Future[None]:
+        event = AbortEvent("aborting the transaction", *self.timer(timeout_ms))
+        self.submit(self.core, event)
+        return event.future

@@ -13,11 +13,21 @@ from typing import Final
 from mirror.cluster.topics import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
-from tests.fakes import api_fetch, api_groups, api_metadata, api_produce, api_session, api_topics
+from tests.fakes import (
+    api_admin,
+    api_fetch,
+    api_groups,
+    api_metadata,
+    api_produce,
+    api_session,
+    api_topics,
+    api_transactions,
+)
 from tests.fakes.clock import FakeClock
 from tests.fakes.control import Control, ServerCall
 from tests.fakes.log import PartitionLog
 from tests.fakes.sessions import Sessions
+from tests.fakes.transactions import Transactions
 
 Handler = Callable[["FakeCluster", ServerCall], Message | None]
 """The answer, or None for "not yet": then it is asked again, at ``call.wait_until_ms`` at the latest."""
@@ -27,7 +37,11 @@ _HANDLERS: Final[dict[Api, Handler]] = {
     Api.METADATA: api_metadata.metadata,
     Api.FIND_COORDINATOR: api_metadata.find_coordinator,
     Api.PRODUCE: api_produce.produce,
-    Api.INIT_PRODUCER_ID: api_produce.init_producer_id,
+    Api.INIT_PRODUCER_ID: api_transactions.init_producer_id,
+    Api.ADD_PARTITIONS_TO_TXN: api_transactions.add_partitions_to_txn,
+    Api.ADD_OFFSETS_TO_TXN: api_transactions.add_offsets_to_txn,
+    Api.END_TXN: api_transactions.end_txn,
+    Api.TXN_OFFSET_COMMIT: api_transactions.txn_offset_commit,
     Api.FETCH: api_fetch.fetch,
     Api.LIST_OFFSETS: api_fetch.list_offsets,
     Api.OFFSET_FOR_LEADER_EPOCH: api_fetch.offset_for_leader_epoch,
@@ -37,6 +51,18 @@ _HANDLERS: Final[dict[Api, Handler]] = {
     Api.CREATE_TOPICS: api_topics.create_topics,
     Api.CREATE_PARTITIONS: api_topics.create_partitions,
     Api.DESCRIBE_CONFIGS: api_topics.describe_configs,
+    Api.INCREMENTAL_ALTER_CONFIGS: api_topics.incremental_alter_configs,
+    Api.DELETE_TOPICS: api_topics.delete_topics,
+    Api.DELETE_RECORDS: api_topics.delete_records,
+    Api.DESCRIBE_LOG_DIRS: api_admin.describe_log_dirs,
+    Api.LIST_GROUPS: api_admin.list_groups,
+    Api.DESCRIBE_GROUPS: api_admin.describe_groups,
+    Api.CONSUMER_GROUP_DESCRIBE: api_admin.consumer_group_describe,
+    Api.DELETE_GROUPS: api_admin.delete_groups,
+    Api.OFFSET_DELETE: api_admin.offset_delete,
+    Api.DESCRIBE_ACLS: api_admin.describe_acls,
+    Api.CREATE_ACLS: api_admin.create_acls,
+    Api.DELETE_ACLS: api_admin.delete_acls,
 }
 
 
@@ -73,8 +99,21 @@ class GroupOffset:
     metadata: str | None
 
 
+@dataclass(slots=True)
+class GroupTransactions:
+    """What a group's coordinator knows of transactions, by producer id: offsets that wait for the end, and epochs."""
+
+    pending: dict[int, dict[TopicPartition, GroupOffset]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+
+
 class FakeCluster:
-    """``brokers`` brokers, numbered from 1. Their state is here, to be looked at and changed by tests."""
+    """``brokers`` brokers, numbered from 1. Their state is here, to be looked at and changed by tests.
+
+    Transactions are those of version 1, or of version 2 where ``features["transaction.version"]`` is 2. ``marker_ms``
+    pass between the end of one and its markers; with ``verifies`` False the brokers take transactional batches of
+    partitions that were not added, as those before 3.6.
+    """
 
     def __init__(self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0) -> None:
         self.clock = FakeClock()
@@ -84,11 +123,15 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.groups: dict[str, dict[TopicPartition, GroupOffset]] = defaultdict(dict)
         self.coordinators: dict[str, int] = {}
-        self.transactional: dict[str, tuple[int, int]] = {}
+        self.group_transactions: dict[str, GroupTransactions] = defaultdict(GroupTransactions)
+        self.transactions = Transactions(self)
+        self.marker_ms = 0
+        self.verifies = True
         self.next_producer_id = 1000
         self.versions = {api: (0, api.value.high) for api in _HANDLERS}
         self.features: dict[str, int] = {}
         self.control = Control()
+        self.admin = api_admin.AdminState()
         self.sessions = Sessions()
         self.received: list[ServerCall] = []
         self._ids = random.Random(seed)
@@ -185,6 +228,21 @@ class FakeCluster:
         return _HANDLERS[call.api](self, call)
 
     # --- what handlers share
+
+    def new_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id
+
+    def is_up(self, node: int) -> bool:
+        return node in self.brokers and self.brokers[node].up
+
+    def end_group_transaction(self, group: str, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """The marker among the group's offsets."""
+        told = self.group_transactions[group]
+        offsets = told.pending.pop(producer_id, {})
+        told.epochs[producer_id] = max(epoch, told.epochs.get(producer_id, -1))
+        if commit:
+            self.groups[group].update(offsets)
 
     def topic_of(self, name: str, topic_id: uuid.UUID | None) -> FakeTopic | None:
         """By id where one is given, else by name."""

@@ -33,6 +33,15 @@ class Aborted:
     last_offset: int
 
 
+def lone_batch(data: bytes) -> Batch | None:
+    """The one batch that ``data`` is, if it is one."""
+    try:
+        batches = list(split_batches(memoryview(bytearray(data))))
+    except CorruptBatch:
+        return None
+    return batches[0] if len(batches) == 1 and batches[0].size == len(data) else None
+
+
 @dataclass(slots=True)
 class PartitionLog:
     """``data`` is what a fetch reads; offsets of its batches are in ``index`` as (base, next, position)."""
@@ -46,6 +55,8 @@ class PartitionLog:
     producers: dict[int, ProducerState] = field(default_factory=dict)
     open_transactions: dict[int, int] = field(default_factory=dict)
     aborted: list[Aborted] = field(default_factory=list)
+    verifying: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Producer id -> (epoch, lowest sequence) of what asks to begin a transaction here."""
     preferred_replica: int | None = None
 
     @property
@@ -57,8 +68,27 @@ class PartitionLog:
 
     # --- writing
 
-    def produce(self, data: bytes) -> tuple[int, int]:
-        """(error code, base offset) of what a producer sent."""
+    def is_outdated(self, one: Batch) -> bool:
+        """Whether a newer epoch of its producer has been here, if only in a marker."""
+        state = self.producers.get(one.producer_id)
+        return state is not None and one.producer_epoch < state.epoch
+
+    def has_open(self, one: Batch) -> bool:
+        """Whether it goes on with a transaction that is open here."""
+        state = self.producers.get(one.producer_id)
+        return one.producer_id in self.open_transactions and state is not None and state.epoch == one.producer_epoch
+
+    def begin_verification(self, one: Batch) -> None:
+        """From now on nothing above the lowest sequence seen may come first (``VerificationStateEntry``)."""
+        epoch, lowest = self.verifying.get(one.producer_id, (-1, -1))
+        if one.producer_epoch > epoch or (one.producer_epoch == epoch and one.base_sequence < lowest):
+            self.verifying[one.producer_id] = (one.producer_epoch, one.base_sequence)
+
+    def produce(self, data: bytes, *, from_zero: bool = False) -> tuple[int, int]:
+        """(error code, base offset) of what a producer sent.
+
+        ``from_zero``: a transactional producer that is not known here must begin with sequence 0 (KIP-890).
+        """
         try:
             batches = list(split_batches(memoryview(bytearray(data))))
         except CorruptBatch:
@@ -68,7 +98,7 @@ class PartitionLog:
         one = batches[0]
         code, known_offset = self._validate(one), -1
         if not code and one.producer_id >= 0:
-            code, known_offset = self._check_producer(one)
+            code, known_offset = self._check_producer(one, from_zero=from_zero and one.is_transactional)
         return (code, known_offset) if code or known_offset >= 0 else (0, self._keep(one))
 
     @staticmethod
@@ -80,26 +110,26 @@ class PartitionLog:
             return errors.INVALID_RECORD
         return errors.INVALID_TIMESTAMP if one.has_log_append_time else 0
 
-    def _check_producer(self, one: Batch) -> tuple[int, int]:
+    def _check_producer(self, one: Batch, *, from_zero: bool) -> tuple[int, int]:
         """(error code, offset of a duplicate or -1). ``ProducerAppendInfo.checkSequence`` of Apache Kafka 4.
 
         A producer id that the partition does not know may begin with any sequence; a duplicate that is no longer
         among the last five is out of order (45), too: current brokers do not answer 46 themselves.
         """
-        state = self.producers.get(one.producer_id)
-        if state is None:
-            return 0, -1
-        if one.producer_epoch < state.epoch:
+        if self.is_outdated(one):
             return errors.INVALID_PRODUCER_EPOCH, -1
-        if one.producer_epoch > state.epoch:
-            return (errors.OUT_OF_ORDER_SEQUENCE if one.base_sequence else 0), -1
+        state = self.producers.get(one.producer_id)
+        recent = list(state.recent) if state is not None and state.epoch == one.producer_epoch else []
         last = (one.base_sequence + one.count - 1) % _SEQUENCES
-        for first_seen, last_seen, offset in state.recent:
+        for first_seen, last_seen, offset in recent:
             if (first_seen, last_seen) == (one.base_sequence, last):
                 return 0, offset
-        if state.recent and one.base_sequence != (state.recent[-1][1] + 1) % _SEQUENCES:
+        follows = (recent[-1][1] + 1) % _SEQUENCES if recent else 0
+        _, lowest = self.verifying.get(one.producer_id, (-1, _SEQUENCES))
+        if one.base_sequence > lowest or ((state is not None or from_zero) and one.base_sequence != follows):
             return errors.OUT_OF_ORDER_SEQUENCE, -1
-        return 0, -1
+        mixed = one.producer_id in self.open_transactions and not one.is_transactional
+        return errors.INVALID_TXN_STATE if mixed else 0, -1
 
     def _keep(self, one: Batch) -> int:
         offset = self.end_offset
@@ -109,6 +139,7 @@ class PartitionLog:
                 state = self.producers[one.producer_id] = ProducerState(one.producer_epoch)
             last = (one.base_sequence + one.count - 1) % _SEQUENCES
             state.recent.append((one.base_sequence, last, offset))
+            self.verifying.pop(one.producer_id, None)
             if one.is_transactional:
                 self.open_transactions.setdefault(one.producer_id, offset)
         self._write(stamped(one.view, offset, self.leader_epoch), offset + one.last_offset_delta + 1)
@@ -136,8 +167,12 @@ class PartitionLog:
         return self.append(data)
 
     def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
-        """Write the marker; its offset."""
+        """Write the marker; its offset. Its epoch shuts out what is older."""
         offset = self.end_offset
+        state = self.producers.get(producer_id)
+        if state is None or state.epoch < epoch:
+            self.producers[producer_id] = ProducerState(epoch)
+        self.verifying.pop(producer_id, None)
         first = self.open_transactions.pop(producer_id, None)
         kind = COMMIT if commit else ABORT
         marker = build_marker(producer_id, epoch, kind, base_offset=offset)

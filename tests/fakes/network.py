@@ -13,6 +13,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker
 from mirror.errors import ClientClosed, KafkaError
 from mirror.timing import FOREVER_MS, deadline
+from mirror.wire.versions import BrokerVersions
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection
 
@@ -30,10 +31,11 @@ class _Link:
     setup_deadline_ms: int = 0
     channel: int = 0
     connected: bool = False
+    ready: bool = False
 
 
 class FakeNetwork:
-    """One connection per (broker, lane), as ``SelectorNetwork``. ``horizon_ms``: a poll never waits beyond it.
+    """One connection per (broker, lane, channel), as ``SelectorNetwork``. ``horizon_ms``: a poll never waits beyond it.
 
     ``split`` bounds the bytes that arrive in one go: answers come in pieces. ``attempts`` are the times of connecting.
     """
@@ -42,6 +44,8 @@ class FakeNetwork:
         self.horizon_ms = FOREVER_MS
         self.split = 1 << 30
         self.attempts: list[int] = []
+        self.changes = 0
+        self._features = BrokerVersions()
         self._cluster = cluster
         self._clock = cluster.clock
         self._settings = settings
@@ -66,8 +70,17 @@ class FakeNetwork:
         node = self._least_loaded(now) if request.node is None else request.node
         self._link(node, request.lane, request.channel).session.send(request, now)
 
-    def ready(self, node: int, lane: Lane, now: int) -> bool:
-        return self._link(node, lane).session.sends_at_once(now)
+    def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
+        return self._link(node, lane, channel).session.sends_at_once(now)
+
+    def stands(self, node: int, lane: Lane, channel: int) -> bool:
+        return (node, lane, channel) in self._links
+
+    def throttled(self, node: int, now: int) -> bool:
+        return any(link.node == node and link.session.throttled_until_ms > now for link in self._links.values())
+
+    def finalized_feature(self, name: str) -> int:
+        return self._features.finalized(name)
 
     def trouble(self, node: int) -> KafkaError | None:
         return self._states.error(node)
@@ -131,7 +144,17 @@ class FakeNetwork:
                 happened = True
         for link in list(self._links.values()):
             happened = self._expire(link, now) or happened
+        for link in self._links.values():
+            self._note(link, now)
         return happened
+
+    def _note(self, link: _Link, now: int) -> None:
+        was_ready, link.ready = link.ready, link.session.sends_at_once(now)
+        versions = link.session.versions
+        if link.ready and not was_ready:
+            self.changes += 1
+            if versions is not None and versions.features_epoch > self._features.features_epoch:
+                self._features = versions
 
     def _serve(self, link: _Link, now: int) -> bool:
         if link.server is None:
@@ -210,6 +233,7 @@ class FakeNetwork:
     def _drop(self, link: _Link, error: KafkaError, now: int) -> None:
         """Close a connection that did nothing wrong."""
         self._links.pop((link.node, link.lane, link.channel), None)
+        self.changes += 1
         link.session.fail(error, now)
 
     def _fail(self, link: _Link, error: KafkaError, now: int) -> None:

@@ -6,9 +6,11 @@ from concurrent.futures import Future
 
 import pytest
 
+from mirror.cluster.pools import Slot
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import AuthorizationFailed, Fenced, KafkaError, OutOfOrderSequence, RecordRejected
-from mirror.producer.batches import PartitionQueue, ProducerBatch, RecordMetadata
+from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.wire.api import Api
 from mirror.wire.records import split_batches
 from tests.fakes import errors
@@ -18,6 +20,7 @@ from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import batch, build, values_of
 
 _T0 = TopicPartition("t", 0)
+_SLOT = Slot(1, 1)
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
@@ -83,16 +86,17 @@ def test_sequences_are_counted_by_partition() -> None:
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 def test_no_more_than_max_in_flight_are_unanswered(in_flight: int) -> None:
     cluster = _cluster()
-    held = cluster.control.on(Api.PRODUCE, Action(hold="before"), times=None)
     producer = FakeProducer(cluster, **{_IN_FLIGHT: in_flight})
+    _finish(producer, [producer.send(_T0, b"first")])
+    held = cluster.control.on(Api.PRODUCE, Action(hold="before"), times=None)
     futures = _send(producer, 12)
     producer.run_for(1_000)
-    queue = producer.core._queues[_T0]
+    queue = producer.queue(_T0)
     assert len(queue.in_flight) == in_flight
     assert len(queue.waiting) == 12 - in_flight
     held.release()
     _finish(producer, futures)
-    assert _log(cluster) == _in_order(12)
+    assert _log(cluster) == [b"first", *_in_order(12)]
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
@@ -118,34 +122,35 @@ def test_a_broken_connection_is_retried_in_order(close: str, in_flight: int) -> 
     assert _log(cluster) == _in_order(10)
 
 
+def _queue(count: int) -> tuple[PartitionQueue, list[ProducerBatch]]:
+    """A queue with an identity, and the batches that wait in it."""
+    queue = PartitionQueue(_T0)
+    queue.restart(ProducerId(1, 0))
+    queue.waiting.extend(ProducerBatch(_T0, batch(build((b"%d" % n,))), 0, 100) for n in range(count))
+    return queue, list(queue.waiting)
+
+
 def test_out_of_order_responses_handled() -> None:
     """Successors are told before their predecessor, which is tried again: by an answer that leaves one out."""
-    cluster = _cluster()
-    producer = FakeProducer(cluster, **{_IN_FLIGHT: 5})
-    queue = PartitionQueue(_T0)
-    sent = [ProducerBatch(_T0, batch(build((b"%d" % n,))), 0) for n in range(5)]
-    queue.waiting.extend(sent)
+    queue, sent = _queue(5)
     for _ in sent:
-        queue.drain(1, 1, 0)
+        queue.drain(_SLOT, 0, transactional=False)
     assert [queue.is_first(one) for one in sent] == [True, False, False, False, False]
     for one in (sent[3], sent[0], sent[4], sent[1]):
         queue.requeue(one)
     assert list(queue.waiting) == [sent[0], sent[1], sent[3], sent[4]]
     assert queue.in_flight == [sent[2]]
     assert not queue.is_first(sent[2])
-    assert not queue.sendable(5), "what is retried goes alone"
+    assert not queue.sendable(5, 0), "what is retried goes alone"
     queue.requeue(sent[2])
     assert list(queue.waiting) == sent
-    assert queue.sendable(5)
-    del producer
+    assert queue.sendable(5, 0)
 
 
 def test_a_retried_batch_stays_before_what_was_never_sent() -> None:
-    queue = PartitionQueue(_T0)
-    sent = [ProducerBatch(_T0, batch(build((b"%d" % n,))), 0) for n in range(4)]
-    queue.waiting.extend(sent)
-    queue.drain(1, 1, 0)
-    queue.drain(1, 1, 0)
+    queue, sent = _queue(4)
+    queue.drain(_SLOT, 0, transactional=False)
+    queue.drain(_SLOT, 0, transactional=False)
     queue.requeue(sent[1])
     queue.requeue(sent[0])
     assert list(queue.waiting) == sent
@@ -186,7 +191,7 @@ def test_sequence_wraps_at_2_31() -> None:
     cluster = _cluster()
     producer = FakeProducer(cluster, **{_IN_FLIGHT: 5})
     _finish(producer, [producer.send(_T0, b"first")])
-    producer.core._queues[_T0].next_sequence = 2**31 - 2
+    producer.queue(_T0).next_sequence = 2**31 - 2
     state = next(iter(cluster.log("t").producers.values()))
     state.recent.clear()
     state.recent.append((2**31 - 3, 2**31 - 3, 0))
@@ -206,15 +211,15 @@ def test_out_of_order_sequence_surfaces_as_data_loss() -> None:
     log = cluster.log("t")
     next(iter(log.producers.values())).recent.pop()
     log.truncate(2)
-    lost, behind = producer.send(_T0, b"3"), producer.send(_T0, b"4")
-    with pytest.raises(OutOfOrderSequence, match="writing to t-0: OUT_OF_ORDER_SEQUENCE_NUMBER"):
-        producer.finish(lost)
-    with pytest.raises(KafkaError):
-        producer.finish(behind)
-    with pytest.raises(OutOfOrderSequence):
-        producer.finish(producer.send(_T0, b"5"))
+    sent = [producer.send(_T0, b"%d" % n) for n in range(3, 7)]
+    for one in sent:
+        with pytest.raises(OutOfOrderSequence, match="writing to t-0: OUT_OF_ORDER_SEQUENCE_NUMBER"):
+            producer.finish(one)
     assert _log(cluster) == [b"0", b"1"]
     assert producer.released == producer.taken
+    # Who sends now has been told: a new epoch begins.
+    assert producer.finish(producer.send(_T0, b"7")).base_offset == 2
+    assert [(one.producer_epoch, one.base_sequence) for one in cluster.log("t").batches()][-1] == (1, 0)
 
 
 @pytest.mark.parametrize(

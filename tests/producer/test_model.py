@@ -86,7 +86,7 @@ class ProducerModel(RuleBasedStateMachine):
             self.send(partition, 1)
         self.producer.run_for(1)
         for partition in range(_PARTITIONS):
-            queue = self.producer.core._queues[TopicPartition("t", partition)]
+            queue = self.producer.queue(TopicPartition("t", partition))
             state = next(iter(self.cluster.log("t", partition).producers.values()))
             queue.next_sequence = 2**31 - 3
             state.recent.clear()

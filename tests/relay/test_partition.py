@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import ConnectionFailed, DeliveryTimeout, Fenced, KafkaError, OffsetOutOfRange, RecordRejected
+from mirror.errors import (
+    ConnectionFailed,
+    DeliveryTimeout,
+    Fenced,
+    KafkaError,
+    KafkaTimeout,
+    OffsetOutOfRange,
+    RecordRejected,
+)
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.ranges import Outcome, Range
@@ -103,6 +111,19 @@ def test_a_range_is_copied_and_complete() -> None:
     assert progress is not None
     assert (progress.offset, progress.leader_epoch) == (5, 0)
     assert (progress.source_cluster_id, progress.topic_id) == ("paris", "the-id")
+
+
+def test_a_batch_that_finds_no_memory_waits_for_the_next_turn() -> None:
+    copying = Copying(3)
+    copying.refuse = KafkaTimeout("no memory")
+    copying.fetch(*_batches(3))
+    assert not copying.sent
+    assert not copying.copy.done
+    copying.refuse = None
+    copying.copy.harvest(0)
+    assert [one.base_offset for one, _ in copying.sent] == [0, 1, 2]
+    copying.ack(0, 1, 2)
+    assert _outcome(copying) is Outcome.COMPLETE
 
 
 def test_an_empty_range_is_complete_at_once_and_moves_nothing() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from mirror.cluster.admin_calls import CommitGroupOffsets, GroupOffsets
+from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.progress import SHARDS, Progress, ProgressStore, group_of

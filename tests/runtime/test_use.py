@@ -53,7 +53,7 @@ def test_a_refused_assign_changes_nothing(silent: str) -> None:
 def test_a_producer_closes_after_the_death_of_its_thread(silent: str) -> None:
     """As the consumer does; what was sent says why it was not written."""
     producer = Producer({"bootstrap.servers": silent})
-    sent = producer.send_batch(TP, batch(build((b"one",))))
+    sent = producer.send_batch(TP, batch(build((b"one",))), block=False)
 
     def run_once() -> None:
         raise RuntimeError("a bug in the loop")

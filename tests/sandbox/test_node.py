@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox.node import Node, excerpt, render, settings
+from mirror.sandbox.node import Node, excerpt, format_command, render, settings
 
 
 def made(brokers: int, **properties: str) -> dict[str, str]:
@@ -40,6 +40,13 @@ def test_internal_topics_are_replicated_as_far_as_brokers_go(brokers: int, repli
     values = made(brokers)
     assert values["offsets.topic.replication.factor"] == values["transaction.state.log.replication.factor"] == replicas
     assert values["transaction.state.log.min.isr"] == in_sync
+
+
+def test_feature_levels_are_given_to_the_formatting() -> None:
+    node = Node(1, broker=True, controller=True, folder=Path("/d"), ports={})
+    plain = format_command(Path("java"), "jars", node, "M1", {})
+    levels = format_command(Path("java"), "jars", node, "M1", {"transaction.version": 1, "group.version": 0})
+    assert levels == [*plain, "--feature", "transaction.version=1", "--feature", "group.version=0"]
 
 
 def test_given_properties_win() -> None:

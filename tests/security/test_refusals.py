@@ -69,7 +69,7 @@ def test_a_poll_does_not_wait_with_a_wrong_password(secured: Secured) -> None:
 def test_a_batch_does_not_wait_with_a_wrong_password(secured: Secured) -> None:
     began = time.monotonic()
     with Producer(secured.options("SASLTLS") | secured.password("PLAIN", WRONG) | LONG) as producer:
-        sent = producer.send_batch(TopicPartition("any", 0), batch(build((b"value",))))
+        sent = producer.send_batch(TopicPartition("any", 0), batch(build((b"value",))), block=False)
         with pytest.raises(AuthenticationFailed):
             sent.result(AT_ONCE_S)
     assert time.monotonic() - began < AT_ONCE_S

@@ -12,10 +12,12 @@ from mirror.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     RecordRejected,
+    RecordTooLarge,
 )
+from mirror.wire import verdicts
 from mirror.wire.verdicts import Verdict, broker_error, code_name, verdict
 
-_RETRIABLE_IN_KAFKA = {
+_VERDICTS_IN_KAFKA = {
     "unknown_topic_or_partition": Verdict.REFRESH_METADATA,
     "leader_not_available": Verdict.REFRESH_METADATA,
     "not_leader_or_follower": Verdict.REFRESH_METADATA,
@@ -35,6 +37,10 @@ _RETRIABLE_IN_KAFKA = {
     "duplicate_sequence_number": Verdict.DUPLICATE,
     "producer_fenced": Verdict.FENCED,
     "invalid_producer_epoch": Verdict.FENCED,
+    "invalid_txn_state": Verdict.ABORTABLE,
+    "invalid_producer_id_mapping": Verdict.ABORTABLE,
+    "unknown_producer_id": Verdict.ABORTABLE,
+    "transaction_abortable": Verdict.ABORTABLE,
     "none": Verdict.OK,
 }
 _FATAL = [
@@ -45,6 +51,8 @@ _FATAL = [
     "invalid_record",
     "unsupported_version",
     "unknown_server_error",
+    "invalid_transaction_timeout",
+    "transactional_id_authorization_failed",
 ]
 
 
@@ -57,7 +65,7 @@ def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> No
     assert str(error) == f"writing to t-0: {code.name.upper()} (error {int(code)}): the broker's words"
 
 
-@pytest.mark.parametrize(("name", "wanted"), _RETRIABLE_IN_KAFKA.items())
+@pytest.mark.parametrize(("name", "wanted"), _VERDICTS_IN_KAFKA.items())
 def test_verdicts_follow_kafkas_errors(name: str, wanted: Verdict) -> None:
     assert verdict(int(ErrorCode[name])) is wanted
 
@@ -81,7 +89,7 @@ def test_a_code_that_nobody_knows_is_fatal_and_shown_as_its_number() -> None:
         ("producer_fenced", Fenced),
         ("invalid_producer_epoch", Fenced),
         ("out_of_order_sequence_number", OutOfOrderSequence),
-        ("message_too_large", RecordRejected),
+        ("message_too_large", RecordTooLarge),
         ("invalid_timestamp", RecordRejected),
         ("offset_out_of_range", OffsetOutOfRange),
         ("unknown_server_error", BrokerError),
@@ -89,3 +97,11 @@ def test_a_code_that_nobody_knows_is_fatal_and_shown_as_its_number() -> None:
 )
 def test_codes_have_the_exceptions_of_the_tree(name: str, wanted: type[BrokerError]) -> None:
     assert type(broker_error(int(ErrorCode[name]), "about")) is wanted
+
+
+def test_a_transaction_timeout_above_the_brokers_is_explained() -> None:
+    text = str(broker_error(verdicts.INVALID_TRANSACTION_TIMEOUT, "getting a producer id"))
+    assert text.endswith(
+        "(error 50): transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; "
+        "lower the one or raise the other"
+    )

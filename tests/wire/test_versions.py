@@ -43,10 +43,26 @@ def test_a_missing_api_is_named() -> None:
 
 
 def test_the_answer_is_taken_in() -> None:
-    answer = ApiVersionsResponse(0, (ApiVersion(1, 4, 18),), 0, (FinalizedFeature("transaction.version", 2, 1),))
+    answer = ApiVersionsResponse(0, (ApiVersion(1, 4, 18),), 0, (FinalizedFeature("transaction.version", 2, 1),), 7)
     known = BrokerVersions.of(answer)
     assert known.ranges == {1: (4, 18)}
     assert known.features == {"transaction.version": 2}
+    assert known.features_epoch == 7
+    assert [known.finalized(name) for name in ("transaction.version", "group.version")] == [2, 0]
+
+
+def test_features_without_an_epoch_say_nothing() -> None:
+    answer = ApiVersionsResponse(0, (), 0, (FinalizedFeature("transaction.version", 2, 1),))
+    known = BrokerVersions.of(answer)
+    assert (known.finalized("transaction.version"), known.features_epoch) == (0, -1)
+
+
+def test_a_pick_can_be_limited() -> None:
+    assert [_broker(0, 30).pick(Api.FETCH, limit) for limit in (None, 99, 18, 13, 12)] == [18, 18, 18, 13, 12]
+    with pytest.raises(UnsupportedVersion, match="Fetch versions 0 to 30, this client 12 to 11"):
+        _broker(0, 30).pick(Api.FETCH, at_most=11)
+    with pytest.raises(UnsupportedVersion, match="Fetch versions 14 to 30, this client 12 to 13"):
+        _broker(14, 30).pick(Api.FETCH, at_most=13)
 
 
 def test_labels_are_kafkas_names() -> None:

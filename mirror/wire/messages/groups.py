@@ -1,7 +1,8 @@
-"""Offsets of groups: OffsetCommit and OffsetFetch."""
+"""Groups and their offsets: OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups ..."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from mirror.wire.messages.base import Message
@@ -117,4 +118,198 @@ class OffsetFetchResponse(Message):
     """One answer to an OffsetFetch."""
 
     groups: tuple[OffsetFetchResponseGroup, ...]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class OffsetDeletePartition(Message):
+    """One partition."""
+
+    partition_index: int
+
+
+@dataclass(slots=True)
+class OffsetDeleteTopic(Message):
+    """By name."""
+
+    name: str
+    partitions: tuple[OffsetDeletePartition, ...]
+
+
+@dataclass(slots=True)
+class OffsetDeleteRequest(Message):
+    """Offsets that a group is to forget (KIP-496)."""
+
+    group_id: str
+    topics: tuple[OffsetDeleteTopic, ...]
+
+
+@dataclass(slots=True)
+class OffsetDeleteResponsePartition(Message):
+    """One partition's verdict."""
+
+    partition_index: int
+    error_code: int
+
+
+@dataclass(slots=True)
+class OffsetDeleteResponseTopic(Message):
+    """By name."""
+
+    name: str
+    partitions: tuple[OffsetDeleteResponsePartition, ...]
+
+
+@dataclass(slots=True)
+class OffsetDeleteResponse(Message):
+    """``error_code`` is the whole group's; then there are no topics."""
+
+    error_code: int
+    topics: tuple[OffsetDeleteResponseTopic, ...]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class ListGroupsRequest(Message):
+    """Empty filters let all pass; ``types_filter`` goes out from version 5 on only."""
+
+    states_filter: tuple[str, ...] = ()
+    types_filter: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class ListedGroup(Message):
+    """``group_type`` is empty before version 5."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str = ""
+
+
+@dataclass(slots=True)
+class ListGroupsResponse(Message):
+    """The groups that one broker coordinates."""
+
+    error_code: int
+    groups: tuple[ListedGroup, ...]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class DescribeGroupsRequest(Message):
+    """Groups of the classic protocol."""
+
+    groups: tuple[str, ...]
+    include_authorized_operations: bool = False
+
+
+@dataclass(slots=True)
+class ClassicMember(Message):
+    """``member_assignment`` is in the format of the group's own protocol."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_assignment: bytes
+
+
+@dataclass(slots=True)
+class ClassicGroup(Message):
+    """One group. Before version 6 one that is not there is ``Dead``, afterwards an error (69)."""
+
+    error_code: int
+    group_id: str
+    group_state: str
+    protocol_type: str
+    protocol_data: str
+    members: tuple[ClassicMember, ...]
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class DescribeGroupsResponse(Message):
+    """One answer to a DescribeGroups."""
+
+    groups: tuple[ClassicGroup, ...]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerGroupDescribeRequest(Message):
+    """Groups of the consumer protocol (KIP-848)."""
+
+    group_ids: tuple[str, ...]
+    include_authorized_operations: bool = False
+
+
+@dataclass(slots=True)
+class AssignedTopic(Message):
+    """Partitions of one topic."""
+
+    topic_id: uuid.UUID | None
+    topic_name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class MemberAssignment(Message):
+    """What a member has."""
+
+    topic_partitions: tuple[AssignedTopic, ...]
+
+
+@dataclass(slots=True)
+class ConsumerGroupMember(Message):
+    """One member, with what it has now, and what it is to have."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: MemberAssignment
+    target_assignment: MemberAssignment
+
+
+@dataclass(slots=True)
+class ConsumerGroup(Message):
+    """One group; error 69 where it is none of the consumer protocol."""
+
+    error_code: int
+    group_id: str
+    group_state: str
+    assignor_name: str
+    members: tuple[ConsumerGroupMember, ...]
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumerGroupDescribeResponse(Message):
+    """One answer to a ConsumerGroupDescribe."""
+
+    groups: tuple[ConsumerGroup, ...]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class DeleteGroupsRequest(Message):
+    """Groups without members."""
+
+    groups_names: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class DeletedGroup(Message):
+    """One group's verdict."""
+
+    group_id: str
+    error_code: int
+
+
+@dataclass(slots=True)
+class DeleteGroupsResponse(Message):
+    """One answer to a DeleteGroups."""
+
+    results: tuple[DeletedGroup, ...]
     throttle_time: int = 0

@@ -35,12 +35,13 @@ class FinalizedFeature(Message):
 
 @dataclass(slots=True)
 class ApiVersionsResponse(Message):
-    """What the broker speaks."""
+    """What the broker speaks; without an epoch (-1) its finalized features say nothing."""
 
     error_code: int
     api_keys: tuple[ApiVersion, ...] = ()
     throttle_time: int = 0
     finalized_features: tuple[FinalizedFeature, ...] = field(default=())
+    finalized_features_epoch: int = -1
 
 
 @dataclass(slots=True)

@@ -1,0 +1,102 @@
+"""Permissions as values: who may do what on which resources (``AclBinding``, ``AclBindingFilter``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mirror.cluster.topics import OpenEnum
+
+
+class ResourceType(OpenEnum):
+    """What a permission is about. ANY is for filters; UNKNOWN is one newer than this client."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(OpenEnum):
+    """How a resource's name is meant (KIP-290). For filters: ANY, and MATCH for all that a name falls under."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(OpenEnum):
+    """What may be done. ANY is for filters, ALL is a permission."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(OpenEnum):
+    """Allowed or denied; a denial wins. ANY is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class AclBinding(NamedTuple):
+    """One ACL. ``principal`` is like "User:alice", or "User:*" for all; ``host`` an address, or "*".
+
+    The cluster's name is "kafka-cluster"; the name "*" with LITERAL is every resource of its type.
+    """
+
+    resource_type: ResourceType
+    name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+    def __str__(self) -> str:
+        return _told(self)
+
+
+class AclFilter(NamedTuple):
+    """Finds ACLs; a None, or ANY, lets all pass. Without arguments it finds every ACL of the cluster."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern: PatternType = PatternType.ANY
+    host: str | None = None
+
+    def __str__(self) -> str:
+        return _told(self)
+
+
+def _told(acl: AclBinding | AclFilter) -> str:
+    """One line for errors."""
+    name = "any name" if acl.name is None else repr(acl.name)
+    return (
+        f"{acl.permission.name} {acl.operation.name} on {acl.resource_type.name} {name} ({acl.pattern.name})"
+        f" for {acl.principal or 'anyone'} from {acl.host or 'anywhere'}"
+    )

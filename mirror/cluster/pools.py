@@ -1,0 +1,249 @@
+"""Several connections to one broker, shared by all the clients of a cluster: which one a request takes.
+
+A broker works on one request per connection at a time, also while an acks=all Produce waits for its replicas
+(design: "Connections"). So there are a few, and nobody is put behind one that does not answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mirror.cluster.requests import Lane, Network, Request
+from mirror.errors import KafkaError, KafkaTimeout
+from mirror.timing import FOREVER_MS
+
+SLOW_AFTER_MS: Final = 500
+"""An answer normally takes milliseconds. A broker that garbage-collects for so long is no worse off for one more."""
+ROOM_BYTES: Final = 8 * 1024 * 1024
+"""Unanswered bytes of one connection: more wait in their queues, where they can expire unsent. A request that finds
+it below this still goes, however large."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One connection of a pool, by its channel. ``owed`` are the sizes of the requests that it owes an answer for.
+
+    ``since_ms`` is when it began to owe the first of them: when that was sent, or when the one before it was answered.
+    It is ``slow`` from when that is long ago until it owes nothing.
+    """
+
+    node: int
+    channel: int
+    owed: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+    since_ms: int = 0
+    slow: bool = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another request may be put on it."""
+        return self.bytes < ROOM_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class _Broker:
+    """The connections to one broker: ``common`` for all, ``apart`` the slow ones and those for slow partitions."""
+
+    common: list[Slot] = field(default_factory=list)
+    apart: list[Slot] = field(default_factory=list)
+
+    def all(self) -> Iterator[Slot]:
+        return itertools.chain(self.common, self.apart)
+
+
+class ConnectionPool:
+    """The connections of one lane. Neither ``common`` nor ``apart`` ever has more than ``size`` per broker.
+
+    ``refusals`` counts what found no connection, ``freed`` rises when such a one may find one now; what else it may
+    wait for (a connection that becomes ready, or is no longer throttled) is told by ``Network.changes``.
+    """
+
+    def __init__(
+        self, network: Network, lane: Lane, size: int, new_channel: Callable[[], int], slow_after_ms: int
+    ) -> None:
+        self.refusals = 0
+        self.freed = 0
+        self._network = network
+        self._lane = lane
+        self._size = size
+        self._new_channel = new_channel
+        self._slow_after_ms = slow_after_ms
+        self._brokers: dict[int, _Broker] = {}
+        self._refused: set[int] = set()
+        self._tokens = itertools.count()
+
+    # --- which connection
+
+    def pick(self, node: int, now: int, *, slow: bool = False) -> Slot | None:
+        """A connection to ``node`` that a request goes out on at once, the least busy; None where there is none.
+
+        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart. What is
+        picked is meant to be used, by :meth:`carry`, before the next is picked.
+        """
+        broker = self._brokers.setdefault(node, _Broker())
+        self._sort_out(broker, now)
+        slot = self._from(broker.apart if slow else broker.common, node, now, behind_slow=slow)
+        if slot is None:
+            self._refuse(node)
+        return slot
+
+    def stands(self, slot: Slot, now: int) -> bool:
+        """Whether a queue with unanswered batches on ``slot`` may send more there now, which keeps them in order.
+
+        Not on one that is slow: once its answers are there, the queue can go elsewhere.
+        """
+        if not slot.owed or not self._ready(slot, now):
+            return False
+        if (broker := self._brokers.get(slot.node)) is not None:
+            self._sort_out(broker, now)
+        if not slot.slow and not slot.has_room:
+            self._refuse(slot.node)
+        return not slot.slow and slot.has_room
+
+    def _from(self, slots: list[Slot], node: int, now: int, *, behind_slow: bool) -> Slot | None:
+        opening = False
+        for slot in [slot for slot in slots if not slot.owed]:
+            if not self._network.stands(node, self._lane, slot.channel):
+                slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
+            elif self._ready(slot, now):
+                return slot
+            else:
+                opening = True
+        best = self._least_busy(slots, now, behind_slow=behind_slow)
+        # One after the other, so that it grows no further than it helps. A throttled client would gain nothing by it.
+        may_grow = not opening and len(slots) < self._size and not self._network.throttled(node, now)
+        if may_grow or not slots:
+            slot = Slot(node, self._new_channel())
+            slots.append(slot)
+            if self._ready(slot, now):
+                return slot
+        return best
+
+    def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool) -> Slot | None:
+        free = [slot for slot in slots if slot.owed and slot.has_room and (behind_slow or not slot.slow)]
+        free.sort(key=lambda slot: (len(slot.owed), slot.bytes))
+        return next((slot for slot in free if self._ready(slot, now)), None)
+
+    def _ready(self, slot: Slot, now: int) -> bool:
+        return self._network.ready(slot.node, self._lane, now, slot.channel)
+
+    def _refuse(self, node: int) -> None:
+        self.refusals += 1
+        self._refused.add(node)
+
+    # --- slow ones, and too many
+
+    def _sort_out(self, broker: _Broker, now: int) -> None:
+        """Set apart what has become slow, so that another takes its place; take back, or close, what no longer is."""
+        throttled: bool | None = None
+        for slot in [slot for slot in broker.common if not slot.slow and self._late(slot, now)]:
+            # What a throttled connection owes waits for our own sake (KIP-219).
+            throttled = self._network.throttled(slot.node, now) if throttled is None else throttled
+            slot.slow = not throttled
+        for slot in [slot for slot in broker.apart if slot.slow and not slot.owed]:
+            slot.slow = False
+            broker.apart.remove(slot)
+            self._keep_or_close(broker, slot)
+        for slot in [slot for slot in broker.common if slot.slow]:
+            if not slot.owed:
+                slot.slow = False
+            elif self._room_apart(broker):
+                broker.common.remove(slot)
+                broker.apart.append(slot)
+
+    def _late(self, slot: Slot, now: int) -> bool:
+        return bool(slot.owed) and now - slot.since_ms >= self._slow_after_ms
+
+    def _keep_or_close(self, broker: _Broker, slot: Slot) -> None:
+        if len(broker.common) < self._size and self._network.stands(slot.node, self._lane, slot.channel):
+            broker.common.append(slot)
+        else:
+            self._network.forget(slot.channel)
+
+    def _room_apart(self, broker: _Broker) -> bool:
+        if len(broker.apart) < self._size:
+            return True
+        idle = next((slot for slot in broker.apart if not slot.owed), None)
+        if idle is None:
+            return False
+        broker.apart.remove(idle)
+        self._network.forget(idle.channel)
+        return True
+
+    # --- the account
+
+    def carry(self, slot: Slot, request: Request, size: int, now: int) -> Request:
+        """``request`` of ``size`` bytes, made to go on ``slot``, which owes its answer until it is there or lost."""
+        token = next(self._tokens)
+        if not slot.owed:
+            slot.since_ms = now
+        slot.owed[token] = size
+        slot.bytes += size
+        respond, fail, settle = request.on_response, request.on_failure, request.on_settled
+
+        def on_response(body: Any, at: int) -> None:
+            # The broker takes up the next one only when this client is no longer throttled.
+            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)))
+            respond(body, at)
+
+        def on_failure(error: KafkaError, at: int) -> None:
+            if not isinstance(error, KafkaTimeout):
+                self._settle(slot, token, at)
+            fail(error, at)
+
+        def on_settled(at: int) -> None:
+            self._settle(slot, token, at)
+            if settle is not None:
+                settle(at)
+
+        request.node, request.lane, request.channel = slot.node, self._lane, slot.channel
+        request.on_response, request.on_failure, request.on_settled = on_response, on_failure, on_settled
+        return request
+
+    def _settle(self, slot: Slot, token: int, at_ms: int) -> None:
+        if token not in slot.owed:
+            return
+        if token == next(iter(slot.owed)):
+            slot.since_ms = at_ms
+        slot.bytes -= slot.owed.pop(token)
+        # Not before half of it is free: those who wait are all asked at once, and not for every single answer.
+        if slot.node in self._refused and (not slot.owed if slot.slow else slot.bytes <= ROOM_BYTES // 2):
+            self._free(slot.node)
+
+    def _free(self, node: int) -> None:
+        self._refused.discard(node)
+        self.freed += 1
+
+    # --- time, and brokers that left
+
+    def look(self, now: int) -> int:
+        """Notice what has become slow where somebody waits for room; ms until this must be asked again."""
+        wait = FOREVER_MS
+        for node in list(self._refused):
+            slots = [slot for slot in self._common(node) if slot.owed and not slot.slow]
+            if self._network.throttled(node, now):
+                continue
+            if any(self._late(slot, now) for slot in slots):
+                self._free(node)  # another takes the place of the slow one, at the next pick
+            else:
+                wait = min([wait, *(slot.since_ms + self._slow_after_ms - now for slot in slots)])
+        return wait
+
+    def _common(self, node: int) -> list[Slot]:
+        broker = self._brokers.get(node)
+        return broker.common if broker is not None else []
+
+    def retain(self, nodes: Collection[int]) -> None:
+        """The cluster's brokers are these: forget the others, except for what they still owe."""
+        for node in [node for node in self._brokers if node not in nodes]:
+            broker = self._brokers[node]
+            for slots in (broker.common, broker.apart):
+                for slot in [slot for slot in slots if not slot.owed]:
+                    slots.remove(slot)
+                    self._network.forget(slot.channel)
+            if not any(True for _ in broker.all()):
+                del self._brokers[node]
+                self._refused.discard(node)

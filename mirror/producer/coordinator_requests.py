@@ -1,0 +1,109 @@
+"""The requests of a transaction, and what their answers say: data in, data out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.coordinators import KeyType
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import BrokerError
+from mirror.producer.events import AddOffsetsEvent
+from mirror.producer.queue import ProducerId
+from mirror.producer.steps import Step, Transaction
+from mirror.wire.api import Api
+from mirror.wire.messages.base import Message
+from mirror.wire.messages.produce import InitProducerIdRequest
+from mirror.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsTopic,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
+from mirror.wire.verdicts import OPERATION_NOT_ATTEMPTED, broker_error
+
+NOBODY: Final = ProducerId(-1, -1)
+BEFORE_IMPLICIT: Final = {Api.PRODUCE: 11, Api.TXN_OFFSET_COMMIT: 4, Api.END_TXN: 4}
+"""The last versions that do not ask for transaction version 2 (KIP-890)."""
+
+
+class Ask(NamedTuple):
+    """What to ask, and whom."""
+
+    api: Api
+    body: Message
+    kind: KeyType
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Makes requests in the name of one transactional id; ``timeout_ms`` is transaction.timeout.ms."""
+
+    transactional_id: str
+    timeout_ms: int
+
+    def ask(self, step: Step, identity: ProducerId, txn: Transaction, *, commit: bool) -> Ask:
+        """The request of ``step``."""
+        mine, kind = self.transactional_id, KeyType.TRANSACTION
+        match step:
+            case Step.ADD_PARTITIONS:
+                topics = tuple(AddPartitionsTopic(name, numbers) for name, numbers in _by_topic(txn.asked))
+                return Ask(Api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(mine, *identity, topics), kind, mine)
+            case Step.ADD_OFFSETS:
+                body = AddOffsetsToTxnRequest(mine, *identity, txn.asked_group or "")
+                return Ask(Api.ADD_OFFSETS_TO_TXN, body, kind, mine)
+            case Step.COMMIT_OFFSETS:
+                event = txn.offsets[0]
+                offsets = self._offsets(identity, event)
+                return Ask(Api.TXN_OFFSET_COMMIT, offsets, KeyType.GROUP, event.group)
+            case Step.END:
+                return Ask(Api.END_TXN, EndTxnRequest(mine, *identity, commit), kind, mine)
+            case _:
+                return Ask(Api.INIT_PRODUCER_ID, InitProducerIdRequest(mine, self.timeout_ms, *identity), kind, mine)
+
+    def _offsets(self, identity: ProducerId, event: AddOffsetsEvent) -> TxnOffsetCommitRequest:
+        topics: dict[str, list[TxnOffsetCommitPartition]] = {}
+        for tp, one in sorted(event.offsets.items()):
+            epoch = -1 if one.leader_epoch is None else one.leader_epoch
+            part = TxnOffsetCommitPartition(tp.partition, one.offset, epoch, one.metadata)
+            topics.setdefault(tp.topic, []).append(part)
+        told = tuple(TxnOffsetCommitTopic(name, tuple(parts)) for name, parts in topics.items())
+        return TxnOffsetCommitRequest(self.transactional_id, event.group, *identity, told)
+
+    def refusals(self, step: Step, response: Any, ask: Ask) -> list[BrokerError]:
+        """What the answer refuses, each as its error; empty where all was done."""
+        about = f"{step.value} of {self.transactional_id!r}"
+        match step:
+            case Step.ADD_PARTITIONS:
+                codes = [
+                    (
+                        part.partition_error_code,
+                        f"adding {topic.name}-{part.partition_index} to the transaction",
+                        "Write",
+                    )
+                    for topic in response.results
+                    for part in topic.results
+                ]
+            case Step.COMMIT_OFFSETS:
+                codes = [
+                    (part.error_code, f"committing {topic.name}-{part.partition_index} of group {ask.key!r}", "Read")
+                    for topic in response.topics
+                    for part in topic.partitions
+                ]
+            case Step.ADD_OFFSETS:
+                codes = [(response.error_code, about, "Read")]
+            case _:
+                codes = [(response.error_code, about, "Write")]
+        refused = [one for one in codes if one[0] not in {0, OPERATION_NOT_ATTEMPTED}]
+        return [broker_error(code, what, needs=needs) for code, what, needs in refused]
+
+
+def _by_topic(tps: set[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(tps):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return [(name, tuple(numbers)) for name, numbers in topics.items()]

@@ -1,0 +1,405 @@
+"""One producer's transactions: what its coordinators are asked, and when (``TransactionManager``; KIP-98, 360, 890).
+
+Under transaction version 1 the coordinator is told of each partition and group before they are written to, and keeps
+the epoch from one transaction to the next. Under version 2 (KIP-890) brokers tell it themselves, and each end bumps the
+epoch. Which it is, is decided anew for each transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mirror.cluster.events import as_kafka_error
+from mirror.cluster.loop import ClusterLoop
+from mirror.cluster.requests import Poll
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    ConfigError,
+    DeliveryPhase,
+    Hopeless,
+    KafkaError,
+    MirrorError,
+    NeedsAbort,
+    Problem,
+    TransactionExpired,
+    WrongState,
+)
+from mirror.producer.conversation import Conversation
+from mirror.producer.coordinator_requests import BEFORE_IMPLICIT, NOBODY, Ask, Asker
+from mirror.producer.events import AbortEvent, AddOffsetsEvent, CommitEvent, InitTransactionsEvent, TransactionEvent
+from mirror.producer.queue import PartitionQueue, ProducerId
+from mirror.producer.settings import ProducerSettings
+from mirror.producer.steps import OPEN, Step, Transaction, next_step
+from mirror.producer.transitions import State, may_go
+from mirror.timing import FOREVER_MS
+from mirror.wire.api import Api
+from mirror.wire.verdicts import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_TRANSACTION_TIMEOUT,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Verdict,
+    verdict,
+)
+
+_FEATURE: Final = "transaction.version"
+_IMPLICIT: Final = 2
+_WORST_LAST: Final = (Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR, Verdict.ABORTABLE)
+
+
+class Transactions:
+    """State and next step of a transactional producer. Its batches ask it whether, and as whom, they may go."""
+
+    def __init__(self, settings: ProducerSettings, loop: ClusterLoop) -> None:
+        assert settings.transactional_id is not None  # noqa: S101 - made for those that have one only
+        self.transactional_id: str | None = settings.transactional_id
+        self.state = State.UNINITIALIZED
+        self.identity: ProducerId | None = None
+        self._settings = settings
+        self._network = loop.network
+        self._metadata = loop.metadata
+        self._asker = Asker(settings.transactional_id, settings.transaction_timeout_ms)
+        self._talk = Conversation(settings.cluster, loop, self._on_answer, self._on_silence)
+        self._txn = Transaction()
+        self._step: Step | None = None
+        self._event: TransactionEvent | None = None
+        self._unclaimed: type[TransactionEvent] | None = None
+        self._error: KafkaError | None = None
+        self._last_error: KafkaError | None = None
+        self._renew = False
+        self._fenced_ourselves = False
+
+    # --- what application threads ask; each raises WrongState, NeedsAbort or what ended the producer
+
+    def init(self, event: InitTransactionsEvent) -> None:
+        """Begin; a second call joins the first, while that is under way."""
+        if self.state is State.UNINITIALIZED:
+            self._go(State.INITIALIZING)
+        elif self.state is not State.INITIALIZING:
+            if self._claimed(event):
+                return
+            self._refuse("init_transactions()")
+        self._event = event
+
+    def begin(self) -> None:
+        """A transaction begins, unless the producer has ended meanwhile: then what is sent hears of it."""
+        if may_go(self.state, State.IN_TRANSACTION):
+            self._go(State.IN_TRANSACTION)
+            self._unclaimed = None
+            self._txn = Transaction(implicit=self._network.finalized_feature(_FEATURE) >= _IMPLICIT)
+
+    def add_offsets(self, event: AddOffsetsEvent, now: int) -> None:
+        """``event``'s offsets are to be committed with the transaction."""
+        if self.state is not State.IN_TRANSACTION:
+            self._refuse("send_offsets_to_transaction()")
+        self._began(now)
+        self._txn.offsets.append(event)
+
+    def commit(self, event: CommitEvent) -> None:
+        """End it as soon as everything is acknowledged; a second call joins the first."""
+        if self.state is State.IN_TRANSACTION:
+            self._go(State.COMMITTING)
+        elif self.state is not State.COMMITTING:
+            if self._claimed(event):
+                return
+            self._refuse("commit_transaction()")
+        self._event = event
+
+    def abort(self, event: AbortEvent) -> bool:
+        """End it, and have nothing of it seen. Whether there is something to be dropped: a second call joins."""
+        if self.state is State.ABORTING:
+            self._event = event
+            return False
+        if not may_go(self.state, State.ABORTING):
+            if self._claimed(event):
+                return False
+            self._refuse("abort_transaction()")
+        self._go(State.ABORTING)
+        self._event = event
+        self._txn.wanted.clear()
+        self._fail_offsets(NeedsAbort("the transaction was aborted before its offsets were committed"))
+        return True
+
+    def _began(self, now: int) -> None:
+        """The coordinator's own clock starts a little later, when it hears of the transaction."""
+        if self._txn.began_ms is None:
+            self._txn.began_ms = now
+
+    def leaves_unanswered(self) -> None:
+        """A Produce of this transaction is left to its fate: only a new epoch keeps it out of the next one."""
+        self._txn.in_doubt = True
+
+    def _claimed(self, event: TransactionEvent) -> bool:
+        """Whether what ``event`` asks for was done after an earlier such call had run out of time."""
+        if self._unclaimed is not type(event):
+            return False
+        self._unclaimed = None
+        event.complete(None)
+        return True
+
+    def _refuse(self, call: str) -> None:
+        if self.state is State.FATAL_ERROR and self._error is not None:
+            raise self._error
+        if self.state is State.ABORTABLE_ERROR:
+            raise self._needs_abort()
+        msg = f"{call}: the producer of {self.transactional_id!r} is {self.state.value}"
+        raise WrongState(msg)
+
+    def _needs_abort(self) -> NeedsAbort:
+        error = NeedsAbort(f"the transaction failed, call abort_transaction(): {self._error}")
+        error.__cause__ = self._error
+        return error
+
+    def _go(self, state: State) -> None:
+        if not may_go(self.state, state):
+            msg = f"a transactional producer does not go from {self.state.name} to {state.name}"
+            raise AssertionError(msg)
+        self.state = state
+
+    # --- what its batches ask
+
+    def refusal(self) -> KafkaError | None:
+        """Why nothing can be sent now; None where it can."""
+        if self.state is State.IN_TRANSACTION:
+            return None
+        return self.failure() or WrongState(f"send: the producer of {self.transactional_id!r} is {self.state.value}")
+
+    def failure(self) -> KafkaError | None:
+        """What became of the transaction, or of the producer; None while nothing did."""
+        if self.state is State.ABORTABLE_ERROR:
+            return self._needs_abort()
+        return self._error if self.state is State.FATAL_ERROR else None
+
+    def writes_to(self, tp: TopicPartition, now: int) -> None:
+        """A batch for ``tp`` has come in."""
+        self._began(now)
+        if not self._txn.implicit and tp not in self._txn.added and tp not in self._txn.asked:
+            self._txn.wanted.add(tp)
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether the queue's batches belong to a transaction that its coordinator knows, or will be told of."""
+        if self.state not in OPEN or self.identity is None or self._renew:
+            return False
+        if not self._txn.implicit and queue.tp not in self._txn.added:
+            return False
+        if queue.identity != self.identity:
+            queue.restart(self.identity)
+        return True
+
+    def produce_to(self, tp: TopicPartition) -> None:
+        """A batch for ``tp`` goes out; under version 2 that adds its partition."""
+        del tp
+        self._txn.on_coordinator = True
+
+    @property
+    def produce_at_most(self) -> int | None:
+        """Newer versions of Produce add partitions by themselves."""
+        return None if self._txn.implicit else BEFORE_IMPLICIT[Api.PRODUCE]
+
+    def holds_up(self, tp: TopicPartition) -> tuple[DeliveryPhase, KafkaError | None] | None:
+        """What keeps a batch of ``tp`` from being sent, as far as that is the coordinator."""
+        why = self._last_error or self._talk.why_waiting()
+        if self.identity is None or self._renew:
+            return DeliveryPhase.FENCING, why
+        return None if self._txn.implicit or tp in self._txn.added else (DeliveryPhase.QUEUE, why)
+
+    # --- one turn
+
+    def poll(self, now: int, *, unfinished: bool) -> Poll:
+        """The next request to a coordinator, where one is due; ``unfinished``: batches are not yet acknowledged."""
+        if self._talk.busy:
+            return Poll([], FOREVER_MS)
+        self._step = next_step(self.state, self._txn, renew=self._renew, unfinished=unfinished)
+        if self._step is Step.NOTHING:
+            self._ended()
+            self._step = None
+        if self._step is None:
+            return Poll([], FOREVER_MS)
+        if (wait := self._talk.wait_ms(now)) > 0:
+            return Poll([], wait)
+        return self._ask(self._step, now)
+
+    def _ask(self, step: Step, now: int) -> Poll:
+        txn = self._txn
+        if step is Step.ADD_PARTITIONS:
+            txn.asked |= txn.wanted
+            txn.wanted = set()
+        elif step is Step.ADD_OFFSETS and txn.asked_group is None:
+            txn.asked_group = txn.offsets[0].group
+        elif step is Step.COMMIT_OFFSETS and txn.implicit:
+            txn.on_coordinator = True
+        ask = self._asker.ask(step, self._as_whom(), txn, commit=self.state is State.COMMITTING)
+        at_most = None if txn.implicit else BEFORE_IMPLICIT.get(ask.api)
+        try:
+            return self._talk.begin(ask, at_most=at_most, now=now)
+        except KafkaError as error:
+            self._refused(error, now, ask)
+            return Poll([], FOREVER_MS)
+
+    def _as_whom(self) -> ProducerId:
+        if self._step is Step.INIT or self.identity is None:
+            return NOBODY
+        if self._step is Step.NEW_EPOCH and self._fenced_ourselves:
+            return ProducerId(self.identity.producer_id, self.identity.epoch + 1)
+        return self.identity
+
+    # --- what comes back
+
+    def _on_silence(self, ask: Ask, error: KafkaError, now: int) -> None:
+        if isinstance(error, Hopeless):
+            self._fatal(error)
+            return
+        if self._step is Step.COMMIT_OFFSETS:
+            self._txn.in_doubt = True
+        self._note(error)
+        self._talk.retry(ask, now, elsewhere=True)
+
+    def _on_answer(self, ask: Ask, response: Any, now: int) -> None:
+        assert self._step is not None  # noqa: S101 - an answer follows a request
+        refusals = self._asker.refusals(self._step, response, ask)
+        if refusals:
+            self._refused(max(refusals, key=_weight), now, ask)
+            return
+        self._talk.succeeded()
+        self._last_error = None
+        self._done(self._step, response)
+
+    def _done(self, step: Step, response: Any) -> None:
+        txn = self._txn
+        match step:
+            case Step.INIT | Step.RENEW | Step.NEW_EPOCH:
+                self.identity = ProducerId(response.producer_id, response.producer_epoch)
+                self._renew = False
+                if step is not Step.RENEW:
+                    self._ended(fenced=True)
+            case Step.ADD_PARTITIONS:
+                txn.added |= txn.asked
+                txn.asked = set()
+                txn.on_coordinator = True
+            case Step.ADD_OFFSETS:
+                txn.groups.add(txn.asked_group or "")
+                txn.asked_group, txn.on_coordinator = None, True
+            case Step.COMMIT_OFFSETS:
+                txn.offsets.popleft().complete(None)
+            case Step.END:
+                if response.producer_id >= 0:
+                    self.identity = ProducerId(response.producer_id, response.producer_epoch)
+                self._ended()
+
+    def _ended(self, *, fenced: bool = False) -> None:
+        """Committed, aborted or initialized: ready for the next one."""
+        # What was left unanswered may still arrive, and must not find the epoch that it was sent in.
+        self._renew = self._txn.in_doubt and not self._txn.implicit and not fenced
+        self._txn = Transaction()
+        self._fenced_ourselves = False
+        self._error = self._last_error = None
+        self._go(State.READY)
+        event, self._event = self._event, None
+        if event is not None and event.future.done():
+            self._unclaimed = type(event)
+        elif event is not None:
+            event.complete(None)
+
+    def _refused(self, error: KafkaError, now: int, ask: Ask) -> None:
+        code = error.code if isinstance(error, BrokerError) else -1
+        outcome = verdict(code)
+        if self._step is Step.NEW_EPOCH and not self._fenced_ourselves and outcome in {Verdict.FENCED, Verdict.RETRY}:
+            # The coordinator aborts the transaction in the next epoch, which it never tells anybody: from here on it
+            # is this producer's own, or else whoever initialized the transactional id since has a later one still.
+            self._fenced_ourselves = outcome is Verdict.FENCED or code == CONCURRENT_TRANSACTIONS
+            self._talk.retry(ask, now, code=code)
+        elif outcome in {Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR}:
+            self._note(error)
+            if outcome is not Verdict.FIND_COORDINATOR:
+                # A coordinator that is one has said that it did not; of another's answer (15) that is not sure.
+                self._txn.wanted |= self._txn.asked
+                self._txn.asked, self._txn.asked_group = set(), None
+            if outcome is Verdict.REFRESH_METADATA:
+                self._metadata.request_update()
+            self._talk.retry(ask, now, code=code, elsewhere=outcome is Verdict.FIND_COORDINATOR)
+        elif outcome is Verdict.FENCED:
+            self._talk.succeeded()
+            self.fenced(error, now)
+        elif self._ends_only_the_transaction(error, code, outcome):
+            self._talk.succeeded()
+            self._txn.asked, self._txn.asked_group = set(), None
+            self.failed(error)
+        else:
+            self._fatal(self._config_error(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
+
+    def _ends_only_the_transaction(self, error: KafkaError, code: int, outcome: Verdict) -> bool:
+        missing = isinstance(error, AuthorizationFailed) and code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return self.state in {*OPEN, State.ABORTABLE_ERROR} and (missing or outcome is Verdict.ABORTABLE)
+
+    def _note(self, error: KafkaError) -> None:
+        self._last_error = error
+        if self._event is not None:
+            self._event.last_error = error
+        for event in self._txn.offsets:
+            event.last_error = error
+
+    def _config_error(self, error: KafkaError) -> ConfigError:
+        key, value = "transaction.timeout.ms", str(self._settings.transaction_timeout_ms)
+        return ConfigError([Problem("", key, value, f"the brokers' transaction.max.timeout.ms is smaller ({error})")])
+
+    # --- what goes wrong
+
+    def failed(self, error: KafkaError) -> None:
+        """A batch was lost, or the coordinator wants it: the transaction cannot be committed any more."""
+        if self.state not in OPEN:
+            return
+        self._error = error
+        self._go(State.ABORTABLE_ERROR)
+        self._fail_offsets(self._needs_abort())
+        if self._event is not None:
+            self._event.fail(self._needs_abort())
+            self._event = None
+
+    def fenced(self, error: KafkaError, now: int) -> KafkaError:
+        """Brokers say that another producer took over; the clock tells whether it was the coordinator.
+
+        It aborts a transaction that outlives its timeout, in an epoch that it tells nobody: the producer can go on.
+        """
+        began_ms, timeout_ms = self._txn.began_ms, self._settings.transaction_timeout_ms
+        if self.state not in OPEN or began_ms is None or now - began_ms < timeout_ms:
+            self._fatal(error)
+            return error
+        code = error.code if isinstance(error, BrokerError) else -1
+        expired = TransactionExpired(
+            f"the transaction of {self.transactional_id!r} was open for {now - began_ms} ms, longer than"
+            f" transaction.timeout.ms ({timeout_ms}): its coordinator has aborted it ({error})",
+            code,
+        )
+        self._txn.in_doubt = True
+        self.failed(expired)
+        return expired
+
+    def _fatal(self, error: MirrorError) -> None:
+        if self.state is State.FATAL_ERROR:
+            return
+        self._talk.drop()
+        self._error = as_kafka_error(error)
+        self._go(State.FATAL_ERROR)
+        self._fail_offsets(error)
+        if self._event is not None:
+            self._event.fail(error)
+            self._event = None
+
+    def end(self, error: KafkaError) -> None:
+        """The producer is closed, or its thread dies."""
+        self._fatal(error)
+
+    def _fail_offsets(self, error: MirrorError) -> None:
+        if self._step is Step.COMMIT_OFFSETS and self._talk.busy:
+            # Whether it comes to be is nobody's business any more: a new epoch sees to it.
+            self._txn.in_doubt = True
+            self._talk.drop()
+        for event in self._txn.offsets:
+            event.fail(error)
+        self._txn.offsets.clear()
+
+
+def _weight(error: BrokerError) -> int:
+    outcome = verdict(error.code)
+    return _WORST_LAST.index(outcome) if outcome in _WORST_LAST else len(_WORST_LAST)

@@ -1,0 +1,63 @@
+"""Ready-made batches out of memory into a topic, in a process: ``python produce_clients.py SERVERS TOPIC FOLDER IN_FLIGHT``.
+
+FOLDER has a file of batches for each partition, named by its number. Prints a line of JSON: batches, their bytes, wall
+and CPU seconds from the first batch to the last acknowledgement (metadata and connecting included), and CPU seconds of
+the whole process, reading the files left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from mirror.client import Producer, TopicPartition
+from mirror.wire.records import Batch, split_batches
+
+BATCH_SIZE: Final = 64 * 1024
+
+
+def cpu_s() -> float:
+    """User and system time of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def load(topic: str, folder: Path) -> list[tuple[TopicPartition, Batch]]:
+    """The batches of all partitions, taking turns; each a view that can be patched, and so sent, once."""
+    parts = []
+    for file in sorted(folder.iterdir(), key=lambda file: int(file.name)):
+        tp = TopicPartition(topic, int(file.name))
+        parts.append([(tp, batch) for batch in split_batches(memoryview(bytearray(file.read_bytes())))])
+    return [one for turn in itertools.zip_longest(*parts) for one in turn if one is not None]
+
+
+def main() -> None:
+    """Send, and tell."""
+    servers, topic, folder, in_flight = sys.argv[1:]
+    before = cpu_s()
+    batches = load(topic, Path(folder))
+    loading = cpu_s() - before
+    options = {"bootstrap.servers": servers, "max.in.flight.requests.per.connection": int(in_flight)}
+    with Producer(options) as producer:
+        began, before = time.perf_counter(), cpu_s()
+        futures = [producer.send_batch(tp, batch) for tp, batch in batches]
+        for future in futures:
+            future.result()
+        seconds, used = time.perf_counter() - began, cpu_s() - before
+    told = {
+        "batches": len(batches),
+        "bytes": sum(batch.size for _, batch in batches),
+        "seconds": seconds,
+        "cpu_s": used,
+        "process_cpu_s": cpu_s() - loading,
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()

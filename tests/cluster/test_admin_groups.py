@@ -1,0 +1,214 @@
+"""Admin on the fake cluster: groups of both protocols, at their coordinators, and what they committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.client import GroupListing, OffsetAndMetadata, TopicPartition
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, ProtocolError
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.api_admin import (
+    CONSUMER,
+    GROUP_ID_NOT_FOUND,
+    GROUP_SUBSCRIBED_TO_TOPIC,
+    NON_EMPTY_GROUP,
+    FakeGroup,
+    FakeMember,
+)
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action
+
+TPS = [TopicPartition("t", p) for p in range(3)]
+OTHER = TopicPartition("u", 0)
+
+
+def _cluster() -> FakeCluster:
+    """Three brokers, each the coordinator of one group: two of the classic protocol, one of the new."""
+    cluster = FakeCluster(3)
+    cluster.add_topic("t", 3)
+    cluster.add_topic("u")
+    cluster.coordinators |= {"empty": 1, "old": 2, "new": 3}
+    cluster.admin.groups |= {
+        "empty": FakeGroup(),
+        "old": FakeGroup(state="Stable", members=[FakeMember("m-1", [TPS[2], TPS[0], OTHER]), FakeMember("m-2")]),
+        "new": FakeGroup(CONSUMER, "Stable", [FakeMember("m-3", [TPS[1]])]),
+    }
+    return cluster
+
+
+def _code(error: BaseException) -> int:
+    assert isinstance(error, BrokerError), error
+    return error.code
+
+
+# --- listing
+
+
+def test_every_broker_tells_its_groups() -> None:
+    cluster = _cluster()
+    found = FakeAdmin(cluster).list_groups()
+    assert found == {
+        "empty": GroupListing("empty", "classic", "Empty", "consumer"),
+        "old": GroupListing("old", "classic", "Stable", "consumer"),
+        "new": GroupListing("new", "consumer", "Stable", "consumer"),
+    }
+    assert sorted(call.node for call in cluster.calls(Api.LIST_GROUPS)) == [1, 2, 3]
+
+
+def test_groups_are_filtered_by_state_and_kind() -> None:
+    admin = FakeAdmin(_cluster())
+    assert set(admin.list_groups(states=["Stable"])) == {"old", "new"}
+    assert set(admin.list_groups(kinds=["Classic"])) == {"empty", "old"}
+    assert set(admin.list_groups(states=["Empty"], kinds=["consumer"])) == set()
+
+
+def test_brokers_that_know_no_kinds_have_classic_groups_only() -> None:
+    """Apache Kafka 3.0 to 3.7: their answer has no kind, their request no filter for it."""
+    cluster = _cluster()
+    del cluster.admin.groups["new"]
+    cluster.versions[Api.LIST_GROUPS] = (0, 4)
+    admin = FakeAdmin(cluster)
+    assert set(admin.list_groups(kinds=["classic"])) == {"empty", "old"}
+    assert admin.list_groups(kinds=["consumer"]) == {}
+
+
+def test_a_list_with_gaps_is_an_error() -> None:
+    cluster = _cluster()
+    cluster.control.on(Api.LIST_GROUPS, Action(silent=True), times=None, node=2)
+    with pytest.raises(KafkaTimeout, match="listing the groups of broker 2 did not succeed within 2000 ms"):
+        FakeAdmin(cluster).list_groups(timeout_ms=2_000)
+
+
+def test_a_broker_that_is_down_is_not_asked() -> None:
+    cluster = _cluster()
+    cluster.kill(2)
+    assert set(FakeAdmin(cluster).list_groups()) == {"empty", "new"}
+
+
+# --- describing
+
+
+def test_groups_of_both_protocols_are_described_with_their_members() -> None:
+    cluster = _cluster()
+    found = FakeAdmin(cluster).describe_groups(["new", "old", "empty"])
+    assert list(found) == ["new", "old", "empty"]
+    assert [(one.kind, one.state, one.assignor) for one in found.values()] == [
+        ("consumer", "Stable", "uniform"),
+        ("classic", "Stable", "range"),
+        ("classic", "Empty", "range"),
+    ]
+    assigned = {member.member_id: member.assignment for one in found.values() for member in one.members}
+    assert assigned == {"m-1": (TPS[0], TPS[2], OTHER), "m-2": (), "m-3": (TPS[1],)}
+
+
+def test_groups_of_one_coordinator_go_in_one_request() -> None:
+    cluster = _cluster()
+    cluster.coordinators |= {"empty": 2}
+    FakeAdmin(cluster).describe_groups(["old", "empty"])
+    assert [(call.node, call.body.groups) for call in cluster.calls(Api.DESCRIBE_GROUPS)] == [(2, ("empty", "old"))]
+    assert len(cluster.calls(Api.FIND_COORDINATOR)) == 1
+    assert cluster.calls(Api.CONSUMER_GROUP_DESCRIBE) == [], "only where the classic coordinator does not know it"
+
+
+@pytest.mark.parametrize("newest", [5, 6])
+def test_a_group_that_is_not_there_fails_alone(newest: int) -> None:
+    """Before version 6 the broker calls it dead, and means the same."""
+    cluster = _cluster()
+    cluster.versions[Api.DESCRIBE_GROUPS] = (0, newest)
+    found = FakeAdmin(cluster).describe_groups(["old", "nope", "new"], partial=True)
+    assert list(found) == ["old", "new"]
+    assert _code(found.failed["nope"]) == GROUP_ID_NOT_FOUND
+
+
+def test_brokers_without_the_new_protocol_have_no_groups_of_it() -> None:
+    """Apache Kafka 3.0 to 3.6."""
+    cluster = _cluster()
+    cluster.versions[Api.DESCRIBE_GROUPS] = (0, 5)
+    del cluster.versions[Api.CONSUMER_GROUP_DESCRIBE]
+    found = FakeAdmin(cluster).describe_groups(["old", "nope"], partial=True)
+    assert list(found) == ["old"]
+    assert _code(found.failed["nope"]) == GROUP_ID_NOT_FOUND
+
+
+def test_a_refused_coordinator_ends_its_group_alone() -> None:
+    cluster = _cluster()
+    refusals: dict[TopicPartition | str, int] = {"old": errors.GROUP_AUTHORIZATION_FAILED}
+    cluster.control.on(Api.FIND_COORDINATOR, Action(errors=refusals), times=None)
+    admin = FakeAdmin(cluster)
+    found = admin.describe_groups(["old", "empty"], partial=True)
+    assert list(found) == ["empty"]
+    assert isinstance(found.failed["old"], AuthorizationFailed)
+    begun = admin.client.now
+    with pytest.raises(AuthorizationFailed, match=r"group 'old'.*the permission Describe on the group"):
+        admin.describe_groups(["old"])
+    assert admin.client.told_ms - begun < 50, "also where nothing is left to ask for"
+
+
+def test_a_moved_coordinator_is_found() -> None:
+    cluster = _cluster()
+    admin = FakeAdmin(cluster)
+    admin.describe_groups(["old"])
+    cluster.coordinators["old"] = 3
+    assert admin.describe_groups(["old"])["old"].state == "Stable"
+
+
+def test_an_assignment_that_cannot_be_read_fails_its_group_alone() -> None:
+    cluster = _cluster()
+    cluster.admin.groups["odd"] = FakeGroup(members=[FakeMember("m", raw=b"\0\1\0\0\0\5")])
+    cluster.admin.groups["connect"] = FakeGroup(members=[FakeMember("w", raw=b"\0\1x")], protocol_type="connect")
+    found = FakeAdmin(cluster).describe_groups(["odd", "connect", "old"], partial=True)
+    assert list(found) == ["connect", "old"]
+    assert found["connect"].members[0].assignment == (), "no consumers: their bytes are their own"
+    assert isinstance(found.failed["odd"], ProtocolError)
+    assert str(found.failed["odd"]).startswith("describing group 'odd': an assignment of 6 bytes")
+
+
+# --- offsets, and the end of groups
+
+
+def test_offsets_of_all_partitions_of_a_group() -> None:
+    admin = FakeAdmin(_cluster())
+    offsets = {TPS[0]: OffsetAndMetadata(5, 3, "about"), OTHER: OffsetAndMetadata(7)}
+    admin.commit_group_offsets("empty", offsets)
+    assert admin.group_offsets("empty") == offsets
+    assert admin.group_offsets("empty", [OTHER, TPS[1]]) == {OTHER: OffsetAndMetadata(7)}
+    assert admin.group_offsets("empty", []) == {}
+    assert admin.group_offsets("nope") == {}
+
+
+def test_offsets_are_deleted_but_not_those_that_a_member_reads() -> None:
+    cluster = _cluster()
+    admin = FakeAdmin(cluster)
+    offsets = {tp: OffsetAndMetadata(5) for tp in (TPS[0], TPS[1], OTHER)}
+    for group in ("empty", "new"):
+        admin.commit_group_offsets(group, offsets)
+    admin.delete_group_offsets("empty", [TPS[0], OTHER])
+    assert set(admin.group_offsets("empty")) == {TPS[1]}
+
+    nowhere = TopicPartition("nope", 0)
+    found = admin.delete_group_offsets("new", [TPS[0], OTHER, nowhere], partial=True)
+    assert list(found) == [OTHER]
+    assert {tp: _code(error) for tp, error in found.failed.items()} == {
+        TPS[0]: GROUP_SUBSCRIBED_TO_TOPIC,
+        nowhere: errors.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert set(admin.group_offsets("new")) == {TPS[0], TPS[1]}
+
+
+def test_offsets_of_a_group_that_is_not_there() -> None:
+    with pytest.raises(BrokerError, match="deleting offsets of group 'nope', t-0: GROUP_ID_NOT_FOUND"):
+        FakeAdmin(_cluster()).delete_group_offsets("nope", [TPS[0]])
+
+
+def test_groups_without_members_are_deleted() -> None:
+    cluster = _cluster()
+    admin = FakeAdmin(cluster)
+    found = admin.delete_groups(["empty", "old", "nope"], partial=True)
+    assert list(found) == ["empty"]
+    assert {group: _code(error) for group, error in found.failed.items()} == {
+        "old": NON_EMPTY_GROUP,
+        "nope": GROUP_ID_NOT_FOUND,
+    }
+    assert set(admin.list_groups()) == {"old", "new"}

@@ -1,0 +1,160 @@
+"""Behaviour 25 (KIP-580) on the wire, for admin requests: intervals between retries as the proxy sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mirror.client import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    Admin,
+    ConfigChange,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicPartition,
+)
+from mirror.errors import KafkaTimeout
+from mirror.wire.api import Api
+from tests.conformance.test_consumer_backoff import OPTIONS, in_bounds
+from tests.conformance.topics import Topics
+from tests.faults.frames import Seen
+from tests.faults.proxy import Proxy
+
+pytestmark = pytest.mark.brokers
+
+Change = Callable[[Seen, Any], Any]
+TIMEOUT_MS = 1_200
+MISSING = "no-such-topic"
+
+
+def _refused(code: ErrorCode, *path: str) -> Change:
+    """Makes every item at the end of ``path`` (kio's fields, each a list) say ``code``; no path: the whole answer."""
+
+    def change(body: Any, path: tuple[str, ...]) -> Any:
+        if not path:
+            return replace(body, error_code=code)
+        items = tuple(change(item, path[1:]) for item in getattr(body, path[0]))
+        return replace(body, **{path[0]: items})
+
+    return lambda _, body: change(body, path)
+
+
+BUSY = ErrorCode.not_controller
+LOADING = ErrorCode.coordinator_load_in_progress
+LATE = ErrorCode.request_timed_out
+ALLOWED = AclBinding(ResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
+
+Call = Callable[[Admin, TopicPartition], object]
+CASES: dict[str, tuple[Api, Change, Call]] = {
+    "create topics": (
+        Api.CREATE_TOPICS,
+        _refused(BUSY, "topics"),
+        # The broker knows this name already, and does nothing.
+        lambda a, tp: a.create_topics([NewTopic(tp.topic, 1, 1)], timeout_ms=TIMEOUT_MS),
+    ),
+    "create partitions": (
+        Api.CREATE_PARTITIONS,
+        _refused(BUSY, "results"),
+        lambda a, tp: a.create_partitions({tp.topic: 1}, timeout_ms=TIMEOUT_MS),
+    ),
+    "delete topics": (
+        Api.DELETE_TOPICS,
+        _refused(BUSY, "responses"),
+        lambda a, _: a.delete_topics([MISSING], timeout_ms=TIMEOUT_MS),
+    ),
+    "describe topics": (
+        Api.METADATA,
+        _refused(ErrorCode.leader_not_available, "topics"),
+        lambda a, _: a.describe_topics([MISSING], timeout_ms=TIMEOUT_MS),
+    ),
+    "describe configs": (
+        Api.DESCRIBE_CONFIGS,
+        _refused(LATE, "results"),
+        lambda a, _: a.describe_configs([ConfigResource.broker(1)], timeout_ms=TIMEOUT_MS),
+    ),
+    "alter configs": (
+        Api.INCREMENTAL_ALTER_CONFIGS,
+        _refused(BUSY, "responses"),
+        lambda a, tp: a.incremental_alter_configs(
+            {ConfigResource.topic(tp.topic): [ConfigChange("retention.ms", "-1")]}, timeout_ms=TIMEOUT_MS
+        ),
+    ),
+    "describe log dirs": (
+        Api.DESCRIBE_LOG_DIRS,
+        _refused(LATE),
+        lambda a, _: a.describe_log_dirs(timeout_ms=TIMEOUT_MS),
+    ),
+    "delete records": (
+        Api.DELETE_RECORDS,
+        _refused(ErrorCode.not_leader_or_follower, "topics", "partitions"),
+        lambda a, tp: a.delete_records({tp: 0}, timeout_ms=TIMEOUT_MS),
+    ),
+    "list groups": (Api.LIST_GROUPS, _refused(LOADING), lambda a, _: a.list_groups(timeout_ms=TIMEOUT_MS)),
+    "describe groups": (
+        Api.DESCRIBE_GROUPS,
+        _refused(LOADING, "groups"),
+        lambda a, _: a.describe_groups(["readers"], timeout_ms=TIMEOUT_MS),
+    ),
+    "describe consumer groups": (
+        Api.CONSUMER_GROUP_DESCRIBE,
+        _refused(LOADING, "groups"),
+        lambda a, _: a.describe_groups(["readers"], timeout_ms=TIMEOUT_MS),
+    ),
+    "delete groups": (
+        Api.DELETE_GROUPS,
+        _refused(LOADING, "results"),
+        lambda a, _: a.delete_groups(["readers"], timeout_ms=TIMEOUT_MS),
+    ),
+    "delete group offsets": (
+        Api.OFFSET_DELETE,
+        _refused(LOADING),
+        lambda a, tp: a.delete_group_offsets("readers", [tp], timeout_ms=TIMEOUT_MS),
+    ),
+    "describe acls": (Api.DESCRIBE_ACLS, _refused(LATE), lambda a, _: a.describe_acls(timeout_ms=TIMEOUT_MS)),
+    "create acls": (
+        Api.CREATE_ACLS,
+        _refused(BUSY, "results"),
+        lambda a, _: a.create_acls([ALLOWED], timeout_ms=TIMEOUT_MS),
+    ),
+    "delete acls": (
+        Api.DELETE_ACLS,
+        _refused(BUSY, "filter_results"),
+        lambda a, _: a.delete_acls([AclFilter(name="t")], timeout_ms=TIMEOUT_MS),
+    ),
+}
+
+
+@pytest.fixture
+def tp(topics: Topics) -> TopicPartition:
+    (tp,) = topics.create()
+    return tp
+
+
+@pytest.fixture
+def admin(proxy: Proxy) -> Iterator[Admin]:
+    options = {key: value for key, value in OPTIONS.items() if not key.startswith("fetch.")}
+    with Admin({"bootstrap.servers": proxy.bootstrap_servers, **options}) as admin:
+        yield admin
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wire_intervals_for_admin_requests_in_bounds(case: str, proxy: Proxy, admin: Admin, tp: TopicPartition) -> None:
+    api, change, call = CASES[case]
+    # What a call needs to know first (leader, coordinator) is known.
+    admin.list_offsets({tp: -1})
+    admin.group_offsets("readers", [tp])
+    proxy.change(api, change)
+    since = proxy.now()
+    with pytest.raises(KafkaTimeout):
+        call(admin, tp)
+    asked = proxy.requests(api, since=since)
+    if api is Api.METADATA:  # apart from the updates of what the client itself knows
+        asked = [one for one in asked if MISSING in {topic.name for topic in one.body().topics}]
+    in_bounds([one.at_ms for one in asked])

@@ -1,0 +1,480 @@
+"""Every call of Admin on a real broker that obeys ACLs; confluent-kafka, which shares no code with it, is the judge."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as OtherConsumer
+from kio.schema.errors import ErrorCode
+
+from mirror.client import (
+    EARLIEST,
+    LATEST,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    Admin,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetAndMetadata,
+    PatternType,
+    ResourceType,
+    TopicPartition,
+)
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, OffsetOutOfRange
+from mirror.sandbox.cluster import Cluster
+from mirror.wire.api import Api
+from tests.conformance.test_admin_backoff import _refused
+from tests.conformance.topics import Topics
+from tests.faults.proxy import Action, Fault, Proxy
+from tests.polling import eventually
+
+pytestmark = pytest.mark.brokers
+
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+UNKNOWN_TOPIC, ALREADY_THERE, INVALID_PARTITIONS, INVALID_CONFIG = 3, 36, 37, 40
+NON_EMPTY_GROUP, NO_SUCH_GROUP, SUBSCRIBED = 68, 69, 86
+NOBODY = "User:ANONYMOUS"
+SECRET = "hunter2-and-more"
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Cluster]:
+    with Cluster(properties=GUARDED) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def admin(guarded: Cluster) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": guarded.bootstrap_servers}) as admin:
+        yield admin
+
+
+@pytest.fixture
+def judge(guarded: Cluster, unique: Unique) -> Topics:
+    return Topics(guarded.bootstrap_servers, unique)
+
+
+@pytest.fixture
+def behind(guarded: Cluster) -> Iterator[tuple[Proxy, Admin]]:
+    """A proxy before the broker, and an Admin behind it."""
+    with Proxy(guarded.bootstrap_servers) as proxy:
+        options = {"bootstrap.servers": proxy.bootstrap_servers, "retry.backoff.ms": 50, "retry.backoff.max.ms": 200}
+        with Admin(options) as admin:
+            yield proxy, admin
+
+
+def _code(error: BaseException) -> int:
+    assert isinstance(error, BrokerError), error
+    return error.code
+
+
+# --- topics
+
+
+def test_topics_are_created_grown_and_deleted(admin: Admin, unique: Unique) -> None:
+    one, two = unique("one"), unique("two")
+    ids = admin.create_topics([NewTopic(one, 1, 1), NewTopic(two, 2, 1, {"retention.ms": "5000"})])
+    assert all(ids.values())
+    admin.create_partitions({one: 3})
+    eventually(lambda: len(admin.describe_topics([one])[one].partitions) == 3, what="three partitions")
+    eventually(lambda: set(admin.describe_topics([one, two])) == {one, two}, what="both topics")
+    assert {name: told.topic_id for name, told in admin.describe_topics([one, two]).items()} == ids
+    assert admin.describe_topic_configs([two]) == {two: {"retention.ms": "5000"}}
+    admin.delete_topics([one, two])
+    eventually(lambda: not admin.describe_topics([one, two]), what="the topics' end")
+
+
+def test_topics_that_are_refused_stop_no_others(admin: Admin, unique: Unique) -> None:
+    there, new, nope = unique("there"), unique("new"), unique("nope")
+    admin.create_topics([NewTopic(there, 2, 1)])
+    made = admin.create_topics([NewTopic(there, 1, 1), NewTopic("not/legal", 1, 1), NewTopic(new, 1, 1)], partial=True)
+    assert list(made) == [new]
+    assert _code(made.failed[there]) == ALREADY_THERE
+    assert "creating topic 'not/legal': INVALID_TOPIC_EXCEPTION" in str(made.failed["not/legal"])
+    with pytest.raises(BrokerError, match=f"adding partitions to '{there}': INVALID_PARTITIONS") as told:
+        admin.create_partitions({there: 1, new: 4})
+    assert told.value.code == INVALID_PARTITIONS
+    eventually(lambda: len(admin.describe_topics([new])[new].partitions) == 4, what="four partitions all the same")
+    gone = admin.delete_topics([there, nope, new], partial=True)
+    assert list(gone) == [there, new]
+    assert _code(gone.failed[nope]) == UNKNOWN_TOPIC
+
+
+def test_records_are_deleted(admin: Admin, judge: Topics) -> None:
+    tps = judge.create(3)
+    for tp in tps:
+        judge.fill(tp, 10)
+    found = admin.delete_records({tps[0]: 4, tps[1]: -1, tps[2]: 99}, partial=True)
+    assert found == {tps[0]: 4, tps[1]: 10}
+    assert isinstance(found.failed[tps[2]], OffsetOutOfRange)
+    starts = admin.list_offsets(dict.fromkeys(tps, EARLIEST))
+    assert [starts[tp].offset for tp in tps] == [4, 10, 0]
+    assert {told.offset for told in admin.list_offsets(dict.fromkeys(tps, LATEST)).values()} == {10}
+
+
+# --- configurations
+
+
+def test_topic_configurations_change_by_what_is_named(admin: Admin, judge: Topics) -> None:
+    (tp,) = judge.create(config={"retention.ms": "5000", "cleanup.policy": "delete"})
+    topic = ConfigResource.topic(tp.topic)
+
+    def own_after(*changes: ConfigChange, **options: bool) -> dict[str, str]:
+        admin.incremental_alter_configs({topic: changes}, **options)
+        wanted = admin.describe_topic_configs([tp.topic])
+        return wanted[tp.topic]
+
+    assert own_after(ConfigChange("retention.ms", "7"), validate_only=True)["retention.ms"] == "5000"
+    append = ConfigChange("cleanup.policy", "compact", ConfigOperation.APPEND)
+    admin.incremental_alter_configs({topic: [append, ConfigChange("segment.ms", "600000")]})
+    wanted = {"retention.ms": "5000", "cleanup.policy": "delete,compact", "segment.ms": "600000"}
+    eventually(lambda: own_after(append) == wanted, what="the changes, and no second compact")
+    subtract = ConfigChange("cleanup.policy", "delete", ConfigOperation.SUBTRACT)
+    admin.incremental_alter_configs({topic: [subtract, ConfigChange("segment.ms", operation=ConfigOperation.DELETE)]})
+    left = {"retention.ms": "5000", "cleanup.policy": "compact"}
+    eventually(lambda: admin.describe_topic_configs([tp.topic])[tp.topic] == left, what="what is left")
+
+    entries = admin.describe_configs([topic])[topic]
+    assert (entries["retention.ms"].value, entries["retention.ms"].source) == ("5000", ConfigSource.TOPIC)
+    assert entries["segment.ms"].source is ConfigSource.DEFAULT
+    assert not entries["segment.ms"].sensitive
+
+
+def test_a_configuration_that_is_refused_stops_no_other(admin: Admin, judge: Topics, unique: Unique) -> None:
+    (one,), (two,) = judge.create(), judge.create()
+    changes = {
+        ConfigResource.topic(one.topic): [ConfigChange("retention.ms", "9"), ConfigChange("segment.ms", SECRET)],
+        ConfigResource.topic(unique("nope")): [ConfigChange("retention.ms", "9")],
+        ConfigResource.topic(two.topic): [ConfigChange("retention.ms", "9")],
+    }
+    found = admin.incremental_alter_configs(changes, partial=True)
+    refused, missing, done = changes
+    assert (list(found), list(found.failed)) == ([done], [refused, missing])
+    assert _code(found.failed[refused]) == INVALID_CONFIG
+    assert _code(found.failed[missing]) == UNKNOWN_TOPIC
+    # The broker repeats the value to say that it is no number.
+    assert SECRET not in str(found.failed[refused])
+    assert "Invalid value *** for configuration segment.ms" in str(found.failed[refused])
+    own = admin.describe_topic_configs([one.topic])
+    assert own[one.topic] == {}
+    eventually(lambda: admin.describe_topic_configs([two.topic])[two.topic] == {"retention.ms": "9"}, what="the other")
+
+
+def test_brokers_configurations_are_told_and_changed(admin: Admin) -> None:
+    node = admin.describe_cluster().brokers[0].node_id
+    one, everyone = ConfigResource.broker(node), ConfigResource.broker()
+    entries = admin.describe_configs([one])[one]
+    assert entries["authorizer.class.name"].source is ConfigSource.BROKER_FILE
+    assert entries["authorizer.class.name"].read_only
+    assert entries["log.cleaner.threads"].source is ConfigSource.DEFAULT
+    admin.incremental_alter_configs({one: [ConfigChange("log.cleaner.threads", "2")]})
+    admin.incremental_alter_configs({everyone: [ConfigChange("background.threads", "11")]})
+
+    def told() -> list[tuple[str | None, ConfigSource]]:
+        found = admin.describe_configs([one])[one]
+        return [(found[key].value, found[key].source) for key in ("log.cleaner.threads", "background.threads")]
+
+    eventually(lambda: told() == [("2", ConfigSource.BROKER), ("11", ConfigSource.ALL_BROKERS)], what="the changes")
+    back = {
+        one: [ConfigChange("log.cleaner.threads", operation=ConfigOperation.DELETE)],
+        everyone: [ConfigChange("background.threads", operation=ConfigOperation.DELETE)],
+    }
+    admin.incremental_alter_configs(back)
+    eventually(lambda: {source for _, source in told()} == {ConfigSource.DEFAULT}, what="the defaults")
+
+
+def test_a_secret_is_kept_by_the_broker_and_shown_by_nobody(admin: Admin) -> None:
+    node = ConfigResource.broker(admin.describe_cluster().brokers[0].node_id)
+    key = "listener.name.plaintext.ssl.truststore.password"
+    admin.incremental_alter_configs({node: [ConfigChange(key, SECRET)]})
+    eventually(lambda: key in admin.describe_configs([node])[node], what="the password")
+    entry = admin.describe_configs([node])[node][key]
+    assert (entry.value, entry.sensitive, entry.source) == (None, True, ConfigSource.BROKER)
+    admin.incremental_alter_configs({node: [ConfigChange(key, operation=ConfigOperation.DELETE)]})
+
+
+# --- disks
+
+
+def test_sizes_on_disk(admin: Admin, judge: Topics) -> None:
+    (tp,) = judge.create()
+    judge.fill(tp, 500)
+    (dirs,) = admin.describe_log_dirs().values()
+    (told,) = dirs.values()
+    assert told.error is None
+    assert told.logs[tp].size_bytes > 500
+    assert (told.logs[tp].offset_lag, told.logs[tp].future) == (0, False)
+    assert told.total_bytes is not None
+    assert told.usable_bytes is not None
+    assert 0 < told.usable_bytes < told.total_bytes
+
+
+# --- groups
+
+
+@contextlib.contextmanager
+def _reading(servers: str, group: str, tp: TopicPartition, protocol: str) -> Iterator[Any]:
+    """A member of the group that has got its partitions."""
+    options = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "client.id": "judge"}
+    consumer = OtherConsumer({**options, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe([tp.topic])
+
+        def assigned() -> bool:
+            consumer.poll(0.1)
+            return bool(consumer.assignment())
+
+        eventually(assigned, within_s=30, what=f"an assignment for {group}")
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_either_protocol(
+    protocol: str, admin: Admin, guarded: Cluster, judge: Topics, unique: Unique
+) -> None:
+    tps = judge.create(2)
+    (elsewhere,) = judge.create()
+    group, nope = unique("readers"), unique("nope")
+    with _reading(guarded.bootstrap_servers, group, tps[0], protocol) as consumer:
+        consumer.commit(offsets=[_other(tp, 5) for tp in tps], asynchronous=False)
+        found = admin.describe_groups([nope, group], partial=True)
+        assert (found[group].kind, found[group].state) == (protocol, "Stable")
+        (member,) = found[group].members
+        assert (member.client_id, sorted(member.assignment)) == ("judge", tps)
+        assert _code(found.failed[nope]) == NO_SUCH_GROUP
+
+        listed = admin.list_groups(states=["Stable"], kinds=[protocol])
+        assert (listed[group].kind, listed[group].state) == (protocol, "Stable")
+        assert group not in admin.list_groups(states=["Empty"])
+        assert group not in admin.list_groups(kinds=["classic" if protocol == "consumer" else "consumer"])
+
+        with pytest.raises(BrokerError, match=f"deleting group '{group}': NON_EMPTY_GROUP") as told:
+            admin.delete_groups([group])
+        assert told.value.code == NON_EMPTY_GROUP
+        kept = admin.delete_group_offsets(group, [tps[0], elsewhere], partial=True)
+        assert list(kept) == [elsewhere]
+        assert _code(kept.failed[tps[0]]) == SUBSCRIBED
+
+    eventually(lambda: admin.describe_groups([group])[group].state == "Empty", what="an empty group")
+    assert {tp: told.offset for tp, told in admin.group_offsets(group).items()} == dict.fromkeys(tps, 5)
+    admin.delete_group_offsets(group, [tps[0]])
+    assert set(admin.group_offsets(group)) == {tps[1]}
+    gone = admin.delete_groups([group, nope], partial=True)
+    assert list(gone) == [group]
+    assert _code(gone.failed[nope]) == NO_SUCH_GROUP
+    assert group not in admin.list_groups()
+    assert admin.group_offsets(group) == {}
+
+
+def _other(tp: TopicPartition, offset: int) -> Any:
+    from confluent_kafka import TopicPartition as OtherPartition
+
+    return OtherPartition(tp.topic, tp.partition, offset)
+
+
+def test_offsets_of_a_group_without_members(admin: Admin, judge: Topics, unique: Unique) -> None:
+    group, tps = unique("progress"), judge.create(2)
+    offsets = {tps[0]: OffsetAndMetadata(3, None, "a word"), tps[1]: OffsetAndMetadata(4)}
+    admin.commit_group_offsets(group, offsets)
+    assert admin.group_offsets(group) == offsets
+    nowhere = TopicPartition(unique("nope"), 0)
+    found = admin.delete_group_offsets(group, [nowhere, tps[0]], partial=True)
+    assert list(found) == [tps[0]]
+    assert _code(found.failed[nowhere]) == UNKNOWN_TOPIC
+    assert admin.group_offsets(group) == {tps[1]: OffsetAndMetadata(4)}
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        admin.delete_group_offsets(unique("nope"), [tps[0]])
+
+
+# --- permissions
+
+
+def test_acls_are_created_found_and_deleted(admin: Admin, unique: Unique) -> None:
+    name = unique("orders")
+    read = AclBinding(ResourceType.TOPIC, name, "User:alice", AclOperation.READ)
+    some = AclBinding(
+        ResourceType.GROUP, name[:-2], "User:*", AclOperation.ALL, AclPermission.DENY, PatternType.PREFIXED, "10.0.0.1"
+    )
+    odd = read._replace(principal="alice")
+    made = admin.create_acls([odd, read, some], partial=True)
+    assert list(made) == [read, some]
+    assert f"ALLOW READ on TOPIC '{name}' (LITERAL) for alice from *" in str(made.failed[odd])
+    by_name = AclFilter(name=name, pattern=PatternType.MATCH)
+    eventually(lambda: set(admin.describe_acls(by_name)) == {read, some}, what="both ACLs")
+    assert admin.describe_acls(AclFilter(ResourceType.TOPIC, name)) == (read,)
+    assert admin.describe_acls(AclFilter(name=name, operation=AclOperation.WRITE)) == ()
+    assert set(admin.describe_acls()) >= {read, some}
+    nobody = AclFilter(principal="User:nobody")
+    gone = admin.delete_acls([by_name, nobody])
+    assert (set(gone[by_name]), gone[nobody]) == ({read, some}, ())
+    eventually(lambda: not admin.describe_acls(by_name), what="their end")
+
+
+@contextlib.contextmanager
+def _denied(admin: Admin, kind: ResourceType, name: str, *operations: AclOperation) -> Iterator[None]:
+    """Everyone without a login may do all with ``name`` but ``operations``."""
+    everything = AclBinding(kind, name, NOBODY, AclOperation.ALL)
+    admin.create_acls([everything])
+    eventually(lambda: admin.describe_acls(AclFilter(kind, name)), what="the first ACL: alone it forbids nothing")
+    denials = [AclBinding(kind, name, NOBODY, one, AclPermission.DENY) for one in operations]
+    admin.create_acls(denials)
+    try:
+        eventually(lambda: len(admin.describe_acls(AclFilter(kind, name))) == 1 + len(denials), what="the denials")
+        yield
+    finally:
+        admin.delete_acls([AclFilter(kind, name, permission=AclPermission.DENY)])
+        admin.delete_acls([AclFilter(kind, name)])
+        eventually(lambda: not admin.describe_acls(AclFilter(kind, name)), what="no ACL")
+
+
+def _refused_calls(
+    admin: Admin, tp: TopicPartition, group: str
+) -> dict[str, tuple[ResourceType, str, AclOperation, Callable[[], object]]]:
+    """Words of the refusal -> what is denied on what, and the call."""
+    resource, topic = ConfigResource.topic(tp.topic), ResourceType.TOPIC
+    cluster = (ResourceType.CLUSTER, "kafka-cluster")
+    change = {resource: [ConfigChange("retention.ms", "9")]}
+    return {
+        f"deleting records of {tp}; Delete on the topic": (
+            *(topic, tp.topic, AclOperation.DELETE),
+            lambda: admin.delete_records({tp: 0}),
+        ),
+        f"adding partitions to '{tp.topic}'; Alter on the topic": (
+            *(topic, tp.topic, AclOperation.ALTER),
+            lambda: admin.create_partitions({tp.topic: 2}),
+        ),
+        f"the configuration of topic {tp.topic}; DescribeConfigs on the topic": (
+            *(topic, tp.topic, AclOperation.DESCRIBE_CONFIGS),
+            lambda: admin.describe_configs([resource]),
+        ),
+        f"changing retention.ms of topic {tp.topic}; AlterConfigs on the topic": (
+            *(topic, tp.topic, AclOperation.ALTER_CONFIGS),
+            lambda: admin.incremental_alter_configs(change),
+        ),
+        f"deleting offsets of group '{group}', {tp}; Read on the topic": (
+            *(topic, tp.topic, AclOperation.READ),
+            lambda: admin.delete_group_offsets(group, [tp]),
+        ),
+        f"deleting offsets of group '{group}', {tp}; Delete on the group": (
+            *(ResourceType.GROUP, group, AclOperation.DELETE),
+            lambda: admin.delete_group_offsets(group, [tp]),
+        ),
+        f"deleting group '{group}'; Delete on the group": (
+            *(ResourceType.GROUP, group, AclOperation.DELETE),
+            lambda: admin.delete_groups([group]),
+        ),
+        f"describing group '{group}'; Describe on the group": (
+            *(ResourceType.GROUP, group, AclOperation.DESCRIBE),
+            lambda: admin.describe_groups([group]),
+        ),
+        "changing background.threads of broker 1; AlterConfigs on the cluster": (
+            *cluster,
+            AclOperation.ALTER_CONFIGS,
+            lambda: admin.incremental_alter_configs(
+                {ConfigResource.broker(1): [ConfigChange("background.threads", "9")]}
+            ),
+        ),
+    }
+
+
+def test_a_missing_permission_is_named_with_what_it_is_on(admin: Admin, judge: Topics, unique: Unique) -> None:
+    (tp,) = judge.create()
+    group = unique("readers")
+    admin.commit_group_offsets(group, {tp: OffsetAndMetadata(1)})
+    for words, (kind, name, operation, call) in _refused_calls(admin, tp, group).items():
+        about, missing = words.split("; ")
+        with _denied(admin, kind, name, operation), pytest.raises(AuthorizationFailed) as told:
+            call()
+        assert about in str(told.value)
+        assert f"the permission {missing} is missing; grant it to this client's user" in str(told.value)
+    assert admin.group_offsets(group) == {tp: OffsetAndMetadata(1)}, "nothing was done"
+
+
+def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:
+    (tp,), (free,) = judge.create(), judge.create()
+    cluster, delete = (ResourceType.CLUSTER, "kafka-cluster"), AclOperation.DELETE
+    # Who may delete in the cluster needs no permission on the topic.
+    with _denied(admin, *cluster, delete), _denied(admin, ResourceType.TOPIC, tp.topic, delete):
+        with pytest.raises(AuthorizationFailed, match=f"deleting topic '{tp.topic}'.*Delete on the topic") as told:
+            admin.delete_topics([tp.topic, free.topic])
+        assert free.topic not in str(told.value)
+    eventually(lambda: set(admin.describe_topics([tp.topic, free.topic])) == {tp.topic}, what="the other's end")
+
+
+def test_who_may_not_describe_the_cluster_sees_no_disks(admin: Admin) -> None:
+    cluster = (ResourceType.CLUSTER, "kafka-cluster")
+    everything = AclBinding(*cluster, NOBODY, AclOperation.ALL)
+    # Describe is what describe_acls takes as well: nobody can look for the denial, only try what it forbids.
+    denial = AclBinding(*cluster, NOBODY, AclOperation.DESCRIBE, AclPermission.DENY)
+    admin.create_acls([everything])
+    eventually(lambda: admin.describe_acls(AclFilter(*cluster)), what="the first ACL")
+    admin.create_acls([denial])
+    try:
+        with pytest.raises(AuthorizationFailed, match="broker 1.*the permission Describe on the cluster") as told:  # noqa: RUF043
+            eventually(lambda: not admin.describe_log_dirs(), what="a refusal")
+        assert told.value.code == 31
+        with pytest.raises(AuthorizationFailed, match="the permission Describe on the cluster"):
+            admin.describe_acls()
+    finally:
+        admin.delete_acls([AclFilter(*cluster, permission=AclPermission.DENY)])
+        admin.delete_acls([AclFilter(*cluster)])
+
+    def free() -> bool:
+        with contextlib.suppress(AuthorizationFailed):
+            return not admin.describe_acls(AclFilter(*cluster))
+        return False
+
+    eventually(free, what="no ACL")
+
+
+# --- retries and deadlines
+
+
+def test_a_retriable_answer_is_retried(behind: tuple[Proxy, Admin], admin: Admin, unique: Unique) -> None:
+    """The broker has done it, and the answer says otherwise twice: the third attempt finds it done."""
+    proxy, slow = behind
+    name, left = unique("orders"), [2]
+    admin.create_topics([NewTopic(name, 1, 1)])
+
+    def change(seen: Any, body: Any) -> Any:
+        left[0] -= 1
+        return _refused(ErrorCode.request_timed_out, "responses")(seen, body) if left[0] >= 0 else body
+
+    proxy.change(Api.DELETE_TOPICS, change)
+    slow.delete_topics([name])
+    assert len(proxy.requests(Api.DELETE_TOPICS)) == 3
+    eventually(lambda: not admin.describe_topics([name]), what="the topic's end")
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(behind: tuple[Proxy, Admin], admin: Admin, unique: Unique) -> None:
+    proxy, slow = behind
+    name = unique("orders")
+    admin.create_topics([NewTopic(name, 1, 1)])
+    proxy.fault(Fault(action=Action.CUT, api=Api.DELETE_TOPICS, times=1))
+    slow.delete_topics([name])
+    assert len(proxy.requests(Api.DELETE_TOPICS)) == 2
+
+
+def test_silence_ends_at_the_deadline(behind: tuple[Proxy, Admin]) -> None:
+    proxy, slow = behind
+    slow.describe_cluster()
+    proxy.fault(Fault(action=Action.SILENCE, api=Api.LIST_GROUPS))
+    begun = proxy.now()
+    with pytest.raises(KafkaTimeout, match="listing the groups of broker 1 did not succeed within 700 ms"):
+        slow.list_groups(timeout_ms=700)
+    assert 700 <= proxy.now() - begun < 1_200

@@ -1,0 +1,34 @@
+"""The face ``Admin`` over the fake network: its own code, and the loop turned by hand instead of by a thread."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from mirror.client import Admin
+from mirror.cluster.events import CompletableEvent
+from tests.fakes.client import FakeClient
+from tests.fakes.cluster import FakeCluster
+
+T = TypeVar("T")
+
+
+class _TurnedByHand:
+    """What an Admin asks of its network thread."""
+
+    def __init__(self, client: FakeClient) -> None:
+        self._client = client
+
+    def timer(self, timeout_ms: int | None) -> tuple[int, int]:
+        return self._client.timer(60_000 if timeout_ms is None else timeout_ms)
+
+    def call(self, core: Any, event: CompletableEvent[T]) -> T:
+        return self._client.call(event, core)
+
+
+class FakeAdmin(Admin):
+    """An Admin of ``cluster``; ``client`` has its clock."""
+
+    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+        self.client = FakeClient(cluster, **options)
+        self._thread: Any = _TurnedByHand(self.client)
+        self._closed = False

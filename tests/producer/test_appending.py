@@ -1,0 +1,213 @@
+"""Records that share a batch: each with its own answer, none lost between sealing, splitting and settling."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future
+from contextlib import nullcontext
+
+import pytest
+
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import DeliveryTimeout
+from mirror.producer.appending import OpenBatch
+from mirror.producer.batches import RecordMetadata
+from mirror.wire.decode import records_of
+from mirror.wire.encode import BatchBuilder
+
+_TP = TopicPartition("t", 3)
+_TIME = 1_700_000_000_000
+
+
+def _open(limit: int = 10_000, codec: str = "none") -> OpenBatch:
+    return OpenBatch(_TP, BatchBuilder(codec, limit), limit, nullcontext())
+
+
+def _append(batch: OpenBatch, *values: bytes) -> list[Future[RecordMetadata]]:
+    futures = [batch.append(None, value, (), _TIME + number) for number, value in enumerate(values)]
+    assert None not in futures
+    return [future for future in futures if future is not None]
+
+
+def _outcome(base_offset: int) -> Future[RecordMetadata]:
+    future: Future[RecordMetadata] = Future()
+    future.set_result(RecordMetadata(_TP, base_offset))
+    return future
+
+
+def _values(batch: OpenBatch) -> list[bytes | None]:
+    return [record.value for record in records_of(batch.seal())]
+
+
+def test_each_record_has_its_own_offset() -> None:
+    batch = _open()
+    futures = _append(batch, b"a", b"b", b"c")
+    assert (batch.count, batch.full) == (3, False)
+    assert _values(batch) == [b"a", b"b", b"c"]
+    assert not any(future.done() for future in futures)
+    batch.settle(_outcome(100))
+    assert [future.result(0) for future in futures] == [RecordMetadata(_TP, 100, number) for number in range(3)]
+    assert [future.result(0).offset for future in futures] == [100, 101, 102]
+
+
+def test_an_unknown_offset_is_unknown_for_each() -> None:
+    batch = _open()
+    futures = _append(batch, b"a", b"b")
+    batch.settle(_outcome(-1))
+    assert [future.result(0).offset for future in futures] == [-1, -1]
+
+
+def test_a_failure_is_everybodys() -> None:
+    batch = _open()
+    futures = _append(batch, b"a", b"b")
+    outcome: Future[RecordMetadata] = Future()
+    outcome.add_done_callback(batch.settle)
+    error = DeliveryTimeout("late")
+    outcome.set_exception(error)
+    told = [future.exception(0) for future in futures]
+    assert [(type(one), str(one)) for one in told] == [(DeliveryTimeout, "late")] * 2
+    assert told[0] is not told[1], "each is raised by its own caller, with a trace of its own"
+
+
+def test_a_cancelled_whole_is_a_cancelled_part() -> None:
+    batch = _open()
+    (future,) = _append(batch, b"a")
+    outcome: Future[RecordMetadata] = Future()
+    outcome.cancel()
+    batch.settle(outcome)
+    with pytest.raises(CancelledError):
+        future.result(0)
+
+
+def test_a_record_cannot_be_taken_back() -> None:
+    batch = _open()
+    first, second = _append(batch, b"a", b"b")
+    assert not first.cancel()
+    batch.settle(_outcome(7))
+    assert (first.result(0).offset, second.result(0).offset) == (7, 8)
+
+
+def test_a_callback_that_raises_is_its_callers_matter() -> None:
+    batch = _open()
+    first, second = _append(batch, b"a", b"b")
+    first.add_done_callback(lambda _: 1 // 0)
+    batch.settle(_outcome(7))
+    assert second.result(0).offset == 8
+
+
+def test_once_refused_nothing_more_is_taken() -> None:
+    """A smaller record behind one that does not fit would overtake it."""
+    batch = _open(limit=200)
+    _append(batch, b"x" * 50)
+    assert not batch.full
+    assert batch.append(None, b"x" * 100, (), _TIME) is None
+    assert batch.full
+    assert batch.append(None, b"", (), _TIME) is None
+    assert batch.count == 1
+
+
+def test_one_that_is_as_large_as_the_limit_is_full_at_once() -> None:
+    batch = _open(limit=100)
+    _append(batch, b"x" * 100)
+    assert batch.full
+
+
+def test_closed_is_closed() -> None:
+    batch = _open()
+    _append(batch, b"a")
+    batch.close()
+    assert batch.full
+    assert batch.append(None, b"late", (), _TIME) is None
+    assert _values(batch) == [b"a"]
+
+
+def test_sealed_is_sealed() -> None:
+    batch = _open()
+    _append(batch, b"a")
+    assert batch.seal() is batch.seal()
+    assert batch.full
+    assert batch.append(None, b"late", (), _TIME) is None
+    assert batch.size == batch.seal().size
+
+
+def test_what_was_settled_before_it_was_sealed_takes_nothing_more() -> None:
+    """A batch may expire while it lingers: a record that came later would never be answered for."""
+    batch = _open()
+    (future,) = _append(batch, b"a")
+    outcome: Future[RecordMetadata] = Future()
+    outcome.set_exception(DeliveryTimeout("late"))
+    batch.settle(outcome)
+    assert batch.append(None, b"b", (), _TIME) is None
+    batch.settle(outcome)
+    assert isinstance(future.exception(0), DeliveryTimeout)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_halves_hold_all_records_with_their_futures(codec: str, count: int) -> None:
+    batch = _open(codec=codec)
+    futures = _append(batch, *(b"%d" % number * 50 for number in range(count)))
+    whole = batch.seal()
+    whole.patch(1, 2, 3, transactional=True)
+    halves = batch.split()
+    assert [half.full for half in halves] == [True, True]
+    assert sum(half.count for half in halves) == sum(half.seal().count for half in halves) == count
+    assert sum(half.limit for half in halves) == batch.limit
+    assert _values(halves[0]) + _values(halves[1]) == [b"%d" % number * 50 for number in range(count)]
+    records = [record for half in halves for record in records_of(half.seal())]
+    assert [record.timestamp_ms for record in records] == [_TIME + number for number in range(count)]
+    batch.settle(_outcome(9_999))
+    assert not any(future.done() for future in futures), "they are the halves' now"
+    halves[1].settle(_outcome(200))
+    halves[0].settle(_outcome(100))
+    assert [future.result(0).offset for future in futures] == [
+        *range(100, 100 + halves[0].count),
+        *range(200, 200 + halves[1].count),
+    ]
+
+
+def test_halves_are_halved_until_one_record_is_left() -> None:
+    batch = _open()
+    futures = _append(batch, *(b"%d" % number for number in range(5)))
+    todo, parts = [batch], []
+    while todo:
+        halves = todo[0].split()
+        parts += [] if halves else [todo[0]]
+        todo[:1] = halves
+    assert [_values(part) for part in parts] == [[b"%d" % number] for number in range(5)]
+    for offset, part in enumerate(parts):
+        part.settle(_outcome(offset * 10))
+    assert [future.result(0).offset for future in futures] == [0, 10, 20, 30, 40]
+
+
+def test_one_record_cannot_be_split() -> None:
+    batch = _open()
+    (future,) = _append(batch, b"a")
+    assert batch.split() == []
+    batch.settle(_outcome(1))
+    assert future.result(0).offset == 1
+
+
+def _fill(batch: OpenBatch, start: threading.Barrier, taken: list[bytes], name: int) -> None:
+    start.wait(10)
+    number = 0
+    while batch.append(None, b"%d-%d" % (name, number), (), _TIME) is not None:
+        taken.append(b"%d-%d" % (name, number))
+        number += 1
+
+
+def test_threads_append_while_another_seals() -> None:
+    """Every record that got a future is in the batch, and no other."""
+    for _ in range(20):
+        batch = OpenBatch(_TP, BatchBuilder("none", 10**6), 10**6, threading.Lock())
+        start = threading.Barrier(4)
+        taken: list[bytes] = []
+        threads = [threading.Thread(target=_fill, args=(batch, start, taken, name)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        start.wait(10)
+        values = _values(batch)
+        for thread in threads:
+            thread.join(10)
+        assert sorted(value for value in values if value is not None) == sorted(taken)
+        assert batch.count == len(values)
