@@ -163,7 +163,7 @@ def check(code: int, about: str, message: str | None = None, *, needs: str | Non
     if outcome is Verdict.OK:
         return None
     error = broker_error(code, about, message, needs=needs)
-    if outcome in {Verdict.FATAL, Verdict.FENCED}:
+    if outcome in {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE}:
         raise error
     return error
 

@@ -70,7 +70,7 @@ class EachKey(Call[Outcomes[K, V], K]):
             self._done[key] = value
             return
         error = broker_error(code, self.about(key), message, needs=needs or self.needs)
-        if outcome in {Verdict.FATAL, Verdict.FENCED} or code in self.final:
+        if outcome in {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE} or code in self.final:
             self._failed[key] = error
             return
         if code == _REQUEST_TIMED_OUT:

@@ -28,7 +28,7 @@ from mirror.wire.verdicts import (
     verdict,
 )
 
-_FINAL: Final = {Verdict.FATAL, Verdict.FENCED, Verdict.FIND_COORDINATOR, Verdict.ABORTABLE}
+_FINAL: Final = {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE}
 
 
 class Answers:

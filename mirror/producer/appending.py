@@ -24,8 +24,8 @@ def fresh(error: BaseException) -> BaseException:
 class OpenBatch:
     """Records of one partition, each with a future of its own.
 
-    ``limit`` are the bytes of ``buffer.memory`` that it holds. ``lock`` guards it: application threads append while
-    the network thread seals, cuts and settles.
+    ``limit`` are the bytes of ``buffer.memory`` that it holds: the builder's limit, or more where its first record is
+    larger than that. ``lock`` guards it: application threads append while the network thread seals, cuts and settles.
     """
 
     __slots__ = ("_batch", "_builder", "_closed", "_codec", "_futures", "_lock", "count", "limit", "tp")
@@ -71,7 +71,7 @@ class OpenBatch:
                 self._closed = True
                 return None
             self.count += 1
-            if self._builder.size >= self.limit:
+            if self._builder.size >= self._builder.limit:
                 self._closed = True
             future: Future[RecordMetadata] = Future()
             future.set_running_or_notify_cancel()

@@ -140,7 +140,8 @@ class Producer(TransactionCalls):
         with place.lock:
             future = self._append(place, record)
             if future is None:
-                batch = OpenBatch(place.tp, BatchBuilder(self._settings.compression, limit), limit, threading.Lock())
+                builder = BatchBuilder(self._settings.compression, self._settings.batch_size)
+                batch = OpenBatch(place.tp, builder, limit, threading.Lock())
                 future = batch.append(*record)
                 assert future is not None  # noqa: S101 - the first record always fits
                 self._deliver(ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch), place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Final
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
@@ -52,6 +52,7 @@ class TransactionCalls:
         self._transactional_id: Final = transactional_id
         self._closed = False
         self._phase = _Phase.NEW
+        self._ending: Future[None] | None = None
         self._ended_by: BaseException | None = None
         self._phase_lock = threading.Lock()
 
@@ -168,6 +169,7 @@ class TransactionCalls:
         with self._phase_lock:
             self._check_id(event.what)
             before, self._phase = self._phase, during or self._phase
+            self._ending = outcome if during is not None else self._ending
             event.future.add_done_callback(lambda told: self._tell(outcome, told, before, after))
             try:
                 self._thread.submit(self._core, event)
@@ -198,6 +200,9 @@ class TransactionCalls:
 
     def _end_transaction(self, timeout_ms: int) -> None:
         """Before the producer closes: join what ends the transaction, or abort it. Raises KafkaError."""
+        asked = [] if self._ending is None or self._ending.done() else [self._ending]
+        if wait(asked, min(timeout_ms / 1000, threading.TIMEOUT_MAX)).not_done:
+            return  # to ask again would take the answer away from who asked first
         if self._phase is _Phase.COMMITTING:
             self._outcome(self._commit(timeout_ms))
         elif self._phase in {_Phase.OPEN, _Phase.ABORTING}:
