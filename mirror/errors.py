@@ -213,8 +213,8 @@ class BrokerError(KafkaError):
         super().__init__(message)
         self.code = code
 
-    def __reduce__(self) -> tuple[type[BrokerError], tuple[str, int]]:
-        return type(self), (str(self), self.code)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.code), self.__dict__
 
 
 class AuthorizationFailed(BrokerError):
@@ -262,8 +262,8 @@ class LogTruncated(KafkaError):
         super().__init__(message)
         self.diverging_offset = diverging_offset
 
-    def __reduce__(self) -> tuple[type[LogTruncated], tuple[str, int | None]]:
-        return type(self), (str(self), self.diverging_offset)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.diverging_offset), self.__dict__
 
 
 class ClientClosed(KafkaError):

@@ -139,7 +139,7 @@ class ClusterLoop:
 
     def _send_due(self, now: int) -> int:
         wait = 0 if self.events else self._reaper.wait_ms(now)
-        self._notice(now)
+        self._notice()
         # Cores first: the look-ups they begin are calls. Then calls: what they miss, metadata and coordinators ask for.
         for core in self._turns.take(now):
             wait = min(wait, self._poll_core(core, now))
@@ -148,19 +148,17 @@ class ClusterLoop:
             wait = min(wait, self._send(manager.poll(now), now))
         for pool in self._pools:
             wait = min(wait, pool.look(now))
-        if self._turns.pending or self._seen != self._changes() or self._freed != self._rooms():
-            return 0  # what was done for one core is a reason for others
+        if self._turns.pending or self.departed or self._seen != self._changes() or self._freed != self._rooms():
+            return 0  # what was done for one core is a reason for others, and who has left is not kept waiting
         return min(wait, remaining(self._turns.next_ms(), now))
 
-    def _notice(self, now: int) -> None:
+    def _notice(self) -> None:
         """Find out for whom this turn is, and what is known of the brokers."""
         if self.metadata.brokers is not self._brokers:
             self._brokers = self.metadata.brokers
             self.network.set_brokers(self._brokers)
             for pool in self._pools:
                 pool.retain(self._brokers)
-        for pool in self._pools:
-            pool.look(now)
         if (seen := self._changes()) != self._seen:
             self._seen = seen
             self._turns.touch_all()

@@ -115,7 +115,7 @@ class Turns(Generic[C]):
         return taken
 
     def polled(self, core: C, now: int, wait_ms: int) -> None:
-        """``core`` was polled, and wants to be again in ``wait_ms`` at the latest; that replaces what it said before."""
+        """``core`` was polled, and wants to be again in ``wait_ms`` at the latest, whatever it said before."""
         self._alarms.set(core, deadline(now, wait_ms))
 
     @property

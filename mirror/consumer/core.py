@@ -21,8 +21,6 @@ class ConsumerCore:
 
     every_turn = True
 
-    every_turn = True
-
     def __init__(self, settings: ConsumerSettings, loop: ClusterLoop) -> None:
         cluster = settings.cluster
         self.positions = Positions(Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng))

@@ -94,7 +94,8 @@ class Answers:
             self._batches.acknowledged(batch, answer.base_offset if outcome is Verdict.OK else -1, now)
             return
         error: KafkaError = broker_error(code, f"writing to {batch.tp}", _detail(answer), needs="Write")
-        if code == NOT_ENOUGH_REPLICAS or code not in NOT_ACKNOWLEDGED:
+        # A leader that had written it and then lost its place, or its disk, says so with the offset (DelayedProduce).
+        if answer.base_offset < 0 and (code == NOT_ENOUGH_REPLICAS or code not in NOT_ACKNOWLEDGED):
             batch.refused()
         # Written, but not by all who must: another wait like that is nothing to have others stand behind.
         queue.slow = queue.slow or code == REQUEST_TIMED_OUT

@@ -89,10 +89,9 @@ class ProducerCore:
         wait = self.batches.expire(now)
         self._look_for_topics()
         self._drop_what_cannot_be_sent()
+        sends, drain_wait = self._sending.drain(now) if self.batches.busy else Poll([], FOREVER_MS)
+        # After the drain, which may have found that a producer id's epochs are used up: nobody else asks for another.
         requests, steer_wait = self._steer(now)
-        if not self.batches.busy:
-            return Poll(requests, min(wait, steer_wait))
-        sends, drain_wait = self._sending.drain(now)
         return Poll([*requests, *sends], min(wait, steer_wait, drain_wait))
 
     def _steer(self, now: int) -> Poll:

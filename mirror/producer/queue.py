@@ -33,10 +33,11 @@ class ProducerId(NamedTuple):
 class PartitionQueue:
     """The batches of one partition: ``waiting`` in order, first those to be retried; ``in_flight`` in order of sending.
 
-    ``gap`` is the last batch that was given up after it got its sequence, as long as nothing tells that it was written:
-    its successors may be one too high. Nothing new is sent until that is resolved: either a later answer shows that it
-    was written after all, or the epoch is bumped, and sequences begin again at 0. Each partition has an epoch of its
-    own, since brokers keep them by partition: what happens to one is nothing to the others.
+    ``gaps`` are the batches that were given up after they got their sequences, in order, as long as nothing tells that
+    they were written: their successors may be one too high. Nothing new is sent until that is resolved: either a later
+    answer shows that they were written after all, or the epoch is bumped, and sequences begin again at 0. Each
+    partition has an epoch of its own, since brokers keep them by partition: what happens to one is nothing to the
+    others.
     """
 
     tp: TopicPartition
@@ -44,7 +45,7 @@ class PartitionQueue:
     in_flight: list[ProducerBatch] = field(default_factory=list)
     identity: ProducerId | None = None
     next_sequence: int = 0
-    gap: ProducerBatch | None = None
+    gaps: list[ProducerBatch] = field(default_factory=list)
     failures: int = 0
     not_before_ms: int = 0
     retry_epoch: int = -1
@@ -54,6 +55,11 @@ class PartitionQueue:
     trouble: KafkaError | None = None
     last_ack_ms: int | None = None
     _known: bool = False
+
+    @property
+    def gap(self) -> ProducerBatch | None:
+        """The last of ``gaps``."""
+        return self.gaps[-1] if self.gaps else None
 
     def oldest_untold(self) -> ProducerBatch | None:
         """The first to expire of those whose callers wait. Nothing told is among ``waiting``, which is in order."""
@@ -112,7 +118,7 @@ class PartitionQueue:
         """Go on under ``identity``, with sequences from 0; only while nothing is in flight."""
         if self.identity is not None and identity.producer_id != self.identity.producer_id:
             self._known = False
-        self.identity, self.next_sequence, self.gap = identity, 0, None
+        self.identity, self.next_sequence, self.gaps = identity, 0, []
         for batch in self.waiting:
             batch.sequence = None
 
@@ -142,8 +148,7 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         self.failures = self.not_before_ms = 0
         self.last_ack_ms, self._known, self.slow = now, True, False
-        if self.gap is not None and (self.gap is batch or before(self.gap, batch)):
-            self.gap = None
+        self.gaps = [gap for gap in self.gaps if before(batch, gap)]
 
     def requeue(self, batch: ProducerBatch) -> None:
         """Back to wait, in the order of first sending: before every batch that was sent after it."""
@@ -160,8 +165,8 @@ class PartitionQueue:
 
     def given_up(self, batch: ProducerBatch) -> None:
         """``batch`` will not be sent again."""
-        if batch.sequence is not None and (self.gap is None or before(self.gap, batch)):
-            self.gap = batch
+        if batch.sequence is not None and batch not in self.gaps:
+            self.gaps.insert(sum(before(gap, batch) for gap in self.gaps), batch)
 
     def is_first(self, batch: ProducerBatch) -> bool:
         """Whether no earlier batch of this partition is still to be acknowledged."""
@@ -169,7 +174,7 @@ class PartitionQueue:
 
     def expects_out_of_order(self, batch: ProducerBatch) -> bool:
         """Whether "out of order" is no news of ``batch``: one before it has not been written, so far or at all."""
-        return (self.gap is not None and before(self.gap, batch)) or not self.is_first(batch)
+        return any(before(gap, batch) for gap in self.gaps) or not self.is_first(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch], *, transactional: bool) -> None:
         """``batch``, in flight, was cut into ``parts``, which go instead of it, under its sequences."""

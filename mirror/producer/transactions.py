@@ -1,8 +1,7 @@
 """One producer's transactions: what its coordinators are asked, and when (``TransactionManager``; KIP-98, 360, 890).
 
-Under transaction version 1 the coordinator is told of each partition and group before they are written to, and keeps
-the epoch from one transaction to the next. Under version 2 (KIP-890) brokers tell it themselves, and each end bumps the
-epoch. Which it is, is decided anew for each transaction.
+Version 1: the coordinator is told of each partition and group before they are written to, and keeps the epoch over
+transactions. Version 2 (KIP-890): brokers tell it themselves, and each end bumps the epoch. Decided per transaction.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Transactions:
         self._talk = Conversation(settings.cluster, loop, self._on_answer, self._on_silence)
         self._txn = Transaction()
         self._step: Step | None = None
-        self._event: TransactionEvent | None = None
+        self._events: list[TransactionEvent] = []
         self._unclaimed: type[TransactionEvent] | None = None
         self._error: KafkaError | None = None
         self._last_error: KafkaError | None = None
@@ -80,7 +79,7 @@ class Transactions:
             if self._claimed(event):
                 return
             self._refuse("init_transactions()")
-        self._event = event
+        self._events.append(event)
 
     def begin(self) -> None:
         """A transaction begins, unless the producer has ended meanwhile: then what is sent hears of it."""
@@ -104,19 +103,19 @@ class Transactions:
             if self._claimed(event):
                 return
             self._refuse("commit_transaction()")
-        self._event = event
+        self._events.append(event)
 
     def abort(self, event: AbortEvent) -> bool:
         """End it, and have nothing of it seen. Whether there is something to be dropped: a second call joins."""
         if self.state is State.ABORTING:
-            self._event = event
+            self._events.append(event)
             return False
         if not may_go(self.state, State.ABORTING):
             if self._claimed(event):
                 return False
             self._refuse("abort_transaction()")
         self._go(State.ABORTING)
-        self._event = event
+        self._events.append(event)
         self._txn.wanted.clear()
         self._fail_offsets(NeedsAbort("the transaction was aborted before its offsets were committed"))
         return True
@@ -248,7 +247,7 @@ class Transactions:
 
     def _on_silence(self, ask: Ask, error: KafkaError, now: int) -> None:
         if isinstance(error, Hopeless):
-            self._fatal(error)
+            self.end(error)
             return
         if self._step is Step.COMMIT_OFFSETS:
             self._txn.in_doubt = True
@@ -295,10 +294,10 @@ class Transactions:
         self._fenced_ourselves = False
         self._error = self._last_error = None
         self._go(State.READY)
-        event, self._event = self._event, None
-        if event is not None and event.future.done():
-            self._unclaimed = type(event)
-        elif event is not None:
+        waiting, self._events = self._events, []
+        if waiting and all(event.future.done() for event in waiting):
+            self._unclaimed = type(waiting[-1])
+        for event in waiting:
             event.complete(None)
 
     def _refused(self, error: KafkaError, now: int, ask: Ask) -> None:
@@ -326,7 +325,7 @@ class Transactions:
             self._txn.asked, self._txn.asked_group = set(), None
             self.failed(error)
         else:
-            self._fatal(self._config_error(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
+            self.end(self._config_error(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
 
     def _ends_only_the_transaction(self, error: KafkaError, code: int, outcome: Verdict) -> bool:
         missing = isinstance(error, AuthorizationFailed) and code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -334,9 +333,7 @@ class Transactions:
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error
-        if self._event is not None:
-            self._event.last_error = error
-        for event in self._txn.offsets:
+        for event in (*self._events, *self._txn.offsets):
             event.last_error = error
 
     def _config_error(self, error: KafkaError) -> ConfigError:
@@ -352,9 +349,7 @@ class Transactions:
         self._error = error
         self._go(State.ABORTABLE_ERROR)
         self._fail_offsets(self._needs_abort())
-        if self._event is not None:
-            self._event.fail(self._needs_abort())
-            self._event = None
+        self._answer(self._needs_abort())
 
     def fenced(self, error: KafkaError, now: int) -> KafkaError:
         """Brokers say that another producer took over; the clock tells whether it was the coordinator.
@@ -363,7 +358,7 @@ class Transactions:
         """
         began_ms, timeout_ms = self._txn.began_ms, self._settings.transaction_timeout_ms
         if self.state not in OPEN or began_ms is None or now - began_ms < timeout_ms:
-            self._fatal(error)
+            self.end(error)
             return error
         code = error.code if isinstance(error, BrokerError) else -1
         expired = TransactionExpired(
@@ -375,20 +370,21 @@ class Transactions:
         self.failed(expired)
         return expired
 
-    def _fatal(self, error: MirrorError) -> None:
+    def end(self, error: MirrorError) -> None:
+        """The producer is of no use any more: closed, fenced, or refused for good."""
         if self.state is State.FATAL_ERROR:
             return
         self._talk.drop()
         self._error = as_kafka_error(error)
         self._go(State.FATAL_ERROR)
         self._fail_offsets(error)
-        if self._event is not None:
-            self._event.fail(error)
-            self._event = None
+        self._answer(error)
 
-    def end(self, error: KafkaError) -> None:
-        """The producer is closed, or its thread dies."""
-        self._fatal(error)
+    def _answer(self, error: MirrorError) -> None:
+        """Tell all who wait for the step under way; the same call may have been made more than once."""
+        for event in self._events:
+            event.fail(error)
+        self._events = []
 
     def _fail_offsets(self, error: MirrorError) -> None:
         if self._step is Step.COMMIT_OFFSETS and self._talk.busy:

@@ -174,7 +174,7 @@ class SelectorNetwork:
             self._expire(connection, now)
 
     def _note(self, connection: Connection, now: int) -> None:
-        """Something happened on ``connection``: when must it be looked at again, and is it ready?"""
+        """Something happened on ``connection``: find out when it must be looked at again, and whether it is ready."""
         session = connection.session
         if connection.stage is not Stage.CONNECTED or not session.ready:
             self._active[connection] = None

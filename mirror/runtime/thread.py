@@ -71,7 +71,8 @@ class NetworkThread:
             cause.__cause__ = error
         with self._gate:
             self._cause = cause
-            self.loop.fail(cause)
+        # From here on nothing is queued any more. Not under the gate: futures have callbacks, and those may call us.
+        self.loop.fail(cause)
         self._network.close()
 
     @property

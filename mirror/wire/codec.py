@@ -49,6 +49,7 @@ F = typing.TypeVar("F", bound=Callable[..., Any])
 
 # functools.cache asks for Hashable arguments, which mypy does not see in classes.
 _kept = typing.cast("Callable[[F], F]", functools.cache)
+_request_schema, _response_schema = _kept(load_request_schema), _kept(load_response_schema)
 
 PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 """Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
@@ -87,7 +88,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
     Raises ValueError, TypeError, AttributeError, struct.error or kio's SerialError where the message does not fit the
     schema: a mistake of the caller, never of a peer.
     """
-    schema = load_request_schema(api.value.key, version)
+    schema = _request_schema(api.value.key, version)
     header = schema.__header_schema__
     frame = Frame()
     frame.write(struct.pack(">hhi", api.value.key, version, correlation_id))
@@ -124,7 +125,7 @@ def decode_response(api: Api, version: int, frame: bytearray) -> Any:
 
     ``records`` fields are writable views into ``frame``. Raises ProtocolError for anything that is not such a message.
     """
-    schema = load_response_schema(api.value.key, version)
+    schema = _response_schema(api.value.key, version)
     view = memoryview(frame).toreadonly()
     try:
         offset = 4

@@ -2,9 +2,10 @@
 
     python tests/benchmarks/bench_produce.py
 
-Records of 1 KB in batches of at most 64 KiB on the wire, uncompressed and lz4, with 2 and 5 in flight, into 4 partitions
-of one broker, and of three with 3 replicas. Both are idempotent with acks=all, 32 MiB of memory and requests of up to 1
-MiB; the batches that this client sends are those that ProducerPerformance made, fetched again: the same bytes.
+Records of 1 KB in batches of at most 64 KiB on the wire, uncompressed and lz4, with 2 and 5 in flight, into 4
+partitions of one broker, and of three with 3 replicas. Both are idempotent with acks=all, 32 MiB of memory and requests
+of up to 1 MiB; the batches that this client sends are those that ProducerPerformance made, fetched again: the same
+bytes.
 BENCH_MB megabytes of records a run (default 400) in BENCH_ROUNDS rounds (default 3). MB and GB are decimal, of batches
 on the wire. CPU is told without the start of the process, and with it. Writes results-produce.json beside this file.
 """
@@ -27,7 +28,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from produce_clients import BATCH_SIZE
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -41,6 +41,7 @@ from mirror.sandbox.java import find_java
 HERE: Final = Path(__file__).parent
 PARTITIONS: Final = 4
 RECORD_BYTES: Final = 1000
+BATCH_SIZE: Final = 64 * 1024
 PAYLOADS: Final = 5_000
 OURS: Final = "mirror"
 THEIRS: Final = "ProducerPerformance"
@@ -146,7 +147,7 @@ class Bench:
 
     def _brokers_cpu_s(self) -> float:
         times = [psutil.Process(pid).cpu_times() for pid in self._cluster.pids.values()]
-        return sum(one.user + one.system for one in times)
+        return float(sum(one.user + one.system for one in times))
 
 
 def _measured(command: Sequence[object]) -> tuple[str, float]:

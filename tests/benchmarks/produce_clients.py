@@ -1,4 +1,4 @@
-"""Ready-made batches out of memory into a topic, in a process: ``python produce_clients.py SERVERS TOPIC FOLDER IN_FLIGHT``.
+"""Ready-made batches out of memory into a topic, in a process: ``produce_clients.py SERVERS TOPIC FOLDER IN_FLIGHT``.
 
 FOLDER has a file of batches for each partition, named by its number. Prints a line of JSON: batches, their bytes, wall
 and CPU seconds from the first batch to the last acknowledgement (metadata and connecting included), and CPU seconds of
@@ -7,18 +7,18 @@ the whole process, reading the files left out.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import resource
 import sys
 import time
+from collections import deque
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
 
-from mirror.client import Producer, TopicPartition
+from mirror.client import Producer, RecordMetadata, TopicPartition
 from mirror.wire.records import Batch, split_batches
-
-BATCH_SIZE: Final = 64 * 1024
 
 
 def cpu_s() -> float:
@@ -42,11 +42,16 @@ def main() -> None:
     before = cpu_s()
     batches = load(topic, Path(folder))
     loading = cpu_s() - before
+    gc.freeze()  # no program has a gigabyte of batches lying ready: the collector is not to go through them
     options = {"bootstrap.servers": servers, "max.in.flight.requests.per.connection": int(in_flight)}
     with Producer(options) as producer:
         began, before = time.perf_counter(), cpu_s()
-        futures = [producer.send_batch(tp, batch) for tp, batch in batches]
-        for future in futures:
+        unanswered: deque[Future[RecordMetadata]] = deque()
+        for tp, batch in batches:
+            unanswered.append(producer.send_batch(tp, batch))
+            while unanswered[0].done() and len(unanswered) > 1:
+                unanswered.popleft().result()
+        for future in unanswered:
             future.result()
         seconds, used = time.perf_counter() - began, cpu_s() - before
     told = {

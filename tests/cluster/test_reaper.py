@@ -85,6 +85,32 @@ def test_it_waits_for_the_next_deadline() -> None:
     assert reaper.wait_ms(400) == 0
 
 
+def test_one_that_advances_past_its_deadline_is_looked_at_again_each_turn() -> None:
+    reaper, event = CompletableEventReaper(), _event()
+    event.stepped = True
+    reaper.add(event)
+    for now in (100, 101, 5_000):
+        reaper.reap_expired_and_completed(now)
+        assert reaper.wait_ms(now) == 0
+    event.stepped = False
+    reaper.reap_expired_and_completed(5_001)
+    assert isinstance(event.future.exception(0), KafkaTimeout)
+    assert reaper.wait_ms(5_001) == FOREVER_MS
+
+
+def test_answers_are_not_kept_until_their_deadlines() -> None:
+    reaper, waiting = CompletableEventReaper(), _event(50_000)
+    reaper.add(waiting)
+    for number in range(10_000):
+        event = _event(60_000)
+        reaper.add(event)
+        event.complete(number)
+        reaper.reap_expired_and_completed(number)
+    assert len(reaper) < 200
+    reaper.reap_incomplete([], ClientClosed("closed"))
+    assert isinstance(waiting.future.exception(0), ClientClosed)
+
+
 @pytest.mark.parametrize("outcome", ["complete", "fail", "expire"])
 def test_an_answered_event_is_not_answered_again(outcome: str) -> None:
     event = _event()

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.events import CompletableEvent
+from mirror.cluster.loop import JoinEvent
 from mirror.cluster.offset_calls import ListOffsets
+from mirror.cluster.reaper import CompletableEventReaper
 from mirror.cluster.topics import EARLIEST, TopicPartition
+from tests.cluster.workers import Job, JobEvent, Worker
 from tests.fakes.client import FakeClient, FakeConsumer
 from tests.fakes.cluster import FakeCluster
 
@@ -70,3 +74,60 @@ def test_metadata_and_offsets_of_10_000_partitions_cost_no_quadratic_work() -> N
 def test_fetching_10_000_partitions_costs_no_quadratic_work() -> None:
     small, large = first_fetch(1_000), first_fetch(10_000)
     assert large < 12 * small
+
+
+def turn(cores: int, touched: int) -> int:
+    """Calls made in 20 turns of a loop of so many idle cores, of which so many have something to do in each."""
+    cluster = FakeCluster(brokers=3)
+    cluster.add_topic("t")
+    client = FakeClient(cluster)
+    workers = [Worker(client.loop, []) for _ in range(cores)]
+    for worker in workers:
+        client.submit(None, JoinEvent(worker))
+    client.submit(workers[0], JobEvent(Job("warm", TopicPartition("t", 0))))
+    client.run_until(lambda: workers[0].done)
+    client.run_for(2_000)
+
+    def work() -> None:
+        for _ in range(20):
+            for worker in workers[:touched]:
+                client.loop.touch(worker)
+            client.network.horizon_ms = client.now + 1
+            client.loop.run_once()
+
+    return calls_made(work)
+
+
+@pytest.mark.parametrize("touched", [0, 10])
+def test_a_turn_costs_what_is_to_be_done_not_what_is_there(touched: int) -> None:
+    few, many = turn(20, touched), turn(1_000, touched)
+    assert many < 1.5 * few
+
+
+def test_a_change_that_all_look_at_costs_no_quadratic_work() -> None:
+    assert all_woken(1_000) < 12 * all_woken(100)
+
+
+def all_woken(cores: int) -> int:
+    cluster = FakeCluster()
+    client = FakeClient(cluster)
+    for _ in range(cores):
+        client.submit(None, JoinEvent(Worker(client.loop, [])))
+    client.run_for(1_000)
+
+    def work() -> None:
+        client.loop.metadata.changes += 1
+        client.network.horizon_ms = client.now + 1
+        client.loop.run_once()
+
+    return calls_made(work)
+
+
+def test_a_thousand_events_cost_a_turn_nothing_until_their_deadlines() -> None:
+    made = []
+    for count in (10, 1_000):
+        reaper = CompletableEventReaper()
+        for number in range(count):
+            reaper.add(CompletableEvent("waiting", 60_000 + number, 60_000))
+        made.append(calls_made(lambda reaper=reaper: (reaper.wait_ms(0), reaper.reap_expired_and_completed(0))))  # type: ignore[misc]
+    assert made[0] == made[1]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer as OtherConsumer
 from kio.schema.errors import ErrorCode
 
 from mirror.client import (
@@ -31,20 +30,16 @@ from mirror.client import (
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, OffsetOutOfRange
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
-from tests.conformance.test_admin_backoff import _refused
+from tests.conformance.admin_on_brokers import GUARDED, NOBODY, denied, other, reading, refused_calls
+from tests.conformance.test_admin_backoff import refused as answering
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Action, Fault, Proxy
 from tests.polling import eventually
 
 pytestmark = pytest.mark.brokers
 
-GUARDED = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
 UNKNOWN_TOPIC, ALREADY_THERE, INVALID_PARTITIONS, INVALID_CONFIG = 3, 36, 37, 40
 NON_EMPTY_GROUP, NO_SUCH_GROUP, SUBSCRIBED = 68, 69, 86
-NOBODY = "User:ANONYMOUS"
 SECRET = "hunter2-and-more"
 
 Unique = Callable[[str], str]
@@ -153,7 +148,7 @@ def test_topic_configurations_change_by_what_is_named(admin: Admin, judge: Topic
     assert not entries["segment.ms"].sensitive
 
 
-def test_a_configuration_that_is_refused_stops_no_other(admin: Admin, judge: Topics, unique: Unique) -> None:
+def test_a_configuration_that_is_refused_stops_noother(admin: Admin, judge: Topics, unique: Unique) -> None:
     (one,), (two,) = judge.create(), judge.create()
     changes = {
         ConfigResource.topic(one.topic): [ConfigChange("retention.ms", "9"), ConfigChange("segment.ms", SECRET)],
@@ -225,24 +220,6 @@ def test_sizes_on_disk(admin: Admin, judge: Topics) -> None:
 # --- groups
 
 
-@contextlib.contextmanager
-def _reading(servers: str, group: str, tp: TopicPartition, protocol: str) -> Iterator[Any]:
-    """A member of the group that has got its partitions."""
-    options = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "client.id": "judge"}
-    consumer = OtherConsumer({**options, "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    try:
-        consumer.subscribe([tp.topic])
-
-        def assigned() -> bool:
-            consumer.poll(0.1)
-            return bool(consumer.assignment())
-
-        eventually(assigned, within_s=30, what=f"an assignment for {group}")
-        yield consumer
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_either_protocol(
     protocol: str, admin: Admin, guarded: Cluster, judge: Topics, unique: Unique
@@ -250,8 +227,8 @@ def test_a_group_of_either_protocol(
     tps = judge.create(2)
     (elsewhere,) = judge.create()
     group, nope = unique("readers"), unique("nope")
-    with _reading(guarded.bootstrap_servers, group, tps[0], protocol) as consumer:
-        consumer.commit(offsets=[_other(tp, 5) for tp in tps], asynchronous=False)
+    with reading(guarded.bootstrap_servers, group, tps[0], protocol) as consumer:
+        consumer.commit(offsets=[other(tp, 5) for tp in tps], asynchronous=False)
         found = admin.describe_groups([nope, group], partial=True)
         assert (found[group].kind, found[group].state) == (protocol, "Stable")
         (member,) = found[group].members
@@ -279,12 +256,6 @@ def test_a_group_of_either_protocol(
     assert _code(gone.failed[nope]) == NO_SUCH_GROUP
     assert group not in admin.list_groups()
     assert admin.group_offsets(group) == {}
-
-
-def _other(tp: TopicPartition, offset: int) -> Any:
-    from confluent_kafka import TopicPartition as OtherPartition
-
-    return OtherPartition(tp.topic, tp.partition, offset)
 
 
 def test_offsets_of_a_group_without_members(admin: Admin, judge: Topics, unique: Unique) -> None:
@@ -325,80 +296,13 @@ def test_acls_are_created_found_and_deleted(admin: Admin, unique: Unique) -> Non
     eventually(lambda: not admin.describe_acls(by_name), what="their end")
 
 
-@contextlib.contextmanager
-def _denied(admin: Admin, kind: ResourceType, name: str, *operations: AclOperation) -> Iterator[None]:
-    """Everyone without a login may do all with ``name`` but ``operations``."""
-    everything = AclBinding(kind, name, NOBODY, AclOperation.ALL)
-    admin.create_acls([everything])
-    eventually(lambda: admin.describe_acls(AclFilter(kind, name)), what="the first ACL: alone it forbids nothing")
-    denials = [AclBinding(kind, name, NOBODY, one, AclPermission.DENY) for one in operations]
-    admin.create_acls(denials)
-    try:
-        eventually(lambda: len(admin.describe_acls(AclFilter(kind, name))) == 1 + len(denials), what="the denials")
-        yield
-    finally:
-        admin.delete_acls([AclFilter(kind, name, permission=AclPermission.DENY)])
-        admin.delete_acls([AclFilter(kind, name)])
-        eventually(lambda: not admin.describe_acls(AclFilter(kind, name)), what="no ACL")
-
-
-def _refused_calls(
-    admin: Admin, tp: TopicPartition, group: str
-) -> dict[str, tuple[ResourceType, str, AclOperation, Callable[[], object]]]:
-    """Words of the refusal -> what is denied on what, and the call."""
-    resource, topic = ConfigResource.topic(tp.topic), ResourceType.TOPIC
-    cluster = (ResourceType.CLUSTER, "kafka-cluster")
-    change = {resource: [ConfigChange("retention.ms", "9")]}
-    return {
-        f"deleting records of {tp}; Delete on the topic": (
-            *(topic, tp.topic, AclOperation.DELETE),
-            lambda: admin.delete_records({tp: 0}),
-        ),
-        f"adding partitions to '{tp.topic}'; Alter on the topic": (
-            *(topic, tp.topic, AclOperation.ALTER),
-            lambda: admin.create_partitions({tp.topic: 2}),
-        ),
-        f"the configuration of topic {tp.topic}; DescribeConfigs on the topic": (
-            *(topic, tp.topic, AclOperation.DESCRIBE_CONFIGS),
-            lambda: admin.describe_configs([resource]),
-        ),
-        f"changing retention.ms of topic {tp.topic}; AlterConfigs on the topic": (
-            *(topic, tp.topic, AclOperation.ALTER_CONFIGS),
-            lambda: admin.incremental_alter_configs(change),
-        ),
-        f"deleting offsets of group '{group}', {tp}; Read on the topic": (
-            *(topic, tp.topic, AclOperation.READ),
-            lambda: admin.delete_group_offsets(group, [tp]),
-        ),
-        f"deleting offsets of group '{group}', {tp}; Delete on the group": (
-            *(ResourceType.GROUP, group, AclOperation.DELETE),
-            lambda: admin.delete_group_offsets(group, [tp]),
-        ),
-        f"deleting group '{group}'; Delete on the group": (
-            *(ResourceType.GROUP, group, AclOperation.DELETE),
-            lambda: admin.delete_groups([group]),
-        ),
-        f"describing group '{group}'; Describe on the group": (
-            *(ResourceType.GROUP, group, AclOperation.DESCRIBE),
-            lambda: admin.describe_groups([group]),
-        ),
-        "changing background.threads of broker 1; AlterConfigs on the cluster": (
-            *cluster,
-            AclOperation.ALTER_CONFIGS,
-            lambda: admin.incremental_alter_configs(
-                {ConfigResource.broker(1): [ConfigChange("background.threads", "9")]}
-            ),
-        ),
-    }
-
-
 def test_a_missing_permission_is_named_with_what_it_is_on(admin: Admin, judge: Topics, unique: Unique) -> None:
     (tp,) = judge.create()
     group = unique("readers")
     admin.commit_group_offsets(group, {tp: OffsetAndMetadata(1)})
-    for words, (kind, name, operation, call) in _refused_calls(admin, tp, group).items():
+    for words, (kind, name, operation, call) in refused_calls(admin, tp, group).items():
         about, missing = words.split("; ")
-        with _denied(admin, kind, name, operation), pytest.raises(AuthorizationFailed) as told:
+        with denied(admin, kind, name, operation), pytest.raises(AuthorizationFailed) as told:
             call()
         assert about in str(told.value)
         assert f"the permission {missing} is missing; grant it to this client's user" in str(told.value)
@@ -409,7 +313,7 @@ def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:
     (tp,), (free,) = judge.create(), judge.create()
     cluster, delete = (ResourceType.CLUSTER, "kafka-cluster"), AclOperation.DELETE
     # Who may delete in the cluster needs no permission on the topic.
-    with _denied(admin, *cluster, delete), _denied(admin, ResourceType.TOPIC, tp.topic, delete):
+    with denied(admin, *cluster, delete), denied(admin, ResourceType.TOPIC, tp.topic, delete):
         with pytest.raises(AuthorizationFailed, match=f"deleting topic '{tp.topic}'.*Delete on the topic") as told:
             admin.delete_topics([tp.topic, free.topic])
         assert free.topic not in str(told.value)
@@ -453,7 +357,7 @@ def test_a_retriable_answer_is_retried(behind: tuple[Proxy, Admin], admin: Admin
 
     def change(seen: Any, body: Any) -> Any:
         left[0] -= 1
-        return _refused(ErrorCode.request_timed_out, "responses")(seen, body) if left[0] >= 0 else body
+        return answering(ErrorCode.request_timed_out, "responses")(seen, body) if left[0] >= 0 else body
 
     proxy.change(Api.DELETE_TOPICS, change)
     slow.delete_topics([name])

@@ -59,6 +59,9 @@ def _append(
     cluster: FakeCluster, call: ServerCall, tp: TopicPartition, log: PartitionLog, part: ProducePartition
 ) -> tuple[int, int]:
     data = b"".join(bytes(segment) for segment in part.records.segments)
+    limit = cluster.topics[tp.topic].configs.get("max.message.bytes")
+    if limit is not None and len(data) > int(limit):
+        return errors.MESSAGE_TOO_LARGE, -1
     one = lone_batch(data)
     code = _verify(cluster, call, tp, log, one) if one is not None and one.is_transactional else 0
     return (code, -1) if code else log.produce(data, from_zero=call.version >= _ADDS_BY_ITSELF)

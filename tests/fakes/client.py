@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from mirror.cluster.events import CompletableEvent, Event
@@ -15,6 +16,7 @@ from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
+from mirror.producer.appending import OpenBatch
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
@@ -28,6 +30,7 @@ from mirror.producer.events import (
 from mirror.producer.queue import PartitionQueue
 from mirror.producer.settings import ProducerSettings
 from mirror.timing import FOREVER_MS, deadline
+from mirror.wire.encode import BatchBuilder
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.network import FakeNetwork
 from tests.fakes.record_batches import batch, build
@@ -40,19 +43,21 @@ _MOST_TURNS = 20_000
 class FakeClient:
     """Loop, network and settings of one client.
 
-    ``options`` are dotted keys; the bootstrap servers are filled in. ``seed`` among them is the jitter's.
+    ``options`` are dotted keys; the bootstrap servers are filled in. ``seed`` among them is the jitter's. ``beside``
+    another client means in its loop, as clients of one cluster are in one process.
     """
 
-    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, *, beside: FakeClient | None = None, **options: object) -> None:
         seed = options.pop("seed", 0)
         assert isinstance(seed, int)
         self.cluster = cluster
         self.options = {"bootstrap.servers": cluster.bootstrap, **options}
         self.settings = ClusterSettings.parse(self.options)
         rng = random.Random(seed)
-        self.network = FakeNetwork(cluster, self.settings, rng)
-        self.loop = ClusterLoop(self.settings, self.network, cluster.clock, rng)
+        self.network = beside.network if beside else FakeNetwork(cluster, self.settings, rng)
+        self.loop = beside.loop if beside else ClusterLoop(self.settings, self.network, cluster.clock, rng)
         self.told_ms = 0
+        self.turns = 0
         self._answered_ms: dict[Future[Any], int] = {}
 
     @property
@@ -80,6 +85,7 @@ class FakeClient:
                 self.network.horizon_ms = FOREVER_MS
                 return
             assert self.now < self.network.horizon_ms, f"not within {within_ms} ms"
+            self.turns += 1
             self.loop.run_once()
         raise AssertionError(f"the loop spins: {_MOST_TURNS} turns, and the clock only at {self.now}")
 
@@ -124,11 +130,11 @@ class FakeConsumer(FakeClient):
 class FakeProducer(FakeClient):
     """A client with a producer core in its loop; ``released`` counts the bytes given back."""
 
-    def __init__(self, cluster: FakeCluster, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, *, beside: FakeClient | None = None, **options: object) -> None:
         seed = options.pop("seed", 0)
         own = ProducerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
         shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
-        super().__init__(cluster, seed=seed, **shared)
+        super().__init__(cluster, beside=beside, seed=seed, **shared)
         self.taken = 0
         self.released = 0
         self.core = ProducerCore(own, self.loop, self._release)
@@ -157,10 +163,22 @@ class FakeProducer(FakeClient):
         self.submit(self.core, SendEvent(made))
         return made.future
 
+    def prepare_open(self, tp: TopicPartition, *values: bytes) -> tuple[ProducerBatch, list[Future[RecordMetadata]]]:
+        """A batch of single records, not sent yet and not full, and the futures of its records."""
+        limit = 16_384
+        records = OpenBatch(tp, BatchBuilder("none", limit), limit, nullcontext())
+        futures = [records.append(None, value, (), self.cluster.clock.wall()) for value in values]
+        return ProducerBatch(tp, None, self.now, limit, open=records), [one for one in futures if one is not None]
+
     # --- transactions
 
     def init(self, timeout_ms: int = 60_000) -> None:
-        self.call(InitTransactionsEvent("initializing transactions", *self.timer(timeout_ms)), self.core)
+        self.finish(self.init_async(timeout_ms))
+
+    def init_async(self, timeout_ms: int = 60_000) -> Future[None]:
+        event = InitTransactionsEvent("initializing transactions", *self.timer(timeout_ms))
+        self.submit(self.core, event)
+        return event.future
 
     def begin(self) -> None:
         self.submit(self.core, BeginTransactionEvent())

@@ -112,7 +112,8 @@ class FakeCluster:
 
     Transactions are those of version 1, or of version 2 where ``features["transaction.version"]`` is 2. ``marker_ms``
     pass between the end of one and its markers; with ``verifies`` False the brokers take transactional batches of
-    partitions that were not added, as those before 3.6.
+    partitions that were not added, as those before 3.6. Where ``works_off_ms`` is set, what a broker was sent and had not
+    handled when the connection broke is handled that much later: a late copy of what was sent again meanwhile.
     """
 
     def __init__(self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0) -> None:
@@ -127,6 +128,7 @@ class FakeCluster:
         self.transactions = Transactions(self)
         self.marker_ms = 0
         self.verifies = True
+        self.works_off_ms: int | None = None
         self.next_producer_id = 1000
         self.versions = {api: (0, api.value.high) for api in _HANDLERS}
         self.features: dict[str, int] = {}

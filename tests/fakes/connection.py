@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
 from mirror.timing import FOREVER_MS
-from tests.fakes.control import ServerCall
+from tests.fakes.control import Action, ServerCall
 from tests.fakes.server_codec import decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -98,6 +99,21 @@ class ServerConnection:
         self.outbox += answer[: len(answer) // 2] if half else answer
         self._mute = half == "silent"
         self.closed = half == "close"
+
+    def abandon(self) -> None:
+        """The client is gone. What it sent sits in the broker's socket, and may be worked off."""
+        unhandled = [] if self._current is None or self._answer is not None else [self._current]
+        for call in self._queue:
+            call.action = Action()
+        unhandled += self._queue
+        self._queue.clear()
+        if self._cluster.works_off_ms is not None and self._broker.up:
+            for call in unhandled:
+                self._cluster.after(self._cluster.works_off_ms, functools.partial(self._work_off, call))
+
+    def _work_off(self, call: ServerCall) -> None:
+        if self._broker.up:
+            self._cluster.handle(call)
 
     def due_ms(self) -> int:
         """When :meth:`step` has more to do, if nothing else happens before."""

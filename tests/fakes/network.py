@@ -234,6 +234,8 @@ class FakeNetwork:
         """Close a connection that did nothing wrong."""
         self._links.pop((link.node, link.lane, link.channel), None)
         self.changes += 1
+        if link.server is not None:
+            link.server.abandon()
         link.session.fail(error, now)
 
     def _fail(self, link: _Link, error: KafkaError, now: int) -> None:

@@ -50,20 +50,23 @@ class On(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to the frames of ``api`` (None: all), ``times`` times (None: always). ``after`` counts bytes.
+    """What happens to frames of ``api`` (None: all), from or to ``broker`` (None: any), ``times`` times (None: always).
 
-    ``delay_ms`` is for DELAY.
+    ``after`` counts bytes; ``delay_ms`` is for DELAY.
     """
 
     action: Action
     api: Api | None = None
+    broker: int | None = None
     on: On = On.ANSWER
     after: int = 0
     delay_ms: int = 0
     times: int | None = None
 
-    def hits(self, on: On, api_key: int) -> bool:
-        return on is self.on and (self.api is None or self.api.value.key == api_key)
+    def hits(self, on: On, seen: Seen) -> bool:
+        """Whether it befalls ``seen`` or, on the way back, its answer."""
+        meant = (self.api is None or self.api.value.key == seen.api_key) and self.broker in {None, seen.broker}
+        return on is self.on and meant
 
 
 class _OverError(Exception):
@@ -94,15 +97,17 @@ class Proxy:
     """Stands before the brokers at ``bootstrap_servers``, broker ids counting from 1. A context manager.
 
     ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection.
+    Of each request the first ``keep_bytes`` bytes are kept (None: all of them): minutes of load would fill the memory.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, keep_bytes: int | None = None) -> None:
         servers = [server.rpartition(":") for server in bootstrap_servers.split(",")]
         ports = free_ports(len(servers))
         self._links = {
             number: _Link(number, (host, int(port)), own)
             for number, ((host, _, port), own) in enumerate(zip(servers, ports, strict=True), start=1)
         }
+        self._keep_bytes: Final = keep_bytes
         self.seen: list[Seen] = []
         self.opened: list[tuple[int, float]] = []
         self._faults: tuple[tuple[Fault, Iterator[int]], ...] = ()
@@ -259,14 +264,15 @@ class Proxy:
         while True:
             frame = await _read_frame(source)
             key, version, correlation_id = read_header(frame)
-            seen = Seen(self.now(), link.broker, connection.number, key, version, correlation_id, frame)
+            kept = frame[: self._keep_bytes]
+            seen = Seen(self.now(), link.broker, connection.number, key, version, correlation_id, kept)
             connection.waiting[correlation_id] = seen
             self.seen.append(seen)
             where, act = self._hooks.get(key, (None, None))
             if where is not None and act is not None and where(seen):
                 del self._hooks[key]
                 act()
-            await self._pass_on(connection, sink, frame, On.REQUEST, key)
+            await self._pass_on(connection, sink, frame, On.REQUEST, seen)
 
     async def _answers(self, link: _Link, connection: _Connection) -> None:
         assert connection.broker is not None
@@ -275,7 +281,7 @@ class Proxy:
         while True:
             frame = await _read_frame(source)
             asked = connection.waiting.pop(struct.unpack_from(">i", frame)[0])
-            await self._pass_on(connection, sink, self._changed(asked, frame), On.ANSWER, asked.api_key)
+            await self._pass_on(connection, sink, self._changed(asked, frame), On.ANSWER, asked)
 
     def _changed(self, asked: Seen, frame: bytes) -> bytes:
         change = self._changes.get(asked.api_key)
@@ -290,12 +296,10 @@ class Proxy:
         return write_answer(asked, change(asked, body) if change is not None else body)
 
     async def _pass_on(
-        self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, api_key: int
+        self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, seen: Seen
     ) -> None:
         data = struct.pack(">i", len(frame)) + frame
-        fault = next(
-            (one for one, left in self._faults if one.hits(on, api_key) and next(left, None) is not None), None
-        )
+        fault = next((one for one, left in self._faults if one.hits(on, seen) and next(left, None) is not None), None)
         if fault is None:
             sink.write(data)
             await sink.drain()

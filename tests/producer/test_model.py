@@ -1,11 +1,13 @@
 """Any mixture of faults, against what the log must hold in the end (a Hypothesis state machine).
 
-Every acknowledged batch is in the log exactly once and in order, at the offset that was told; every future has an
-answer, in time; every buffer comes back.
+Every acknowledged record is in the log exactly once and in order, at the offset that was told; what was called not
+written is not there; every future has an answer, in time; every buffer comes back; the loop never spins; and when the
+faults are over, everything goes on.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,58 +16,47 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import DeliveryTimeout
-from mirror.producer.batches import ProducerBatch
+from mirror.errors import DeliveryTimeout, KafkaError, RecordTooLarge
+from mirror.producer.batches import RecordMetadata
+from mirror.producer.events import FlushEvent
+from mirror.producer.queue import LAST_EPOCH, ProducerId
 from mirror.wire.api import Api
-from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.control import Action
 from tests.fakes.record_batches import values_of
+from tests.producer.faults import LOST, NODES, PARTITIONS, PRODUCE, TOPIC, Knobs, action
 
-_PARTITIONS, _NODES = 2, 3
 _DELIVERY_MS, _REQUEST_MS = 12_000, 3_000
-_partitions = st.integers(0, _PARTITIONS - 1)
-_nodes = st.integers(1, _NODES)
-_BEFORE_APPEND = [
-    errors.NOT_ENOUGH_REPLICAS,
-    errors.NOT_LEADER,
-    errors.REQUEST_TIMED_OUT,
-    errors.UNKNOWN_TOPIC_OR_PARTITION,
-]
-_AFTER_APPEND = [errors.REQUEST_TIMED_OUT, 20]
-"""Answers that leave open whether the batch was written: it was."""
-
-
-def _every(code: int) -> dict[TopicPartition | str, int]:
-    return {TopicPartition("t", partition): code for partition in range(_PARTITIONS)}
-
-
-_ACTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.fixed_dictionaries({"delay_ms": st.integers(1, 5_000)}),
-    st.fixed_dictionaries({"stall_ms": st.integers(1, 5_000)}),
-    st.fixed_dictionaries({"close": st.sampled_from(["before", "after"])}),
-    st.fixed_dictionaries({"half": st.sampled_from(["silent", "close"])}),
-    st.just({"silent": True}),
-    st.fixed_dictionaries({"errors": st.sampled_from(_BEFORE_APPEND).map(_every)}),
-    st.fixed_dictionaries({"errors": st.sampled_from(_AFTER_APPEND).map(_every), "handled": st.just(True)}),
-    st.fixed_dictionaries({"errors": st.just(_every(errors.DUPLICATE_SEQUENCE)), "handled": st.just(True)}),
-)
+_TIGHT_BYTES = 80
+"""Room for a batch of one record, and not for one of two."""
+_partitions = st.integers(0, PARTITIONS - 1)
+_nodes = st.integers(1, NODES)
+_in_ms = st.sampled_from([0, 1, 50, 500, 3_000])
 
 
 @dataclass(slots=True)
-class _Sent:
-    batch: ProducerBatch
-    values: list[bytes]
+class _Record:
+    """``future`` is the record's own, or its batch's, in which it is the record number ``within``."""
+
+    value: bytes
+    future: Future[RecordMetadata]
+    within: int
+    created_ms: int
 
 
 class ProducerModel(RuleBasedStateMachine):
     """The real core, session and loop; brokers that check sequences as real ones do."""
 
-    @initialize(in_flight=st.sampled_from([1, 2, 5]), seed=st.integers(0, 2**16), sequence=st.booleans())
-    def begin(self, in_flight: int, seed: int, sequence: bool) -> None:
-        self.cluster = FakeCluster(_NODES)
-        self.cluster.add_topic("t", _PARTITIONS)
+    @initialize(
+        in_flight=st.integers(1, 5),
+        seed=st.integers(0, 2**16),
+        linger_ms=st.sampled_from([0, 20]),
+        sequence=st.sampled_from([None, 2**31 - 3, 2**31 - 1]),
+        epoch=st.sampled_from([0, LAST_EPOCH - 1]),
+    )
+    def begin(self, in_flight: int, seed: int, linger_ms: int, sequence: int | None, epoch: int) -> None:
+        self.cluster = FakeCluster(NODES)
+        self.cluster.add_topic(TOPIC, PARTITIONS)
         self.producer = FakeProducer(
             self.cluster,
             seed=seed,
@@ -73,81 +64,137 @@ class ProducerModel(RuleBasedStateMachine):
                 "max.in.flight.requests.per.connection": in_flight,
                 "delivery.timeout.ms": _DELIVERY_MS,
                 "request.timeout.ms": _REQUEST_MS,
+                "linger.ms": linger_ms,
                 "socket.connection.setup.timeout.ms": 1_000,
             },
         )
-        self.sent: list[list[_Sent]] = [[] for _ in range(_PARTITIONS)]
-        if sequence:
-            self._go_near_the_wrap()
+        self.sent: list[list[_Record]] = [[] for _ in range(PARTITIONS)]
+        self.tight = False
+        if sequence is not None:
+            self._wrote_much(sequence, epoch)
 
-    def _go_near_the_wrap(self) -> None:
-        """As if a great many batches had been written before."""
-        for partition in range(_PARTITIONS):
-            self.send(partition, 1)
-        self.producer.run_for(1)
-        for partition in range(_PARTITIONS):
-            queue = self.producer.queue(TopicPartition("t", partition))
-            state = next(iter(self.cluster.log("t", partition).producers.values()))
-            queue.next_sequence = 2**31 - 3
+    def _wrote_much(self, sequence: int, epoch: int) -> None:
+        """As if a great many batches had been written before, and many epochs used up."""
+        for partition in range(PARTITIONS):
+            self.send(partition, 1, opened=False)
+        self.producer.run_for(50)
+        for partition in range(PARTITIONS):
+            queue = self.producer.queue(TopicPartition(TOPIC, partition))
+            ((producer_id, state),) = self.cluster.log(TOPIC, partition).producers.items()
+            queue.identity, queue.next_sequence = ProducerId(producer_id, epoch), sequence
+            state.epoch = epoch
             state.recent.clear()
-            state.recent.append((2**31 - 4, 2**31 - 4, 0))
+            state.recent.append((sequence - 1, sequence - 1, 0))
 
-    @rule(partition=_partitions, records=st.integers(1, 3))
-    def send(self, partition: int, records: int) -> None:
-        mine = self.sent[partition]
-        values = [b"%d/%d/%d" % (partition, len(mine), n) for n in range(records)]
-        made = self.producer.prepare(TopicPartition("t", partition), *values)
-        self.producer.send_batch(made)
-        mine.append(_Sent(made, values))
+    # --- what the application does
+
+    @rule(partition=_partitions, records=st.integers(1, 3), opened=st.booleans())
+    def send(self, partition: int, records: int, opened: bool) -> None:
+        producer, mine, tp = self.producer, self.sent[partition], TopicPartition(TOPIC, partition)
+        values = [b"%d/%d" % (partition, len(mine) + n) for n in range(records)]
+        if opened:
+            made, futures = producer.prepare_open(tp, *values)
+            own = [(future, 0) for future in futures]
+            for future in futures:
+                producer.watch(future)
+        else:
+            made = producer.prepare(tp, *values)
+            own = [(made.future, n) for n in range(records)]
+        producer.send_batch(made)
+        for value, (future, within) in zip(values, own, strict=True):
+            mine.append(_Record(value, future, within, producer.now))
 
     @rule(partition=_partitions, count=st.integers(2, 8))
     def send_many(self, partition: int, count: int) -> None:
         for _ in range(count):
-            self.send(partition, 1)
+            self.send(partition, 1, opened=False)
 
-    @rule(ms=st.sampled_from([1, 10, 90, 250, 1_000, 4_000]))
+    @rule()
+    def flush(self) -> None:
+        self.producer.submit(self.producer.core, FlushEvent())
+
+    @rule(ms=st.sampled_from([0, 1, 10, 90, 250, 1_000, 4_000]))
     def time_passes(self, ms: int) -> None:
         self.producer.run_for(ms)
 
-    @rule(partition=_partitions, node=_nodes, later=st.integers(0, 500))
-    def leader_moves(self, partition: int, node: int, later: int) -> None:
-        self.cluster.after(later, lambda: self.cluster.move("t", partition, node))
+    # --- what happens to it
 
-    @rule(node=_nodes, later=st.integers(0, 500))
+    @rule(partition=_partitions, node=_nodes, later=_in_ms)
+    def leader_moves(self, partition: int, node: int, later: int) -> None:
+        self.cluster.after(later, lambda: self.cluster.move(TOPIC, partition, node))
+
+    @rule(partition=_partitions)
+    def leader_flaps(self, partition: int) -> None:
+        for turn in range(6):
+            self.leader_moves(partition, turn % 2 + 1, 40 * turn)
+
+    @rule(node=_nodes, later=_in_ms)
     def connections_break(self, node: int, later: int) -> None:
         self.cluster.after(later, lambda: self.cluster.disconnect(node))
 
-    @rule(node=_nodes, ms=st.integers(1, 3_000))
+    @rule(node=_nodes, ms=st.sampled_from([1, 300, 3_000, 13_000]))
     def broker_restarts(self, node: int, ms: int) -> None:
         self.cluster.kill(node)
         self.cluster.after(ms, lambda: self.cluster.start(node))
 
-    @rule(action=_ACTIONS, times=st.integers(1, 3))
-    def produce_fares_badly(self, action: dict[str, Any], times: int) -> None:
+    @rule(knobs=PRODUCE, times=st.integers(1, 3))
+    def produce_fares_badly(self, knobs: Knobs, times: int) -> None:
         for _ in range(times):
-            self.cluster.control.on(Api.PRODUCE, Action(**action))
+            self.cluster.control.on(Api.PRODUCE, action(knobs))
 
-    @rule(api=st.sampled_from([Api.METADATA, Api.INIT_PRODUCER_ID]), close=st.sampled_from(["before", "after"]))
-    def another_request_fares_badly(self, api: Api, close: Any) -> None:
-        self.cluster.control.on(api, Action(close=close))
+    @rule(api=st.sampled_from([Api.METADATA, Api.INIT_PRODUCER_ID]), knobs=LOST)
+    def another_request_fares_badly(self, api: Api, knobs: Knobs) -> None:
+        self.cluster.control.on(api, action(knobs))
+
+    @rule(ms=st.sampled_from([None, 0, 10, 700, 5_000, 15_000]))
+    def what_was_sent_on_broken_connections_comes_late(self, ms: int | None) -> None:
+        self.cluster.works_off_ms = ms
+
+    @rule()
+    def the_topic_takes_only_small_batches(self) -> None:
+        self.tight = True
+        self.cluster.topics[TOPIC].configs["max.message.bytes"] = str(_TIGHT_BYTES)
+
+    @rule()
+    def the_topic_takes_all_batches(self) -> None:
+        self.cluster.topics[TOPIC].configs.clear()
+
+    # --- what must hold
 
     @invariant()
     def nothing_is_in_a_log_twice_or_out_of_order(self) -> None:
         for partition, mine in enumerate(getattr(self, "sent", ())):
-            values = self._log(partition)
-            meant = [value for sent in mine for value in sent.values]
-            positions = [meant.index(value) for value in values]
-            assert positions == sorted(set(positions)), f"partition {partition}: {values}"
+            log = self._log(partition)
+            order = {record.value: place for place, record in enumerate(mine)}
+            assert len(log) == len(set(log)), f"partition {partition}: {log}"
+            given_up = {record.value for record in mine if record.future.done() and record.future.exception(0)}
+            # No later epoch shuts out those of a producer id that is used up: what was given up may come at any time.
+            loose = given_up - set(self._log(partition, self._producer_id(partition)))
+            positions = [order[value] for value in log if value not in loose]
+            assert positions == sorted(positions), f"partition {partition}: {log}"
 
     @invariant()
     def nobody_waits_longer_than_the_delivery_timeout(self) -> None:
         for mine in getattr(self, "sent", ()):
-            for sent in mine:
-                told = self.producer._answered_ms.get(sent.batch.future, self.producer.now)
-                assert told <= sent.batch.created_ms + _DELIVERY_MS
+            for record in mine:
+                told = self.producer._answered_ms.get(record.future, self.producer.now)
+                assert told <= record.created_ms + _DELIVERY_MS
 
-    def _log(self, partition: int) -> list[bytes]:
-        return [value for one in self.cluster.log("t", partition).batches() for value in values_of(one.view)]
+    @invariant()
+    def the_loop_never_spins(self) -> None:
+        if hasattr(self, "sent"):
+            producer = self.producer
+            reasons = len(self.cluster.received) + sum(map(len, self.sent)) + len(producer.network.attempts)
+            assert producer.turns <= 100 + 20 * reasons + producer.now // 20
+
+    def _producer_id(self, partition: int) -> int | None:
+        queue = self.producer.core.batches._queues.get(TopicPartition(TOPIC, partition))
+        return queue.identity.producer_id if queue is not None and queue.identity is not None else None
+
+    def _log(self, partition: int, by: int | None = None) -> list[bytes]:
+        """The values in the log; with ``by``, those of this producer id."""
+        batches = self.cluster.log(TOPIC, partition).batches()
+        return [value for one in batches if by in {None, one.producer_id} for value in values_of(one.view)]
 
     def teardown(self) -> None:
         if not hasattr(self, "sent"):
@@ -155,22 +202,31 @@ class ProducerModel(RuleBasedStateMachine):
         self.cluster.control.clear()
         self.producer.run_for(_DELIVERY_MS + _REQUEST_MS + 2_000)
         for partition, mine in enumerate(self.sent):
-            assert all(sent.batch.future.done() for sent in mine), "every future has an answer"
-            self._check_acknowledged(partition, mine)
+            assert all(record.future.done() for record in mine), "every future has an answer"
+            self._check_answers(mine, self._log(partition))
+        self._everything_goes_on()
         self.nothing_is_in_a_log_twice_or_out_of_order()
         assert self.producer.released == self.producer.taken
+        assert not self.producer.core.batches.busy
 
-    def _check_acknowledged(self, partition: int, mine: list[_Sent]) -> None:
-        log = self._log(partition)
-        for sent in mine:
-            error = sent.batch.future.exception(0)
-            if isinstance(error, DeliveryTimeout) and not error.may_have_been_written:
-                assert not set(sent.values) & set(log), "what was called not written is written"
-            if error is not None:
+    def _check_answers(self, mine: list[_Record], log: list[bytes]) -> None:
+        for record in mine:
+            error = record.future.exception(0)
+            if error is None:
+                metadata = record.future.result(0)
+                assert log.count(record.value) == 1, f"{record.value!r} was acknowledged, and the log has {log}"
+                offset = -1 if metadata.base_offset < 0 else metadata.offset + record.within
+                assert offset in {-1, log.index(record.value)}
                 continue
-            assert all(log.count(value) == 1 for value in sent.values), f"{sent.values} in {log}"
-            offset = sent.batch.future.result(0).base_offset
-            assert offset in {-1, log.index(sent.values[0])}
+            assert isinstance(error, DeliveryTimeout) or (self.tight and isinstance(error, RecordTooLarge)), error
+            assert isinstance(error, KafkaError)
+            assert error.may_have_been_written or record.value not in log, "what was called not written is written"
+
+    def _everything_goes_on(self) -> None:
+        self.the_topic_takes_all_batches()
+        for partition in range(PARTITIONS):
+            self.send(partition, 1, opened=False)
+            self.producer.finish(self.sent[partition][-1].future, within_ms=5_000)
 
 
 TestProducerModel = ProducerModel.TestCase

@@ -1,0 +1,286 @@
+"""Applications with transactions under any mixture of faults, against what readers may see in the end.
+
+Of a committed transaction everything is seen, once and in order, its offsets too; of an aborted one nothing; of one
+whose commit was never answered all or nothing. Whoever is fenced has a newer one of its id, and changes nothing any
+more. Every call and every batch is answered in time, nothing is left open, and when the faults are over all goes on.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import Fenced
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.client import FakeClient, FakeProducer
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.record_batches import values_of
+from tests.producer.applications import Application, Outcome, Phase, Txn
+from tests.producer.faults import LOST, NODES, PARTITIONS, PRODUCE, TOPIC, Knobs, action
+
+_DELIVERY_MS, _REQUEST_MS = 6_000, 2_000
+_TIMEOUT_MS = _DELIVERY_MS + _REQUEST_MS
+_NAMES = ["a", "b"]
+_apps = st.integers(0, 7)
+_partitions = st.integers(0, PARTITIONS - 1)
+_nodes = st.integers(1, NODES)
+_in_ms = st.sampled_from([0, 1, 50, 500, 3_000])
+_timeouts = st.sampled_from([60_000, 60_000, 700, 0])
+_COORDINATORS = [
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+]
+_NOT_DONE = [errors.COORDINATOR_LOADING, errors.NOT_COORDINATOR, errors.CONCURRENT_TRANSACTIONS]
+_PERHAPS_DONE = [errors.COORDINATOR_NOT_AVAILABLE, errors.NOT_COORDINATOR]
+"""What a coordinator says when its log's replicas did not confirm what it wrote, or it lost its place meanwhile."""
+
+
+class RememberingCluster(FakeCluster):
+    """``seen_offsets``: what has become a group's committed offset, in order."""
+
+    def __init__(self, brokers: int) -> None:
+        super().__init__(brokers)
+        self.seen_offsets: dict[str, list[int]] = {}
+
+    def end_group_transaction(self, group: str, producer_id: int, epoch: int, *, commit: bool) -> None:
+        offsets = self.group_transactions[group].pending.get(producer_id, {})
+        if commit:
+            self.seen_offsets.setdefault(group, []).extend(one.offset for one in offsets.values())
+        super().end_group_transaction(group, producer_id, epoch, commit=commit)
+
+
+class TransactionsModel(RuleBasedStateMachine):
+    """All in one loop, as in one process; those that were fenced go on trying beside the newer ones."""
+
+    @initialize(
+        version=st.integers(1, 2), verifies=st.booleans(), marker_ms=st.sampled_from([0, 30, 700]), in_flight=st.integers(1, 5)
+    )
+    def begin(self, version: int, verifies: bool, marker_ms: int, in_flight: int) -> None:
+        self.cluster = RememberingCluster(NODES)
+        self.cluster.add_topic(TOPIC, PARTITIONS)
+        self.cluster.features["transaction.version"] = version
+        self.cluster.verifies, self.cluster.marker_ms = verifies or version > 1, marker_ms
+        self.options = {
+            "max.in.flight.requests.per.connection": in_flight,
+            "delivery.timeout.ms": _DELIVERY_MS,
+            "request.timeout.ms": _REQUEST_MS,
+            "socket.connection.setup.timeout.ms": 1_000,
+        }
+        self.client = FakeClient(self.cluster, **{"request.timeout.ms": _REQUEST_MS, "socket.connection.setup.timeout.ms": 1_000})
+        self.apps: list[Application] = []
+        self.start("a")
+
+    # --- what applications do
+
+    @rule(name=st.sampled_from(_NAMES))
+    def start(self, name: str) -> None:
+        if len(self.apps) < 6:
+            options = {**self.options, "transactional.id": name}
+            producer = FakeProducer(self.cluster, beside=self.client, **options)
+            self.apps.append(Application(producer, name, len(self.apps)))
+
+    def _app(self, number: int, phase: Phase) -> Application | None:
+        fitting = [app for app in self.apps if app.phase is phase]
+        return fitting[number % len(fitting)] if fitting else None
+
+    @rule(number=_apps)
+    @precondition(lambda self: self._app(0, Phase.READY))
+    def begins(self, number: int) -> None:
+        app = self._app(number, Phase.READY)
+        assert app is not None
+        app.begin()
+
+    @rule(number=_apps, partition=_partitions, records=st.integers(1, 2), batches=st.integers(1, 4))
+    @precondition(lambda self: self._app(0, Phase.OPEN))
+    def sends(self, number: int, partition: int, records: int, batches: int) -> None:
+        app = self._app(number, Phase.OPEN)
+        assert app is not None
+        for _ in range(batches):
+            app.send(TopicPartition(TOPIC, partition), records)
+
+    @rule(number=_apps, timeout_ms=_timeouts)
+    @precondition(lambda self: self._app(0, Phase.OPEN))
+    def adds_offsets(self, number: int, timeout_ms: int) -> None:
+        app = self._app(number, Phase.OPEN)
+        assert app is not None
+        app.add_offsets(timeout_ms)
+
+    @rule(number=_apps, commit=st.sampled_from([True, True, False]), timeout_ms=_timeouts)
+    @precondition(lambda self: self._app(0, Phase.OPEN))
+    def ends(self, number: int, commit: bool, timeout_ms: int) -> None:
+        app = self._app(number, Phase.OPEN)
+        assert app is not None
+        if commit:
+            app.commit(timeout_ms)
+        else:
+            app.abort(timeout_ms)
+
+    @rule(ms=st.sampled_from([0, 1, 10, 90, 250, 1_000, 4_000, 9_000]))
+    def time_passes(self, ms: int) -> None:
+        until = self.client.now + ms
+        while True:
+            self.client.run_until(lambda: self._news() or self.client.now >= until, within_ms=ms + 1)
+            for app in self.apps:
+                app.look()
+            if self.client.now >= until:
+                return
+
+    def _news(self) -> bool:
+        return any(app.has_news for app in self.apps)
+
+    # --- what happens to them
+
+    @rule(partition=_partitions, node=_nodes, later=_in_ms)
+    def leader_moves(self, partition: int, node: int, later: int) -> None:
+        self.cluster.after(later, lambda: self.cluster.move(TOPIC, partition, node))
+
+    @rule(key=st.sampled_from([*_NAMES, *(f"group-{name}" for name in _NAMES)]), node=_nodes, later=_in_ms)
+    def coordinator_moves(self, key: str, node: int, later: int) -> None:
+        self.cluster.after(later, lambda: self.cluster.coordinators.update({key: node}))
+
+    @rule(node=_nodes, later=_in_ms)
+    def connections_break(self, node: int, later: int) -> None:
+        self.cluster.after(later, lambda: self.cluster.disconnect(node))
+
+    @rule(node=_nodes, ms=st.sampled_from([1, 300, 3_000, 9_000]))
+    def broker_restarts(self, node: int, ms: int) -> None:
+        self.cluster.kill(node)
+        self.cluster.after(ms, lambda: self.cluster.start(node))
+
+    @rule(knobs=PRODUCE, times=st.integers(1, 3))
+    def produce_fares_badly(self, knobs: Knobs, times: int) -> None:
+        for _ in range(times):
+            self.cluster.control.on(Api.PRODUCE, action(knobs))
+
+    @rule(api=st.sampled_from([*_COORDINATORS, Api.FIND_COORDINATOR, Api.METADATA]), knobs=LOST, times=st.integers(1, 2))
+    def another_request_fares_badly(self, api: Api, knobs: Knobs, times: int) -> None:
+        for _ in range(times):
+            self.cluster.control.on(api, action(knobs))
+
+    @rule(api=st.sampled_from(_COORDINATORS), code=st.sampled_from(_NOT_DONE), times=st.integers(1, 3))
+    def a_coordinator_refuses(self, api: Api, code: int, times: int) -> None:
+        for _ in range(times):
+            self.cluster.control.on(api, action({"errors": {api.label: code}}))
+
+    @rule(api=st.sampled_from(_COORDINATORS), code=st.sampled_from(_PERHAPS_DONE))
+    def a_coordinator_does_it_and_says_otherwise(self, api: Api, code: int) -> None:
+        self.cluster.control.on(api, action({"errors": {api.label: code}, "handled": True}))
+
+    @rule(api=st.sampled_from(_COORDINATORS[1:]))
+    def a_coordinator_wants_the_transaction_aborted(self, api: Api) -> None:
+        self.cluster.control.on(api, action({"errors": {api.label: errors.TRANSACTION_ABORTABLE}}))
+
+    @rule(ms=st.sampled_from([None, 0, 10, 700, 5_000, 15_000]))
+    def what_was_sent_on_broken_connections_comes_late(self, ms: int | None) -> None:
+        self.cluster.works_off_ms = ms
+
+    # --- what must hold
+
+    @invariant()
+    def every_batch_is_answered_in_time(self) -> None:
+        for app in getattr(self, "apps", ()):
+            for future, created_ms in app.created_ms.items():
+                told = app.producer._answered_ms.get(future, self.client.now)
+                assert told <= created_ms + _DELIVERY_MS
+
+    @invariant()
+    def whoever_is_fenced_has_a_successor(self) -> None:
+        for app in getattr(self, "apps", ()):
+            if app.died_of is not None:
+                newer = [other for other in self.apps if other.name == app.name and other.number > app.number]
+                assert isinstance(app.died_of, Fenced), app.died_of
+                assert newer, app.died_of
+
+    def teardown(self) -> None:
+        if not hasattr(self, "apps"):
+            return
+        self.cluster.control.clear()
+        for node in self.cluster.brokers:
+            self.cluster.start(node)
+        self.time_passes(_DELIVERY_MS + _REQUEST_MS)
+        self._everybody_finishes()
+        self.time_passes(20_000)  # late copies
+        for app in self.apps:
+            assert all(future.done() for future in app.asked), app.number
+            assert all(future.done() for txn in app.txns for future in txn.futures)
+            assert app.producer.released == app.producer.taken
+        for name in _NAMES:
+            self._newcomers_can_write(name)
+        self._check_partitions()
+        self._check_offsets()
+
+    def _everybody_finishes(self) -> None:
+        for app in self.apps:
+            if app.phase is Phase.OPEN:
+                app.commit(60_000)
+        for _ in range(60):
+            if all(app.phase in {Phase.READY, Phase.DEAD} for app in self.apps):
+                return
+            self.time_passes(1_000)
+        raise AssertionError([(app.number, app.phase, app.producer.core.transactions.state) for app in self.apps])
+
+    def _newcomers_can_write(self, name: str) -> None:
+        options = {**self.options, "transactional.id": name}
+        app = Application(FakeProducer(self.cluster, beside=self.client, **options), name, len(self.apps))
+        self.apps.append(app)
+        self._answered(app)
+        app.begin()
+        for partition in range(PARTITIONS):
+            app.send(TopicPartition(TOPIC, partition), 1)
+        app.add_offsets(60_000)
+        app.commit(60_000)
+        self._answered(app)
+        self.time_passes(5_000)
+
+    def _answered(self, app: Application) -> None:
+        self.client.run_until(lambda: app.has_news, within_ms=10_000)
+        app.look()
+        assert app.phase is Phase.READY, app.died_of
+
+    def _seen(self, partition: int) -> list[bytes]:
+        """What a reader of committed records sees."""
+        log = self.cluster.log(TOPIC, partition)
+        assert not log.open_transactions, "a transaction is left open"
+        gone = [(one.producer_id, one.first_offset, one.last_offset) for one in log.aborted]
+        return [
+            value
+            for one in log.batches()
+            if not one.is_control and not any(pid == one.producer_id and a <= one.base_offset <= b for pid, a, b in gone)
+            for value in values_of(one.view)
+        ]
+
+    def _check_partitions(self) -> None:
+        seen = {partition: self._seen(partition) for partition in range(PARTITIONS)}
+        for partition, values in seen.items():
+            assert len(values) == len(set(values)), values
+            for name in _NAMES:
+                mine = [value for value in values if value.startswith(name.encode())]
+                keys = [tuple(int(part) for part in value.split(b"/")[1:]) for value in mine]
+                assert keys == sorted(keys), f"partition {partition}: {mine}"
+        for app in self.apps:
+            for txn in app.txns:
+                there = {value in seen[tp.partition] for tp, value in txn.values}
+                there |= {offset in self.cluster.seen_offsets.get(app.group, []) for offset in txn.offsets}
+                self._check_outcome(app, txn, there)
+
+    @staticmethod
+    def _check_outcome(app: Application, txn: Txn, there: set[bool]) -> None:
+        assert len(there) < 2, f"application {app.number}: half of {txn} is seen"
+        if txn.outcome in {Outcome.OPEN, Outcome.ABORTED}:
+            assert True not in there, f"application {app.number}: {txn} is seen"
+        elif txn.outcome is Outcome.COMMITTED:
+            assert False not in there, f"application {app.number}: {txn} is not seen"
+
+    def _check_offsets(self) -> None:
+        for group, seen in self.cluster.seen_offsets.items():
+            assert seen == sorted(set(seen)), f"{group}: {seen}"
+
+
+TestTransactionsModel = TransactionsModel.TestCase
+TestTransactionsModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -1,0 +1,186 @@
+"""Many connections at once: what happens on one is noticed in time, and the idle ones cost nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from mirror.cluster.requests import Lane
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import ConnectionFailed, KafkaTimeout
+from mirror.runtime.clock import SystemClock
+from mirror.runtime.network import SelectorNetwork
+from mirror.wire.api import Api
+from mirror.wire.messages.metadata import MetadataResponse
+from mirror.wire.messages.session import ApiVersion, ApiVersionsResponse, FinalizedFeature
+from tests.cluster.probes import Probe
+from tests.cluster.test_scale import calls_made
+from tests.fakes.server_codec import encode_response
+from tests.runtime.responder import Responder
+
+NODE = -1
+WITHIN_S = 10.0
+
+
+def greeting(*throttle_ms: int, level: int = 2, epoch: int = 5) -> list[bytes]:
+    """The answers to the first requests of a connection; those to Metadata have these throttle times."""
+    spoken = tuple(ApiVersion(api.value.key, api.value.low, api.value.high) for api in Api)
+    features = (FinalizedFeature("transaction.version", level, level),)
+    answers = [encode_response(Api.API_VERSIONS, 3, 1, ApiVersionsResponse(0, spoken, 0, features, epoch))]
+    for number, throttled in enumerate(throttle_ms):
+        body = MetadataResponse((), "cluster", 1, throttle_time=throttled)
+        answers.append(encode_response(Api.METADATA, Api.METADATA.value.high, number + 2, body))
+    return answers
+
+
+@dataclass(slots=True)
+class Desk:
+    """A network and the listener that it talks to."""
+
+    network: SelectorNetwork
+    clock: SystemClock
+    listener: Responder
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + WITHIN_S
+        while not condition():
+            assert time.monotonic() < end
+            self.network.poll(1_000)
+
+    def ready(self, channel: int) -> bool:
+        return self.network.ready(NODE, Lane.PRODUCE, self.clock.now(), channel)
+
+    def send(self, channel: int = 1, timeout_ms: int = 60_000) -> Probe:
+        probe = Probe(timeout_ms=timeout_ms)
+        probe.request.node, probe.request.lane, probe.request.channel = NODE, Lane.PRODUCE, channel
+        self.network.send(probe.request, self.clock.now())
+        return probe
+
+
+Opener = Callable[..., Desk]
+
+
+@pytest.fixture
+def open_desk() -> Iterator[Opener]:
+    desks: list[Desk] = []
+
+    def opener(said: list[bytes], **options: object) -> Desk:
+        listener, clock = Responder(said), SystemClock()
+        settings = ClusterSettings.parse({"bootstrap.servers": listener.address, **options})
+        desks.append(Desk(SelectorNetwork(settings, clock, random.Random(1)), clock, listener))
+        return desks[-1]
+
+    yield opener
+    for desk in desks:
+        desk.network.close()
+        desk.listener.close()
+
+
+def test_idle_connections_cost_nothing(open_desk: Opener) -> None:
+    """Counted in calls: with 50 connections a turn makes as many as with 2."""
+    made = []
+    for connections in (2, 50):
+        desk = open_desk(greeting())
+        made.append(_idle_turns(desk, connections))
+    assert made[1] <= made[0] + 5
+
+
+def _idle_turns(desk: Desk, connections: int) -> int:
+    """Calls made in 20 of them."""
+
+    def work() -> None:
+        for _ in range(20):
+            desk.network.poll(0)
+
+    desk.until(lambda: sum(desk.ready(number) for number in range(connections)) == connections)
+    desk.network.poll(0)
+    return calls_made(work)
+
+
+def test_changes_tell_of_connections_that_become_ready_and_are_lost(open_desk: Opener) -> None:
+    desk = open_desk(greeting())
+    assert not desk.ready(1)
+    assert desk.network.stands(NODE, Lane.PRODUCE, 1)
+    assert not desk.network.stands(NODE, Lane.PRODUCE, 2)
+    before = desk.network.changes
+    desk.until(lambda: desk.network.changes > before)
+    assert desk.ready(1)
+    before = desk.network.changes
+    desk.listener.hang_up()
+    desk.until(lambda: desk.network.changes > before)
+    assert not desk.network.stands(NODE, Lane.PRODUCE, 1)
+    assert isinstance(desk.network.trouble(NODE), ConnectionFailed)
+
+
+def test_the_end_of_throttling_is_told(open_desk: Opener) -> None:
+    desk = open_desk(greeting(150))
+    desk.until(lambda: desk.ready(1))
+    probe = desk.send()
+    desk.until(lambda: probe.told)
+    assert desk.network.throttled(NODE, desk.clock.now())
+    assert not desk.ready(1)
+    before, began = desk.network.changes, desk.clock.now()
+    desk.until(lambda: desk.network.changes > before)
+    assert desk.ready(1)
+    assert not desk.network.throttled(NODE, desk.clock.now())
+    assert 100 <= desk.clock.now() - began < 1_000
+
+
+def test_what_was_held_back_goes_out_when_throttling_ends_and_is_then_awaited(open_desk: Opener) -> None:
+    desk = open_desk(greeting(150, 0), **{"request.timeout.ms": 300})
+    desk.until(lambda: desk.ready(1))
+    first, second = desk.send(), desk.send()
+    desk.until(lambda: first.told and second.told)
+    held = desk.send()
+    began = desk.clock.now()
+    desk.until(lambda: held.told)
+    assert isinstance(held.failures[0], ConnectionFailed), "nobody answers the third"
+    assert 300 <= desk.clock.now() - began < 2_000
+
+
+def test_an_unanswered_request_is_given_up_by_its_caller_and_then_by_its_connection(open_desk: Opener) -> None:
+    desk = open_desk(greeting(), **{"request.timeout.ms": 400})
+    desk.until(lambda: desk.ready(1))
+    times: list[int] = []
+    patient, hurried = desk.send(), desk.send(timeout_ms=100)
+    hurried.request.on_settled = times.append
+    began = desk.clock.now()
+    desk.until(lambda: hurried.told)
+    assert 100 <= desk.clock.now() - began < 350
+    assert isinstance(hurried.failures[0], KafkaTimeout)
+    assert not patient.told
+    desk.until(lambda: patient.told)
+    assert 400 <= desk.clock.now() - began < 2_000
+    assert len(times) == 1
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(open_desk: Opener) -> None:
+    desk = open_desk(greeting(0), **{"connections.max.idle.ms": 200})
+    desk.until(lambda: desk.ready(1) + desk.ready(2) == 2)
+    answered, unanswered = desk.send(1), [desk.send(2), desk.send(2)]
+    desk.until(lambda: answered.told and unanswered[0].told)
+    began = desk.clock.now()
+    desk.until(lambda: not desk.network.stands(NODE, Lane.PRODUCE, 1))
+    assert 150 <= desk.clock.now() - began < 2_000
+    assert desk.network.stands(NODE, Lane.PRODUCE, 2)
+    desk.network.forget(2)
+    assert not desk.network.stands(NODE, Lane.PRODUCE, 2)
+    assert len(unanswered[1].failures) == 1
+
+
+def test_the_newest_telling_of_the_clusters_features_holds(open_desk: Opener) -> None:
+    desk = open_desk(greeting(level=2, epoch=5))
+    assert desk.network.finalized_feature("transaction.version") == 0
+    desk.until(lambda: desk.ready(1))
+    assert desk.network.finalized_feature("transaction.version") == 2
+    desk.listener.answers = greeting(level=1, epoch=4)
+    desk.until(lambda: desk.ready(2))
+    assert desk.network.finalized_feature("transaction.version") == 2
+    desk.listener.answers = greeting(level=3, epoch=6)
+    desk.until(lambda: desk.ready(3))
+    assert desk.network.finalized_feature("transaction.version") == 3
+    assert desk.network.finalized_feature("no.such.feature") == 0
