@@ -14,7 +14,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers run test check bench lock clean
+.PHONY: help install brokers run test check bench campaign lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -49,6 +49,9 @@ bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes
 	@set -e; found=; for program in tests/benchmarks/bench_*.py; do \
 		test -e "$$program" || continue; found=1; echo "== $$program"; $(BIN)/python "$$program"; \
 	done; test -n "$$found" || { echo 'there are no benchmarks in tests/benchmarks yet'; exit 1; }
+
+campaign: brokers ## harm three brokers under load, and see what the producers made of it (an hour)
+	PYTHONPATH=. $(BIN)/python tests/campaign/campaign.py
 
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \

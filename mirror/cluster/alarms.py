@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
 from mirror.timing import FOREVER_MS
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 _SPARE: Final = 64
 """Outdated entries that the heap may hold beside as many as there are things: it is cleared out only then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from collections import defaultdict
+from collections.abc import Collection
 
 from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
@@ -54,6 +55,10 @@ class Coordinators:
     def forget(self, kind: KeyType, key: str) -> None:
         """It is not there (any more): the next :meth:`node` looks it up again."""
         self._nodes.pop((kind, key), None)
+
+    def retain(self, nodes: Collection[int]) -> None:
+        """The cluster's brokers are these: what another one coordinated is to be looked up again."""
+        self._nodes = {key: node for key, node in self._nodes.items() if node in nodes}
 
     def poll(self, now: int) -> Poll:
         """A FindCoordinator for each kind that has keys to look up."""

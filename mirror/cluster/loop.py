@@ -157,6 +157,8 @@ class ClusterLoop:
         if self.metadata.brokers is not self._brokers:
             self._brokers = self.metadata.brokers
             self.network.set_brokers(self._brokers)
+            # Who is gone gets no more requests, whose failure would tell that somebody else coordinates now.
+            self.coordinators.retain(self._brokers)
             for pool in self._pools:
                 pool.retain(self._brokers)
         if (seen := self._changes()) != self._seen:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import BrokerError
+from mirror.errors import BrokerError, ConfigError, KafkaError, Problem, TransactionExpired
 from mirror.producer.events import AddOffsetsEvent
 from mirror.producer.queue import ProducerId
 from mirror.producer.steps import Step, Transaction
@@ -23,11 +23,13 @@ from mirror.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitTopic,
 )
-from mirror.wire.verdicts import OPERATION_NOT_ATTEMPTED, broker_error
+from mirror.wire.verdicts import OPERATION_NOT_ATTEMPTED, Verdict, broker_error, verdict
 
 NOBODY: Final = ProducerId(-1, -1)
 BEFORE_IMPLICIT: Final = {Api.PRODUCE: 11, Api.TXN_OFFSET_COMMIT: 4, Api.END_TXN: 4}
 """The last versions that do not ask for transaction version 2 (KIP-890)."""
+
+_WORST_LAST: Final = (Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR, Verdict.ABORTABLE)
 
 
 class Ask(NamedTuple):
@@ -100,6 +102,25 @@ class Asker:
                 codes = [(response.error_code, about, "Write")]
         refused = [one for one in codes if one[0] not in {0, OPERATION_NOT_ATTEMPTED}]
         return [broker_error(code, what, needs=needs) for code, what, needs in refused]
+
+    def expired(self, error: KafkaError, open_ms: int) -> TransactionExpired:
+        """What ``error``, which speaks of a newer producer, means after ``open_ms``."""
+        return TransactionExpired(
+            f"the transaction of {self.transactional_id!r} was open for {open_ms} ms, longer than"
+            f" transaction.timeout.ms ({self.timeout_ms}): its coordinator has aborted it ({error})",
+            error.code if isinstance(error, BrokerError) else -1,
+        )
+
+    def timeout_refused(self, error: KafkaError) -> ConfigError:
+        """The brokers do not allow ``transaction.timeout.ms``."""
+        allowed = f"the brokers' transaction.max.timeout.ms is smaller ({error})"
+        return ConfigError([Problem("", "transaction.timeout.ms", str(self.timeout_ms), allowed)])
+
+
+def weight(error: BrokerError) -> int:
+    """Which of several refusals in one answer counts: the heaviest."""
+    outcome = verdict(error.code)
+    return _WORST_LAST.index(outcome) if outcome in _WORST_LAST else len(_WORST_LAST)
 
 
 def _by_topic(tps: set[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:

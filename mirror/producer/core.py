@@ -96,7 +96,8 @@ class ProducerCore:
 
     def _steer(self, now: int) -> Poll:
         if self._transactions is not None:
-            return self._transactions.poll(now, unfinished=self.batches.unfinished)
+            joining = any(queue.joins(self._transactions.identity) for queue in self.batches.busy.values())
+            return self._transactions.poll(now, unfinished=self.batches.unfinished, joining=joining)
         return self._identity.poll(now) if self.batches.busy else Poll([], FOREVER_MS)
 
     def _drop_what_cannot_be_sent(self) -> None:
@@ -139,7 +140,8 @@ class ProducerCore:
 
     def _lost(self, batch: ProducerBatch, error: KafkaError) -> None:
         if self._transactions is not None:
-            if batch.in_doubt:
+            if batch.sequence is not None:
+                # In doubt or refused: it is missing in the log, or may be, and only a new epoch begins again at 0.
                 self._transactions.leaves_unanswered()
             self._transactions.failed(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -80,11 +81,12 @@ class Expiry:
         """Those ahead kept it waiting: were they taken, it is a backlog; were they not, their cause is its own."""
         if queue.last_ack_ms is not None and queue.last_ack_ms > batch.created_ms:
             return DeliveryCause.BACKLOG, None
-        ahead = next((other for other in (*queue.in_flight, *queue.waiting) if other is not batch), None)
-        if ahead is None or (not ahead.attempts and queue.gap is None):
+        # Those that have just expired, too: the whole queue may, at the same time.
+        before = itertools.takewhile(lambda other: other is not batch, queue.waiting)
+        ahead = next((other for other in (*queue.in_flight, *before, *queue.gaps) if other.attempts), None)
+        if ahead is None:
             return DeliveryCause.BACKLOG, None
-        last = ahead.last_error
-        return _cause(last) or DeliveryCause.NO_ANSWER, last
+        return _cause(ahead.last_error) or DeliveryCause.NO_ANSWER, ahead.last_error
 
 
 def _cause(error: KafkaError | None) -> DeliveryCause | None:

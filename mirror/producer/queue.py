@@ -54,6 +54,7 @@ class PartitionQueue:
     topic_id: uuid.UUID | None = None
     trouble: KafkaError | None = None
     last_ack_ms: int | None = None
+    acknowledged_as: ProducerId | None = None
     _known: bool = False
 
     @property
@@ -78,18 +79,26 @@ class PartitionQueue:
     def sendable(self, max_in_flight: int, now: int) -> bool:
         """Whether the first waiting batch may go now, as far as order is concerned.
 
-        A retried batch goes alone: what was sent behind it comes back as out of order and follows it. So does the first
+        A retried batch goes alone: what was sent behind it comes back as out of order and follows it, and what is sent
+        behind it from now on could make the broker, which remembers five, forget that it was written. So does the first
         that a broker gets from a producer id: it would take its successor without it.
         """
         if not self.waiting:
             return False
         if not self.in_flight:
             return True
-        alone = self.gap is not None or self.waiting[0].attempts > 0 or not self._remembered(now)
+        retried = self.waiting[0].attempts > 0 or any(batch.attempts > 1 for batch in self.in_flight)
+        alone = self.gap is not None or retried or not self._remembered(now)
         return not alone and len(self.in_flight) < max_in_flight
 
     def _remembered(self, now: int) -> bool:
         return self._known and self.last_ack_ms is not None and now - self.last_ack_ms < _REMEMBERED_MS
+
+    def joins(self, identity: ProducerId | None) -> bool:
+        """Whether it has a batch that is sent, or about to be, and none acknowledged under ``identity`` so far."""
+        if self.acknowledged_as == identity:
+            return False
+        return bool(self.in_flight) or (bool(self.waiting) and self.waiting[0].complete)
 
     @property
     def must_restart(self) -> bool:
@@ -148,6 +157,7 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         self.failures = self.not_before_ms = 0
         self.last_ack_ms, self._known, self.slow = now, True, False
+        self.acknowledged_as = self.identity
         self.gaps = [gap for gap in self.gaps if before(batch, gap)]
 
     def requeue(self, batch: ProducerBatch) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.topics import TopicPartition
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaError
 from mirror.producer.events import AddOffsetsEvent
 from mirror.producer.transitions import State
+from mirror.wire.verdicts import INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict, verdict
 
 OPEN: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 
@@ -27,13 +29,17 @@ class Step(enum.Enum):
     NOTHING = "no coordinator has heard of the transaction: there is nothing to end"
 
 
+ADDS: Final = frozenset({Step.ADD_PARTITIONS, Step.ADD_OFFSETS})
+
+
 @dataclass(slots=True)
 class Transaction:
     """What is known of the one under way.
 
     ``asked`` are the partitions that the coordinator was asked to add, and has not answered for, ``asked_group`` a
-    group; ``on_coordinator``: it has the transaction, or (version 2) may have it; ``in_doubt``: a Produce or
-    TxnOffsetCommit was never answered, and may still come to be.
+    group; ``on_coordinator``: it has the transaction, or (version 2) may have it; ``may_be_there``: it was asked to add
+    something, whatever it answered; ``in_doubt``: a Produce or TxnOffsetCommit was never answered, and may still come
+    to be; ``end_in_doubt``: nor was an EndTxn, so that it may be over, and another producer may have gone on.
     """
 
     implicit: bool = False
@@ -44,15 +50,21 @@ class Transaction:
     groups: set[str] = field(default_factory=set)
     offsets: deque[AddOffsetsEvent] = field(default_factory=deque)
     on_coordinator: bool = False
+    may_be_there: bool = False
     in_doubt: bool = False
+    end_in_doubt: bool = False
     began_ms: int | None = None
 
+    def forget_asked(self) -> None:
+        """The coordinator has answered, and added nothing."""
+        self.asked, self.asked_group = set(), None
 
-def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool) -> Step | None:
+
+def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool, joining: bool) -> Step | None:
     """What to ask next; None where there is nothing (yet).
 
     ``renew``: the last transaction left something unanswered, which must not find its epoch again; ``unfinished``: some
-    batches are not acknowledged yet.
+    batches are not acknowledged yet; ``joining``: some partition has none acknowledged in this transaction.
     """
     if state is State.INITIALIZING:
         return Step.INIT
@@ -60,13 +72,16 @@ def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool) 
         return _to_abort(txn)
     if renew and state in {State.READY, *OPEN}:
         return Step.RENEW
-    return _to_commit(state, txn, unfinished=unfinished) if state in OPEN else None
+    return _to_commit(state, txn, unfinished=unfinished, joining=joining) if state in OPEN else None
 
 
-def _to_commit(state: State, txn: Transaction, *, unfinished: bool) -> Step | None:
+def _to_commit(state: State, txn: Transaction, *, unfinished: bool, joining: bool) -> Step | None:
     if txn.wanted or txn.asked:
         return Step.ADD_PARTITIONS
     if txn.offsets:
+        # Under version 2 both add something to the transaction, and of two at once a broker refuses one.
+        if txn.implicit and joining:
+            return None
         known = txn.implicit or txn.offsets[0].group in txn.groups
         return Step.COMMIT_OFFSETS if known else Step.ADD_OFFSETS
     if state is State.IN_TRANSACTION or unfinished:
@@ -75,11 +90,32 @@ def _to_commit(state: State, txn: Transaction, *, unfinished: bool) -> Step | No
 
 
 def _to_abort(txn: Transaction) -> Step:
-    # Whether the coordinator has the transaction must be known, to know how to end it.
-    if txn.asked:
-        return Step.ADD_PARTITIONS
-    if txn.asked_group is not None:
-        return Step.ADD_OFFSETS
     if not txn.on_coordinator:
-        return Step.NOTHING
+        # Nothing was written in it. An EndTxn finds out whether there is something to end.
+        return Step.END if txn.may_be_there else Step.NOTHING
     return Step.NEW_EPOCH if txn.in_doubt and not txn.implicit else Step.END
+
+
+def changes_nothing(step: Step | None, txn: Transaction, code: int) -> bool:
+    """Whether ``code`` is all the same to a transaction that is being aborted: nothing was added, or ever begun."""
+    if step is Step.END:
+        return code == INVALID_TXN_STATE and not txn.on_coordinator
+    return step in ADDS and verdict(code) is not Verdict.FENCED
+
+
+def can_go_on(state: State, step: Step | None, txn: Transaction) -> bool:
+    """Whether the next epoch is nobody else's, if the transaction's coordinator has aborted it.
+
+    Not where it may have ended before: then that epoch is the one of whoever came next.
+    """
+    late_abort = state is State.ABORTING and step is Step.END and txn.on_coordinator and not txn.implicit
+    return not txn.end_in_doubt and (state in OPEN or late_abort)
+
+
+def ends_only_the_transaction(state: State, txn: Transaction, error: KafkaError) -> bool:
+    """Whether the producer can abort and go on after ``error``, with which a coordinator refused something."""
+    code = error.code if isinstance(error, BrokerError) else -1
+    if state is State.COMMITTING and txn.end_in_doubt and code != INVALID_TXN_STATE:
+        return False  # it may have been committed, before whatever this is came to be
+    missing = isinstance(error, AuthorizationFailed) and code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return state in {*OPEN, State.ABORTABLE_ERROR} and (missing or verdict(code) is Verdict.ABORTABLE)

@@ -6,6 +6,7 @@ transactions. Version 2 (KIP-890): brokers tell it themselves, and each end bump
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Final
 
 from mirror.cluster.events import as_kafka_error
@@ -13,38 +14,41 @@ from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.requests import Poll
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import (
-    AuthorizationFailed,
     BrokerError,
-    ConfigError,
     DeliveryPhase,
     Hopeless,
     KafkaError,
     MirrorError,
     NeedsAbort,
-    Problem,
-    TransactionExpired,
     WrongState,
 )
 from mirror.producer.conversation import Conversation
-from mirror.producer.coordinator_requests import BEFORE_IMPLICIT, NOBODY, Ask, Asker
+from mirror.producer.coordinator_requests import BEFORE_IMPLICIT, NOBODY, Ask, Asker, weight
 from mirror.producer.events import AbortEvent, AddOffsetsEvent, CommitEvent, InitTransactionsEvent, TransactionEvent
 from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.producer.settings import ProducerSettings
-from mirror.producer.steps import OPEN, Step, Transaction, next_step
+from mirror.producer.steps import (
+    ADDS,
+    OPEN,
+    Step,
+    Transaction,
+    can_go_on,
+    changes_nothing,
+    ends_only_the_transaction,
+    next_step,
+)
 from mirror.producer.transitions import State, may_go
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.verdicts import (
     CONCURRENT_TRANSACTIONS,
     INVALID_TRANSACTION_TIMEOUT,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     Verdict,
     verdict,
 )
 
 _FEATURE: Final = "transaction.version"
 _IMPLICIT: Final = 2
-_WORST_LAST: Final = (Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR, Verdict.ABORTABLE)
 
 
 class Transactions:
@@ -184,7 +188,9 @@ class Transactions:
             return False
         if queue.identity != self.identity:
             queue.restart(self.identity)
-        return True
+        # Of two additions at once a broker refuses one, which then backs off: AddPartitionsToTxnManager keeps only one.
+        adding = bool(queue.in_flight) or (self._talk.busy and self._step is Step.COMMIT_OFFSETS)
+        return not (self._txn.implicit and adding and queue.acknowledged_as != self.identity)
 
     def produce_to(self, tp: TopicPartition) -> None:
         """A batch for ``tp`` goes out; under version 2 that adds its partition."""
@@ -205,11 +211,11 @@ class Transactions:
 
     # --- one turn
 
-    def poll(self, now: int, *, unfinished: bool) -> Poll:
-        """The next request to a coordinator, where one is due; ``unfinished``: batches are not yet acknowledged."""
+    def poll(self, now: int, *, unfinished: bool, joining: bool) -> Poll:
+        """The next request to a coordinator, where one is due; what batches still do, as in :func:`next_step`."""
         if self._talk.busy:
             return Poll([], FOREVER_MS)
-        self._step = next_step(self.state, self._txn, renew=self._renew, unfinished=unfinished)
+        self._step = next_step(self.state, self._txn, renew=self._renew, unfinished=unfinished, joining=joining)
         if self._step is Step.NOTHING:
             self._ended()
             self._step = None
@@ -222,8 +228,7 @@ class Transactions:
     def _ask(self, step: Step, now: int) -> Poll:
         txn = self._txn
         if step is Step.ADD_PARTITIONS:
-            txn.asked |= txn.wanted
-            txn.wanted = set()
+            txn.asked, txn.wanted = txn.asked | txn.wanted, set()
         elif step is Step.ADD_OFFSETS and txn.asked_group is None:
             txn.asked_group = txn.offsets[0].group
         elif step is Step.COMMIT_OFFSETS and txn.implicit:
@@ -231,10 +236,12 @@ class Transactions:
         ask = self._asker.ask(step, self._as_whom(), txn, commit=self.state is State.COMMITTING)
         at_most = None if txn.implicit else BEFORE_IMPLICIT.get(ask.api)
         try:
-            return self._talk.begin(ask, at_most=at_most, now=now)
+            poll = self._talk.begin(ask, at_most=at_most, now=now)
         except KafkaError as error:
             self._refused(error, now, ask)
             return Poll([], FOREVER_MS)
+        txn.may_be_there = txn.may_be_there or (step in ADDS and bool(poll.requests))
+        return poll
 
     def _as_whom(self) -> ProducerId:
         if self._step is Step.INIT or self.identity is None:
@@ -249,8 +256,8 @@ class Transactions:
         if isinstance(error, Hopeless):
             self.end(error)
             return
-        if self._step is Step.COMMIT_OFFSETS:
-            self._txn.in_doubt = True
+        self._txn.in_doubt = self._txn.in_doubt or self._step is Step.COMMIT_OFFSETS
+        self._txn.end_in_doubt = self._txn.end_in_doubt or self._step is Step.END
         self._note(error)
         self._talk.retry(ask, now, elsewhere=True)
 
@@ -258,7 +265,7 @@ class Transactions:
         assert self._step is not None  # noqa: S101 - an answer follows a request
         refusals = self._asker.refusals(self._step, response, ask)
         if refusals:
-            self._refused(max(refusals, key=_weight), now, ask)
+            self._refused(max(refusals, key=weight), now, ask)
             return
         self._talk.succeeded()
         self._last_error = None
@@ -274,8 +281,7 @@ class Transactions:
                     self._ended(fenced=True)
             case Step.ADD_PARTITIONS:
                 txn.added |= txn.asked
-                txn.asked = set()
-                txn.on_coordinator = True
+                txn.asked, txn.on_coordinator = set(), True
             case Step.ADD_OFFSETS:
                 txn.groups.add(txn.asked_group or "")
                 txn.asked_group, txn.on_coordinator = None, True
@@ -289,7 +295,7 @@ class Transactions:
     def _ended(self, *, fenced: bool = False) -> None:
         """Committed, aborted or initialized: ready for the next one."""
         # What was left unanswered may still arrive, and must not find the epoch that it was sent in.
-        self._renew = self._txn.in_doubt and not self._txn.implicit and not fenced
+        self._renew = not fenced and (self._renew or (self._txn.in_doubt and not self._txn.implicit))
         self._txn = Transaction()
         self._fenced_ourselves = False
         self._error = self._last_error = None
@@ -308,37 +314,36 @@ class Transactions:
             # is this producer's own, or else whoever initialized the transactional id since has a later one still.
             self._fenced_ourselves = outcome is Verdict.FENCED or code == CONCURRENT_TRANSACTIONS
             self._talk.retry(ask, now, code=code)
+        elif self.state is State.ABORTING and changes_nothing(self._step, self._txn, code):
+            self._talk.succeeded()
+            self._txn.forget_asked()
+            if self._step is Step.END:
+                self._ended()
         elif outcome in {Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR}:
             self._note(error)
             if outcome is not Verdict.FIND_COORDINATOR:
                 # A coordinator that is one has said that it did not; of another's answer (15) that is not sure.
                 self._txn.wanted |= self._txn.asked
-                self._txn.asked, self._txn.asked_group = set(), None
+                self._txn.forget_asked()
+            elif self._step is Step.END:
+                self._txn.end_in_doubt = True
             if outcome is Verdict.REFRESH_METADATA:
                 self._metadata.request_update()
             self._talk.retry(ask, now, code=code, elsewhere=outcome is Verdict.FIND_COORDINATOR)
         elif outcome is Verdict.FENCED:
             self._talk.succeeded()
             self.fenced(error, now)
-        elif self._ends_only_the_transaction(error, code, outcome):
+        elif ends_only_the_transaction(self.state, self._txn, error):
             self._talk.succeeded()
-            self._txn.asked, self._txn.asked_group = set(), None
+            self._txn.forget_asked()
             self.failed(error)
         else:
-            self.end(self._config_error(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
-
-    def _ends_only_the_transaction(self, error: KafkaError, code: int, outcome: Verdict) -> bool:
-        missing = isinstance(error, AuthorizationFailed) and code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return self.state in {*OPEN, State.ABORTABLE_ERROR} and (missing or outcome is Verdict.ABORTABLE)
+            self.end(self._asker.timeout_refused(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error
         for event in (*self._events, *self._txn.offsets):
             event.last_error = error
-
-    def _config_error(self, error: KafkaError) -> ConfigError:
-        key, value = "transaction.timeout.ms", str(self._settings.transaction_timeout_ms)
-        return ConfigError([Problem("", key, value, f"the brokers' transaction.max.timeout.ms is smaller ({error})")])
 
     # --- what goes wrong
 
@@ -357,15 +362,10 @@ class Transactions:
         It aborts a transaction that outlives its timeout, in an epoch that it tells nobody: the producer can go on.
         """
         began_ms, timeout_ms = self._txn.began_ms, self._settings.transaction_timeout_ms
-        if self.state not in OPEN or began_ms is None or now - began_ms < timeout_ms:
+        if began_ms is None or now - began_ms < timeout_ms or not can_go_on(self.state, self._step, self._txn):
             self.end(error)
             return error
-        code = error.code if isinstance(error, BrokerError) else -1
-        expired = TransactionExpired(
-            f"the transaction of {self.transactional_id!r} was open for {now - began_ms} ms, longer than"
-            f" transaction.timeout.ms ({timeout_ms}): its coordinator has aborted it ({error})",
-            code,
-        )
+        expired = self._asker.expired(error, now - began_ms)
         self._txn.in_doubt = True
         self.failed(expired)
         return expired
@@ -374,6 +374,10 @@ class Transactions:
         """The producer is of no use any more: closed, fenced, or refused for good."""
         if self.state is State.FATAL_ERROR:
             return
+        asked = self._txn.end_in_doubt or (self._step is Step.END and self._talk.busy)
+        if self.state is State.COMMITTING and asked:
+            cause, error = error.__cause__, copy.copy(as_kafka_error(error))
+            error.__cause__, error.may_have_been_written = cause, True  # that is: committed
         self._talk.drop()
         self._error = as_kafka_error(error)
         self._go(State.FATAL_ERROR)
@@ -394,8 +398,3 @@ class Transactions:
         for event in self._txn.offsets:
             event.fail(error)
         self._txn.offsets.clear()
-
-
-def _weight(error: BrokerError) -> int:
-    outcome = verdict(error.code)
-    return _WORST_LAST.index(outcome) if outcome in _WORST_LAST else len(_WORST_LAST)

@@ -2,11 +2,12 @@
 
     python tests/benchmarks/bench_produce.py
 
-Records of 1 KB in batches of at most 64 KiB on the wire, uncompressed and lz4, with 2 and 5 in flight, into 4
-partitions of one broker, and of three with 3 replicas. Both are idempotent with acks=all, 32 MiB of memory and requests
-of up to 1 MiB; the batches that this client sends are those that ProducerPerformance made, fetched again: the same
-bytes.
-BENCH_MB megabytes of records a run (default 400) in BENCH_ROUNDS rounds (default 3). MB and GB are decimal, of batches
+Records of 1 KB in batches of at most 64 KiB on the wire, with 2 and 5 in flight, into 4 partitions of one broker,
+uncompressed and lz4, and of three brokers with 3 replicas, lz4. Both are idempotent with acks=all, 32 MiB of memory and
+requests of up to 1 MiB; the batches that this client sends are those that ProducerPerformance made, fetched again: the
+same bytes.
+
+BENCH_MB megabytes of records a run (default 300) in BENCH_ROUNDS rounds (default 3). MB and GB are decimal, of batches
 on the wire. CPU is told without the start of the process, and with it. Writes results-produce.json beside this file.
 """
 
@@ -63,7 +64,10 @@ class Case:
         return f"{self.brokers} replica{'s' * (self.brokers > 1)}, {self.codec}, {self.in_flight} in flight"
 
 
-CASES: Final = tuple(Case(brokers, codec, n) for brokers in (1, 3) for codec in ("none", "lz4") for n in (2, 5))
+CASES: Final = (
+    *(Case(1, codec, in_flight) for codec in ("none", "lz4") for in_flight in (2, 5)),
+    *(Case(3, "lz4", in_flight) for in_flight in (2, 5)),
+)
 
 
 class Bench:
@@ -242,7 +246,7 @@ def table(runs: Mapping[Case, Mapping[str, Sequence[Run]]], title: str) -> Table
 
 def main() -> None:
     """Measure, print, and write the file."""
-    megabytes = int(os.environ.get("BENCH_MB", "400"))
+    megabytes = int(os.environ.get("BENCH_MB", "300"))
     rounds = int(os.environ.get("BENCH_ROUNDS", "3"))
     console = Console()
     runs = measure(rounds, megabytes * 1_000_000 // RECORD_BYTES, console)

@@ -82,10 +82,10 @@ def on_one_cluster(
 def table(runs: Sequence[Mapping[str, Any]], title: str) -> Table:
     """A line for each run."""
     found = Table(title=title)
-    for column in ("brokers, version, pool", "few: commits/s", "p50, p99 ms", "all: commits/s", "p50, p99 ms"):
-        found.add_column(column, justify="right")
+    for column in ("brokers, version, pool", "few: /s", "p50, p99 ms", "all: /s", "p50, p99 ms"):
+        found.add_column(column, justify="right", no_wrap=True)
     found.add_column("CPU ms", justify="right")
-    found.add_column("brokers' CPU ms", justify="right")
+    found.add_column("brokers' ms", justify="right")
     for run in runs:
         found.add_row(
             ", ".join(str(run[key]) for key in ("brokers", "transaction_version", "pool")),
@@ -111,9 +111,7 @@ def main() -> None:
         for brokers in BROKERS:
             for version in VERSIONS:
                 runs += on_one_cluster(brokers, version, producers, pools, seconds, progress)
-    title = (
-        f"{producers} transactional producers; all of them at once, then 1 in 50; CPU a commit; connections a broker"
-    )
+    title = f"{producers} transactional producers: 1 in 50 of them under way, then all; CPU of a commit"
     console.print(table(runs, title))
     memory = next(run["memory"] for run in runs if "memory" in run)
     resident = [run["rss_kb_per_producer"] for run in runs]

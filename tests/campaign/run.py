@@ -33,7 +33,6 @@ class Run:
 
     wrong: list[str]
     figures: dict[str, Any]
-    healthy_p99_ms: float
 
 
 @dataclass(slots=True)
@@ -99,7 +98,7 @@ def run(on_stage: Stage, harm: Harm, *, seconds: float, rest_s: float, per_secon
         if one.asked_ms > load.began_ms + WARM_S * 1000
     ]
     figures = _figures(load, windows, healthy) | {"longest_stall_ms": round(stalls.longest_ms)}
-    return Run(wrong, figures, _p99(healthy, lambda _: True))
+    return Run(wrong, figures)
 
 
 def _harmed_healthy(load: Load) -> list[str]:
@@ -146,8 +145,10 @@ def _count(texts: Any) -> dict[str, int]:
 
 
 def too_slow(run: Run, baseline: Run) -> list[str]:
-    """Issue 5: healthy partitions' p99 is within twice that of a run without the harm, plus 20 ms."""
-    most = 2 * baseline.healthy_p99_ms + _NOISE_MS
-    if run.healthy_p99_ms <= most:
-        return []
-    return [f"healthy partitions: p99 {run.healthy_p99_ms:.1f} ms, more than {most:.1f} ms; {run.figures}"]
+    """Issue 5: healthy partitions' p99 while the harm is there is within twice that of as long without it, plus 20 ms.
+
+    What a broker's restart costs its neighbours on the same machine is in ``healthy_p99_ms``, that of the whole run.
+    """
+    least, found = baseline.figures["healthy_p99_ms_during_harm"], run.figures["healthy_p99_ms_during_harm"]
+    most = 2 * least + _NOISE_MS
+    return [f"healthy partitions: p99 {found} ms, more than {most:.1f} ms"] if found > most else []

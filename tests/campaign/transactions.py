@@ -12,11 +12,11 @@ from mirror.client import Producer, TopicPartition
 from mirror.errors import KafkaTimeout, NeedsAbort
 from tests.campaign.judge import Found, percentile, read_logs
 from tests.campaign.load import made, now_ms, ticks
-from tests.campaign.run import OPTIONS, harmed
+from tests.campaign.run import HEALTHY, OPTIONS, harmed
 from tests.campaign.stage import Harm, Stage
 
 COMMIT_EVERY_S: Final = 0.5
-_BATCHES: Final = 4
+_BATCHES: Final = 3
 """In each transaction."""
 _SIZE: Final = 16 * 1024
 _CALL_MS: Final = 5_000
@@ -37,13 +37,18 @@ class Transaction:
 
 
 class Worker(threading.Thread):
-    """One partition's producer: begins, sends for half a second, commits; aborts what failed and goes on."""
+    """One partition's producer: begins, sends for half a second, commits; aborts what failed and goes on.
+
+    Once it is ``over``, it still has to show that it ``went_on``: by one transaction more that it commits.
+    """
 
     def __init__(self, servers: str, tp: TopicPartition, over: threading.Event) -> None:
         super().__init__(daemon=True)
         self.tp: Final = tp
         self.transactions: list[Transaction] = []
         self.ended_by: BaseException | None = None
+        self.went_on = False
+        self.given_up = threading.Event()
         self._over = over
         self._numbers = 0
         self._options = {"bootstrap.servers": servers, "transactional.id": str(tp), **OPTIONS}
@@ -53,12 +58,13 @@ class Worker(threading.Thread):
         try:
             with Producer(self._options) as producer:
                 _until_told(lambda: producer.init_transactions(timeout_ms=_CALL_MS))
-                while not self._over.is_set():
-                    self._transact(producer)
+                while not self.went_on and not self.given_up.is_set():
+                    after = self._over.is_set()
+                    self.went_on = self._transact(producer) and after
         except Exception as error:  # noqa: BLE001 - nothing may end a producer here; judged afterwards
             self.ended_by = error
 
-    def _transact(self, producer: Producer) -> None:
+    def _transact(self, producer: Producer) -> bool:
         transaction = Transaction(now_ms())
         self.transactions.append(transaction)
         producer.begin_transaction()
@@ -76,6 +82,7 @@ class Worker(threading.Thread):
             _until_told(lambda: producer.abort_transaction(timeout_ms=_CALL_MS))
             transaction.committed = False
         transaction.ended_ms = now_ms()
+        return transaction.committed
 
 
 def _until_told(call: Callable[[], None]) -> None:
@@ -126,21 +133,31 @@ def run_transactions(on_stage: Stage, harm: Harm, *, seconds: float, rest_s: flo
         windows = harmed(on_stage, harm, seconds, rest_s)
     finally:
         over.set()
-        until = time.monotonic() + _SETTLED_S
-        for worker in workers:
-            worker.join(max(0.0, until - time.monotonic()))
+        _end(workers)
     wrong = [
         f"{one.tp}: a call of its producer did not return in {_SETTLED_S:.0f} s" for one in workers if one.is_alive()
     ]
+    wrong += [
+        f"{one.tp}: no transaction was committed after the harm; the last: {one.transactions[-1:]}"
+        for one in workers
+        if not one.went_on
+    ]
     on_stage.make_whole()
     logs = read_logs(on_stage.servers, partitions, committed=True)
-    healed_ms = windows.spans[-1][1]
     for worker in workers:
         wrong += judge_transactions(worker, logs[worker.tp])
-        if not any(one.committed and one.begun_ms > healed_ms for one in worker.transactions):
-            wrong.append(f"{worker.tp}: no transaction was committed after the harm")
     on_stage.delete({tp.topic for tp in partitions})
     return TransactionalRun(wrong, _figures(workers, len(windows.spans)))
+
+
+def _end(workers: Sequence[Worker]) -> None:
+    """Let each commit what it begins now; who cannot is told to give up."""
+    for patience_s in (_SETTLED_S, OPTIONS["delivery.timeout.ms"] / 1000):
+        until = time.monotonic() + patience_s
+        for worker in workers:
+            worker.join(max(0.0, until - time.monotonic()))
+        for worker in workers:
+            worker.given_up.set()
 
 
 def _figures(workers: Sequence[Worker], times: int) -> dict[str, Any]:
@@ -151,6 +168,12 @@ def _figures(workers: Sequence[Worker], times: int) -> dict[str, Any]:
             kind = one.why.partition(":")[0]
             causes[kind] = causes.get(kind, 0) + 1
     lengths = [one.ended_ms - one.begun_ms for one in everything if one.committed]
+    healthy = [
+        one.ended_ms - one.begun_ms
+        for worker in workers
+        for one in worker.transactions
+        if one.committed and worker.tp.partition in HEALTHY
+    ]
     return {
         "times_harmed": times,
         "transactions": len(everything),
@@ -160,4 +183,5 @@ def _figures(workers: Sequence[Worker], times: int) -> dict[str, Any]:
         "committed_p50_ms": round(percentile(lengths, 0.5), 1),
         "committed_p99_ms": round(percentile(lengths, 0.99), 1),
         "committed_longest_ms": round(max(lengths, default=0), 1),
+        "healthy_committed_longest_ms": round(max(healthy, default=0), 1),
     }

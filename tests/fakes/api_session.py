@@ -18,7 +18,7 @@ def api_versions(cluster: FakeCluster, call: ServerCall) -> ApiVersionsResponse:
     known = cluster.supports(call.api, call.version)
     keys = tuple(ApiVersion(api.value.key, low, high) for api, (low, high) in cluster.versions.items())
     features = tuple(FinalizedFeature(name, level, level) for name, level in cluster.features.items())
-    epoch = len(features) - 1  # -1, "not known", where there are none
+    epoch = len(features) - 1 + cluster.feature_changes  # -1, "not known", where there are none
     if known:
         return ApiVersionsResponse(call.action.code("ApiVersions"), keys, 0, features, epoch)
     call.version = 0

@@ -47,15 +47,16 @@ class FakeClient:
     another client means in its loop, as clients of one cluster are in one process.
     """
 
-    def __init__(self, cluster: FakeCluster, *, beside: FakeClient | None = None, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, beside: FakeClient | None = None, /, **options: object) -> None:
         seed = options.pop("seed", 0)
         assert isinstance(seed, int)
         self.cluster = cluster
         self.options = {"bootstrap.servers": cluster.bootstrap, **options}
         self.settings = ClusterSettings.parse(self.options)
         rng = random.Random(seed)
-        self.network = beside.network if beside else FakeNetwork(cluster, self.settings, rng)
-        self.loop = beside.loop if beside else ClusterLoop(self.settings, self.network, cluster.clock, rng)
+        self.network: FakeNetwork = beside.network if beside else FakeNetwork(cluster, self.settings, rng)
+        own = (self.settings, self.network, cluster.clock, rng)
+        self.loop: ClusterLoop = beside.loop if beside else ClusterLoop(*own)
         self.told_ms = 0
         self.turns = 0
         self._answered_ms: dict[Future[Any], int] = {}
@@ -130,11 +131,11 @@ class FakeConsumer(FakeClient):
 class FakeProducer(FakeClient):
     """A client with a producer core in its loop; ``released`` counts the bytes given back."""
 
-    def __init__(self, cluster: FakeCluster, *, beside: FakeClient | None = None, **options: object) -> None:
+    def __init__(self, cluster: FakeCluster, beside: FakeClient | None = None, /, **options: object) -> None:
         seed = options.pop("seed", 0)
         own = ProducerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
         shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
-        super().__init__(cluster, beside=beside, seed=seed, **shared)
+        super().__init__(cluster, beside, seed=seed, **shared)
         self.taken = 0
         self.released = 0
         self.core = ProducerCore(own, self.loop, self._release)
@@ -168,7 +169,10 @@ class FakeProducer(FakeClient):
         limit = 16_384
         records = OpenBatch(tp, BatchBuilder("none", limit), limit, nullcontext())
         futures = [records.append(None, value, (), self.cluster.clock.wall()) for value in values]
-        return ProducerBatch(tp, None, self.now, limit, open=records), [one for one in futures if one is not None]
+        told = [one for one in futures if one is not None]
+        for future in told:
+            self.watch(future)
+        return ProducerBatch(tp, None, self.now, limit, open=records), told
 
     # --- transactions
 

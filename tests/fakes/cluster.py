@@ -112,8 +112,8 @@ class FakeCluster:
 
     Transactions are those of version 1, or of version 2 where ``features["transaction.version"]`` is 2. ``marker_ms``
     pass between the end of one and its markers; with ``verifies`` False the brokers take transactional batches of
-    partitions that were not added, as those before 3.6. Where ``works_off_ms`` is set, what a broker was sent and had not
-    handled when the connection broke is handled that much later: a late copy of what was sent again meanwhile.
+    partitions that were not added, as those before 3.6. Where ``works_off_ms`` is set, what a broker was sent and had
+    not handled when the connection broke is handled that much later: a late copy of what was sent again meanwhile.
     """
 
     def __init__(self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0) -> None:
@@ -132,6 +132,7 @@ class FakeCluster:
         self.next_producer_id = 1000
         self.versions = {api: (0, api.value.high) for api in _HANDLERS}
         self.features: dict[str, int] = {}
+        self.feature_changes = 0
         self.control = Control()
         self.admin = api_admin.AdminState()
         self.sessions = Sessions()
@@ -159,6 +160,11 @@ class FakeCluster:
         self.topics[name] = topic
         self.grow(topic, partitions)
         return topic
+
+    def upgrade(self, feature: str, level: int) -> None:
+        """Clients learn of it on their next connections (KIP-584)."""
+        self.features[feature] = level
+        self.feature_changes += 1
 
     def new_id(self) -> uuid.UUID:
         return uuid.UUID(int=self._ids.getrandbits(128) | 1)

@@ -248,6 +248,8 @@ class Proxy:
         try:
             connection.broker = await asyncio.open_connection(*link.target, limit=_LIMIT)
             both = [asyncio.create_task(pump(link, connection)) for pump in (self._requests, self._answers)]
+            for task in both:
+                task.add_done_callback(_look_at)
             _, pending = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()
@@ -321,6 +323,12 @@ class Proxy:
 async def _read_frame(source: asyncio.StreamReader) -> bytes:
     (size,) = struct.unpack(">i", await source.readexactly(4))
     return await source.readexactly(size)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """How a connection ended is of no interest, and asyncio logs what nobody looks at."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _linger_not(writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,11 @@ from typing import Any
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaTimeout, NeedsAbort
 from mirror.producer.batches import RecordMetadata
+from mirror.producer.queue import ProducerId
 from tests.fakes.client import FakeProducer
+
+MOST = 100_000
+"""More than one application writes: its offsets are its number times this, and what it has written so far."""
 
 
 class Outcome(enum.Enum):
@@ -41,8 +45,8 @@ class Phase(enum.Enum):
 class Application:
     """Uses a producer as the documentation says: aborts where it must, asks again where it ran out of time.
 
-    ``died_of`` is the error after which it could only give up; ``name`` its transactional.id; ``number`` counts the
-    applications of all ids, later ones fence earlier ones of the same id.
+    ``died_of`` is the error after which it could only give up; ``name`` its transactional.id; ``number`` its own
+    number; ``born_as`` the id and epoch that it was given first: a higher one of the same ``name`` has fenced it.
     """
 
     def __init__(self, producer: FakeProducer, name: str, number: int) -> None:
@@ -51,6 +55,7 @@ class Application:
         self.number = number
         self.phase = Phase.NEW
         self.died_of: BaseException | None = None
+        self.born_as: ProducerId | None = None
         self.txns: list[Txn] = []
         self.asked: list[Future[None]] = []
         self.created_ms: dict[Future[RecordMetadata], int] = {}
@@ -91,6 +96,7 @@ class Application:
             self.txns[-1].outcome = Outcome.COMMITTED
         elif self._call == self.producer.abort:
             self.txns[-1].outcome = Outcome.ABORTED
+        self.born_as = self.born_as or self.producer.core.transactions.identity
         self.phase = Phase.READY
 
     def begin(self) -> None:
@@ -109,7 +115,7 @@ class Application:
     def add_offsets(self, timeout_ms: int) -> None:
         """Whoever is in doubt about them aborts, as the relay does."""
         self._written += 1
-        offset = self.number * 100_000 + self._written
+        offset = self.number * MOST + self._written
         partition = TopicPartition("source", len(self.txns[-1].offsets))
         self.txns[-1].offsets.append(offset)
         done = self.producer.add_offsets(self.group, {partition: offset}, timeout_ms)

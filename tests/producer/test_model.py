@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -95,8 +94,6 @@ class ProducerModel(RuleBasedStateMachine):
         if opened:
             made, futures = producer.prepare_open(tp, *values)
             own = [(future, 0) for future in futures]
-            for future in futures:
-                producer.watch(future)
         else:
             made = producer.prepare(tp, *values)
             own = [(made.future, n) for n in range(records)]

@@ -182,7 +182,9 @@ class QueueModel(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         assert len(self._values()) == len(set(self._values())), self._values()
-        positions = [self.order[value] for one in self.log.batches() for value in values_of(one.view) if self._kept(one)]
+        positions = [
+            self.order[value] for one in self.log.batches() for value in values_of(one.view) if self._kept(one)
+        ]
         assert positions == sorted(positions), self._values()
 
     def _kept(self, one: Batch) -> bool:

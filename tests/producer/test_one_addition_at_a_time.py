@@ -1,0 +1,82 @@
+"""Under transaction version 2 a broker refuses one of two additions that meet on their way to the coordinator.
+
+What adds something is a transaction's first batch of each partition, and its offsets (AddPartitionsToTxnManager).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.cluster.topics import TopicPartition
+from mirror.wire.api import Api
+from tests.fakes.client import FakeProducer
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action
+
+_T0 = TopicPartition("t", 0)
+
+
+def _producer(version: int) -> FakeProducer:
+    cluster = FakeCluster()
+    cluster.features["transaction.version"] = version
+    cluster.add_topic("t")
+    producer = FakeProducer(cluster, **{"transactional.id": "x", "max.in.flight.requests.per.connection": 5})
+    producer.init()
+    return producer
+
+
+def _commit_one(producer: FakeProducer) -> None:
+    producer.begin()
+    producer.send(_T0)
+    producer.finish(producer.commit())
+
+
+def _count(producer: FakeProducer, api: Api) -> int:
+    return len(producer.cluster.calls(api))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_wait_for_the_first_batch_where_both_would_add(version: int) -> None:
+    producer = _producer(version)
+    _commit_one(producer)
+    held = producer.cluster.control.on(Api.PRODUCE, Action(hold="before"))
+    producer.begin()
+    producer.send(_T0)
+    offsets = producer.add_offsets("g", {_T0: 1})
+    producer.run_for(1_000)
+    assert _count(producer, Api.TXN_OFFSET_COMMIT) == (1 if version == 1 else 0)
+    held.release()
+    producer.finish(producer.commit())
+    assert offsets.done()
+    assert _count(producer, Api.TXN_OFFSET_COMMIT) == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_first_batch_of_each_transaction_goes_alone_where_it_adds(version: int) -> None:
+    producer = _producer(version)
+    _commit_one(producer)
+    held = producer.cluster.control.on(Api.PRODUCE, Action(hold="before"))
+    producer.begin()
+    futures = [producer.send(_T0) for _ in range(5)]
+    producer.run_for(1_000)
+    assert len(producer.queue(_T0).in_flight) == (5 if version == 1 else 1)
+    held.release()
+    producer.finish(producer.commit())
+    offsets = [future.result().base_offset for future in futures]
+    assert offsets == sorted(offsets)
+
+
+def test_the_first_batch_waits_for_offsets_that_are_on_their_way() -> None:
+    producer = _producer(2)
+    _commit_one(producer)
+    held = producer.cluster.control.on(Api.TXN_OFFSET_COMMIT, Action(hold="before"))
+    producer.begin()
+    offsets = producer.add_offsets("g", {_T0: 1})
+    producer.run_until(lambda: _count(producer, Api.TXN_OFFSET_COMMIT) == 1)
+    sent = producer.send(_T0)
+    producer.run_for(1_000)
+    assert not sent.done()
+    held.release()
+    producer.finish(producer.commit())
+    assert offsets.done()
+    assert sent.result().base_offset > 0
