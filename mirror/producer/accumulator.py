@@ -88,7 +88,7 @@ class Accumulator:
         """``batch``, in flight, is in the log."""
         queue = self._queues[batch.tp]
         queue.acknowledged(batch, now)
-        self._release(batch.tp, batch.size)
+        self._free(batch)
         batch.succeed(base_offset)
         self.settle(queue)
 
@@ -129,12 +129,12 @@ class Accumulator:
 
     def came_back(self, batch: ProducerBatch) -> None:
         """A batch that had been abandoned: nobody waits, but now its buffer is free."""
-        self._release(batch.tp, batch.size)
+        self._free(batch)
 
     def refuse(self, batch: ProducerBatch, error: KafkaError) -> None:
         """Fail a batch that never came in."""
         batch.fail(error)
-        self._release(batch.tp, batch.size)
+        self._free(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch], *, transactional: bool) -> None:
         """``batch`` was cut: its parts have its deadline, and share its memory."""
@@ -142,12 +142,18 @@ class Accumulator:
         queue.replace(batch, parts, transactional=transactional)
         for part in parts:
             part.expires_ms = batch.expires_ms
+        batch.let_go()
 
     def _forget(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         queue.given_up(batch)
-        self._release(batch.tp, batch.size)
+        self._free(batch)
         self._tell(batch, error)
         self.settle(queue)
+
+    def _free(self, batch: ProducerBatch) -> None:
+        """Its memory is counted as free from here on, so nothing may hold on to it: neither a gap nor a future."""
+        self._release(batch.tp, batch.size)
+        batch.let_go()
 
     def _tell(self, batch: ProducerBatch, error: KafkaError) -> None:
         if not batch.told:

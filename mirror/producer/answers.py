@@ -11,7 +11,7 @@ from mirror.cluster.topics import TopicPartition
 from mirror.errors import Hopeless, InvalidArgument, KafkaError, UnsupportedVersion
 from mirror.producer.accumulator import Accumulator
 from mirror.producer.batches import ProducerBatch
-from mirror.producer.conversation import CONCURRENT_MS
+from mirror.producer.conversation import CONCURRENT_MS, PATIENCE
 from mirror.producer.queue import PartitionQueue
 from mirror.producer.settings import ProducerSettings
 from mirror.producer.transactions import Transactions
@@ -107,10 +107,11 @@ class Answers:
             if code != MESSAGE_TOO_LARGE or not self._cut(batch):
                 self._batches.give_up(batch, self._judged(outcome, error, now))
             return
+        if code == CONCURRENT_TRANSACTIONS and queue.concurrent < PATIENCE:
+            self._wait_for_markers(queue, batch, error, now)
+            return
         # The retry first: it notes the leader that failed, whose backoff the new one is not to wait for.
         self._retry(queue, batch, error, now)
-        if code == CONCURRENT_TRANSACTIONS:
-            queue.not_before_ms = now + CONCURRENT_MS  # waiting for the last transaction's end, no failure
         if outcome is Verdict.REFRESH_METADATA:
             leader = answer.current_leader
             if leader is not None and leader.leader_id >= 0:
@@ -133,6 +134,15 @@ class Answers:
         batch.cut_into(parts)
         self._batches.replace(batch, parts, transactional=self._transactions is not None)
         return True
+
+    def _wait_for_markers(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
+        """The last transaction's end is being written: waiting, and no failure."""
+        batch.attempts -= 1
+        failures = queue.failures
+        self._retry(queue, batch, error, now)
+        queue.failures = failures
+        queue.concurrent += 1
+        queue.not_before_ms = now + CONCURRENT_MS
 
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
         batch.last_error = error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from mirror.cluster.topics import TopicPartition
-from mirror.producer.batches import RecordMetadata
+from mirror.errors import KafkaError
+from mirror.producer.batches import RecordMetadata, promise
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder, Headers
 from mirror.wire.records import Batch
@@ -73,8 +74,7 @@ class OpenBatch:
             self.count += 1
             if self._builder.size >= self._builder.limit:
                 self._closed = True
-            future: Future[RecordMetadata] = Future()
-            future.set_running_or_notify_cancel()
+            future = promise()
             self._futures.append(future)
             return future
 
@@ -86,29 +86,44 @@ class OpenBatch:
     def seal(self) -> Batch:
         """The batch to send, the same one each time; from here on nothing is appended. It has a record at least."""
         with self._lock:
-            self._closed = True
-            if self._batch is None:
-                assert self._builder is not None  # noqa: S101 - it goes when the batch is there
-                self._batch = self._builder.build()
-                self._builder = None
-            return self._batch
+            return self._sealed()
 
-    def settle(self, outcome: Future[RecordMetadata]) -> None:
-        """Answer for every record what ``outcome``, which is done, says of the whole batch.
+    def seal_early(self) -> None:
+        """As :meth:`seal`, by who has filled it, and is not the one to send it: it may have been settled meanwhile."""
+        with self._lock:
+            if self._builder is not None:
+                self._sealed()
 
-        Closes the batch: a record that came later would never be answered for.
+    def _sealed(self) -> Batch:
+        self._closed = True
+        if self._batch is None:
+            assert self._builder is not None  # noqa: S101 - it goes when the batch is there
+            self._batch = self._builder.build()
+            self._builder = None
+        return self._batch
+
+    def settle(self, outcome: RecordMetadata | KafkaError) -> None:
+        """Answer for every record what ``outcome`` says of the whole batch.
+
+        Closes the batch, for a record that came later would never be answered for, and lets go of its bytes. Raises
+        the first that a record's callback raised, an exception as ``sys.exit`` makes them, once all are answered.
         """
         with self._lock:
             self._closed = True
+            self._builder = self._batch = None
             futures, self._futures = self._futures, []
-        error = CancelledError() if outcome.cancelled() else outcome.exception()
-        if error is not None:
-            for future in futures:
-                future.set_exception(fresh(error))
-            return
-        tp, base_offset, first = outcome.result()
-        for index, future in enumerate(futures, first):
-            future.set_result(RecordMetadata(tp, base_offset, index))
+        raised: list[BaseException] = []
+        for index, future in enumerate(futures):
+            try:
+                if isinstance(outcome, RecordMetadata):
+                    tp, base_offset, first = outcome
+                    future.set_result(RecordMetadata(tp, base_offset, first + index))
+                else:
+                    future.set_exception(fresh(outcome))
+            except BaseException as error:  # noqa: BLE001 - raised below
+                raised.append(error)
+        if raised:
+            raise raised[0]
 
     def split(self) -> list[OpenBatch]:
         """Its records as two sealed batches, after a broker found the whole too large; [] where there is only one.
@@ -121,6 +136,7 @@ class OpenBatch:
         records = list(records_of(batch))
         with self._lock:
             futures, self._futures = self._futures, []
+            self._batch = None
         middle = len(records) // 2
         share = max(1, self.limit // 2)
         return [

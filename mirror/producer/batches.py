@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,13 @@ class RecordMetadata(NamedTuple):
         return self.base_offset + self.record if self.base_offset >= 0 else -1
 
 
+def promise() -> Future[RecordMetadata]:
+    """A future that cannot be cancelled: what was handed over is sent, whoever has lost interest in it."""
+    future: Future[RecordMetadata] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
     """One batch from ``send`` to its answer.
@@ -38,7 +46,8 @@ class ProducerBatch:
     ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
     it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
-    be in the log.
+    in the log. ``on_told`` is called once, after the callers have their answers, whatever their callbacks raise; it is
+    no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
     """
 
     tp: TopicPartition
@@ -46,7 +55,8 @@ class ProducerBatch:
     created_ms: int
     size: int
     open: OpenBatch | None = None
-    future: Future[RecordMetadata] = field(default_factory=Future)
+    future: Future[RecordMetadata] = field(default_factory=promise)
+    on_told: Callable[[], None] | None = None
     expires_ms: int = 0
     sequence: int | None = None
     attempts: int = 0
@@ -56,10 +66,11 @@ class ProducerBatch:
     _sent_ms: int | None = None
     _was_in_doubt: bool = False
     _cut: bool = False
+    _parts_left: int = 0
+    _records: OpenBatch | None = None
 
     def __post_init__(self) -> None:
-        if self.open is not None:
-            self.future.add_done_callback(self.open.settle)
+        self._records = self.open  # to be answered for, also after their bytes were let go
 
     def seal(self) -> Batch:
         """The batch as it will be sent; nothing can be added to it from here on."""
@@ -75,6 +86,10 @@ class ProducerBatch:
             return int(self.batch.count)
         return self.open.count if self.open is not None else 0
 
+    def let_go(self) -> None:
+        """Nobody will send it again: its bytes are not kept, whoever keeps the future."""
+        self.batch = self.open = None
+
     @property
     def complete(self) -> bool:
         """Whether it takes no more records: ready-made, sealed or full."""
@@ -87,14 +102,14 @@ class ProducerBatch:
 
     def cut_into(self, parts: list[ProducerBatch]) -> None:
         """Its parts go instead; who waits for this one waits for the last of them."""
-        self._cut = True
-
-        def settle(_: Future[RecordMetadata]) -> None:
-            if all(part.future.done() for part in parts) and not self.future.done():
-                self.future.set_result(RecordMetadata(self.tp, -1))
-
+        self._cut, self._parts_left = True, len(parts)
         for part in parts:
-            part.future.add_done_callback(settle)
+            part.on_told = self._part_told
+
+    def _part_told(self) -> None:
+        self._parts_left -= 1
+        if not self._parts_left:
+            self._tell(RecordMetadata(self.tp, -1))
 
     def sent(self, now: int) -> None:
         """An attempt goes out: from here on only an answer tells what became of it."""
@@ -119,7 +134,7 @@ class ProducerBatch:
     def succeed(self, base_offset: int) -> None:
         """Tell the caller, unless it has been told."""
         if not self.told:
-            self.future.set_result(RecordMetadata(self.tp, base_offset))
+            self._tell(RecordMetadata(self.tp, base_offset))
 
     def fail(self, error: KafkaError) -> None:
         """Tell the caller, unless it has been told; where the batch may be in the log, the error says so."""
@@ -131,4 +146,21 @@ class ProducerBatch:
             error.args = (f"{cause}; it may have been written all the same", *cause.args[1:])
             error.__cause__ = cause.__cause__
             error.may_have_been_written = True
-        self.future.set_exception(error)
+        self._tell(error)
+
+    def _tell(self, outcome: RecordMetadata | KafkaError) -> None:
+        """Callbacks of applications run here. One may raise (``sys.exit``): the others are told all the same."""
+        records, self._records = self._records, None
+        on_told, self.on_told = self.on_told, None
+        try:
+            if isinstance(outcome, RecordMetadata):
+                self.future.set_result(outcome)
+            else:
+                self.future.set_exception(outcome)
+        finally:
+            try:
+                if records is not None:
+                    records.settle(outcome)
+            finally:
+                if on_told is not None:
+                    on_told()

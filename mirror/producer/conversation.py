@@ -17,7 +17,7 @@ from mirror.wire.verdicts import CONCURRENT_TRANSACTIONS
 
 CONCURRENT_MS: Final = 20
 """After CONCURRENT_TRANSACTIONS: the last transaction's markers are being written. Waiting, and no failure."""
-_PATIENCE: Final = 25
+PATIENCE: Final = 25
 """That often in a row; whatever takes longer than half a second is asked about less often, by KIP-580."""
 _SIZE: Final = 256
 """Bytes of a request, about: what counts for its connection is that it is one."""
@@ -86,7 +86,7 @@ class Conversation:
 
     def why_waiting(self) -> KafkaError | None:
         """What the search for the coordinator met last."""
-        return self._trouble or self._coordinators.last_error
+        return self._trouble or self._coordinators.last_error or self._metadata.last_error
 
     def drop(self) -> None:
         """The answer under way is of no interest any more."""
@@ -103,7 +103,7 @@ class Conversation:
         if elsewhere:
             self._coordinators.forget(ask.kind, ask.key)
         self._concurrent = self._concurrent + 1 if code == CONCURRENT_TRANSACTIONS else 0
-        if 0 < self._concurrent <= _PATIENCE:
+        if 0 < self._concurrent <= PATIENCE:
             self._state.succeeded()
             self._state.not_before_ms = now + CONCURRENT_MS
         else:

@@ -23,7 +23,7 @@ from mirror.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitTopic,
 )
-from mirror.wire.verdicts import OPERATION_NOT_ATTEMPTED, Verdict, broker_error, verdict
+from mirror.wire.verdicts import NETWORK_EXCEPTION, OPERATION_NOT_ATTEMPTED, Verdict, broker_error, verdict
 
 NOBODY: Final = ProducerId(-1, -1)
 BEFORE_IMPLICIT: Final = {Api.PRODUCE: 11, Api.TXN_OFFSET_COMMIT: 4, Api.END_TXN: 4}
@@ -101,6 +101,8 @@ class Asker:
             case _:
                 codes = [(response.error_code, about, "Write")]
         refused = [one for one in codes if one[0] not in {0, OPERATION_NOT_ATTEMPTED}]
+        if step in {Step.ADD_PARTITIONS, Step.COMMIT_OFFSETS} and len(codes) < _count(ask.body):
+            refused.append((NETWORK_EXCEPTION, f"{about}: the broker's answer leaves partitions out", "Write"))
         return [broker_error(code, what, needs=needs) for code, what, needs in refused]
 
     def expired(self, error: KafkaError, open_ms: int) -> TransactionExpired:
@@ -115,6 +117,12 @@ class Asker:
         """The brokers do not allow ``transaction.timeout.ms``."""
         allowed = f"the brokers' transaction.max.timeout.ms is smaller ({error})"
         return ConfigError([Problem("", "transaction.timeout.ms", str(self.timeout_ms), allowed)])
+
+
+def _count(body: Message) -> int:
+    """The partitions that a request speaks of."""
+    assert isinstance(body, AddPartitionsToTxnRequest | TxnOffsetCommitRequest)  # noqa: S101 - no other names any
+    return sum(len(topic.partitions) for topic in body.topics)
 
 
 def weight(error: BrokerError) -> int:

@@ -96,7 +96,7 @@ class ProducerCore:
 
     def _steer(self, now: int) -> Poll:
         if self._transactions is not None:
-            joining = any(queue.joins(self._transactions.identity) for queue in self.batches.busy.values())
+            joining = any(queue.will_join(self._transactions.count) for queue in self.batches.busy.values())
             return self._transactions.poll(now, unfinished=self.batches.unfinished, joining=joining)
         return self._identity.poll(now) if self.batches.busy else Poll([], FOREVER_MS)
 
@@ -149,11 +149,11 @@ class ProducerCore:
 
     def _fail_all(self, error: KafkaError) -> None:
         self._gone = error
+        if self._transactions is not None:
+            self._transactions.end(error)
         self.batches.abandon(error)
         for event in self._awaiting:
             event.fail(error)
-        if self._transactions is not None:
-            self._transactions.end(error)
 
     def leave(self, event: LeaveEvent, now: int) -> None:
         """The producer closed: what is not acknowledged by now is not told to be."""

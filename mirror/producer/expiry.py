@@ -67,7 +67,7 @@ class Expiry:
         leader = self.metadata.leader(batch.tp)
         if leader is None:
             last = batch.last_error or self.metadata.why_unknown(batch.tp)
-            return DeliveryPhase.METADATA, DeliveryCause.NO_LEADER, last
+            return DeliveryPhase.METADATA, _cause(last) or DeliveryCause.NO_LEADER, last
         trouble = batch.last_error or self.network.trouble(leader.node)
         cause = _cause(trouble)
         if cause is not None:

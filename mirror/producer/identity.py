@@ -25,6 +25,10 @@ class Stamp(Protocol):
         """Whether the queue's batches may be stamped and sent now; sees to the queue's identity."""
         ...
 
+    def joins(self, queue: PartitionQueue) -> bool:
+        """Whether the leader has to ask a coordinator about the queue's next batch."""
+        ...
+
     def produce_to(self, tp: TopicPartition) -> None:
         """A batch for ``tp`` goes out."""
         ...
@@ -65,6 +69,11 @@ class Identity:
         if queue.identity is None and self.identity is not None:
             queue.restart(self.identity)
         return queue.identity is not None and not queue.must_restart
+
+    def joins(self, queue: PartitionQueue) -> bool:
+        """There is nothing to join."""
+        del queue
+        return False
 
     def produce_to(self, tp: TopicPartition) -> None:
         """Nobody needs to know."""

@@ -38,6 +38,9 @@ class PartitionQueue:
     answer shows that they were written after all, or the epoch is bumped, and sequences begin again at 0. Each
     partition has an epoch of its own, since brokers keep them by partition: what happens to one is nothing to the
     others.
+
+    ``transaction`` counts the one that its batches in flight belong to, ``joined`` the last one in which the broker
+    has acknowledged some.
     """
 
     tp: TopicPartition
@@ -47,6 +50,7 @@ class PartitionQueue:
     next_sequence: int = 0
     gaps: list[ProducerBatch] = field(default_factory=list)
     failures: int = 0
+    concurrent: int = 0
     not_before_ms: int = 0
     retry_epoch: int = -1
     slot: Slot | None = None
@@ -54,7 +58,8 @@ class PartitionQueue:
     topic_id: uuid.UUID | None = None
     trouble: KafkaError | None = None
     last_ack_ms: int | None = None
-    acknowledged_as: ProducerId | None = None
+    transaction: int = 0
+    joined: int = 0
     _known: bool = False
 
     @property
@@ -94,9 +99,14 @@ class PartitionQueue:
     def _remembered(self, now: int) -> bool:
         return self._known and self.last_ack_ms is not None and now - self.last_ack_ms < _REMEMBERED_MS
 
-    def joins(self, identity: ProducerId | None) -> bool:
-        """Whether it has a batch that is sent, or about to be, and none acknowledged under ``identity`` so far."""
-        if self.acknowledged_as == identity:
+    @property
+    def is_joining(self) -> bool:
+        """Whether its first batch in this transaction is under way: its leader verifies, or adds, the partition."""
+        return bool(self.in_flight) and self.joined != self.transaction
+
+    def will_join(self, transaction: int) -> bool:
+        """Whether it has a batch that is sent, or about to be, and none acknowledged in ``transaction`` so far."""
+        if self.joined == transaction:
             return False
         return bool(self.in_flight) or (bool(self.waiting) and self.waiting[0].complete)
 
@@ -155,9 +165,9 @@ class PartitionQueue:
     def acknowledged(self, batch: ProducerBatch, now: int) -> None:
         """``batch`` is in the log, and with it everything that came before."""
         self.in_flight.remove(batch)
-        self.failures = self.not_before_ms = 0
+        self.failures = self.concurrent = self.not_before_ms = 0
         self.last_ack_ms, self._known, self.slow = now, True, False
-        self.acknowledged_as = self.identity
+        self.joined = self.transaction
         self.gaps = [gap for gap in self.gaps if before(batch, gap)]
 
     def requeue(self, batch: ProducerBatch) -> None:

@@ -6,7 +6,7 @@ from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
 from mirror.cluster.pools import Slot
 from mirror.cluster.requests import Lane, Poll, Request
-from mirror.errors import Hopeless
+from mirror.errors import BrokerError, Hopeless
 from mirror.producer.accumulator import Accumulator
 from mirror.producer.answers import Answers
 from mirror.producer.batches import ProducerBatch
@@ -17,6 +17,7 @@ from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Records
 from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
+from mirror.wire.verdicts import Verdict, verdict
 
 _Way = tuple[int, Slot | None, bool]
 """Node; the connection that a queue is bound to, if any; whether it goes on the slow lane."""
@@ -55,10 +56,13 @@ class Sending:
     def _ways(self, now: int) -> tuple[dict[_Way, list[PartitionQueue]], int]:
         ways: dict[_Way, list[PartitionQueue]] = {}
         wait = FOREVER_MS
-        for queue in list(self._batches.busy.values()):
+        busy = list(self._batches.busy.values())
+        # One leader is asked to take in one transaction's partitions in one request at a time.
+        asked = {queue.slot.node for queue in busy if queue.is_joining and queue.slot is not None}
+        for queue in busy:
             way, queue_wait = self._way(queue, now)
             wait = min(wait, queue_wait)
-            if way is not None:
+            if way is not None and not (way[0] in asked and way[1] is None and self._stamp.joins(queue)):
                 ways.setdefault(way, []).append(queue)
         return ways, wait
 
@@ -68,8 +72,7 @@ class Sending:
             return None, FOREVER_MS
         leader = self._metadata.leader(queue.tp)
         if leader is None:
-            self._metadata.want((queue.tp.topic,))
-            self._metadata.request_update()
+            self._look_for_a_leader(queue)
             return None, FOREVER_MS
         if (wait := self._not_yet_ms(queue, leader, now)) > 0:
             return None, wait
@@ -83,6 +86,14 @@ class Sending:
             return None, FOREVER_MS
         return (leader.node, bound, queue.slow), FOREVER_MS
 
+    def _look_for_a_leader(self, queue: PartitionQueue) -> None:
+        error = self._metadata.why_unknown(queue.tp)
+        if isinstance(error, BrokerError) and verdict(error.code) is Verdict.FATAL and not queue.in_flight:
+            self._batches.drop_waiting(queue, error)  # forbidden, or no name for a topic: waiting mends nothing
+            return
+        self._metadata.want((queue.tp.topic,))
+        self._metadata.request_update()
+
     def _not_yet_ms(self, queue: PartitionQueue, leader: Leader, now: int) -> int:
         """How long its first batch lingers still, or backs off."""
         # A leader newer than the one that failed is asked at once: the backoff was for the old one (KAFKA-14253).
@@ -91,8 +102,10 @@ class Sending:
 
     def _send(self, way: _Way, queues: list[PartitionQueue], now: int) -> list[Request]:
         node, bound, slow = way
-        requests = []
+        requests: list[Request] = []
         for portion in self._portions(queues):
+            if requests and bound is None and any(self._stamp.joins(queue) for queue in portion):
+                break
             slot = bound or self._pool.pick(node, now, slow=slow)
             if slot is None:
                 self._note_trouble(portion, node)

@@ -55,6 +55,10 @@ class Transaction:
     end_in_doubt: bool = False
     began_ms: int | None = None
 
+    def open_ms(self, now: int) -> int:
+        """How long it has been open."""
+        return 0 if self.began_ms is None else now - self.began_ms
+
     def forget_asked(self) -> None:
         """The coordinator has answered, and added nothing."""
         self.asked, self.asked_group = set(), None
@@ -79,11 +83,10 @@ def _to_commit(state: State, txn: Transaction, *, unfinished: bool, joining: boo
     if txn.wanted or txn.asked:
         return Step.ADD_PARTITIONS
     if txn.offsets:
-        # Under version 2 both add something to the transaction, and of two at once a broker refuses one.
-        if txn.implicit and joining:
-            return None
-        known = txn.implicit or txn.offsets[0].group in txn.groups
-        return Step.COMMIT_OFFSETS if known else Step.ADD_OFFSETS
+        if not txn.implicit and txn.offsets[0].group not in txn.groups:
+            return Step.ADD_OFFSETS
+        # Brokers ask the coordinator about both, and of two questions at once one is dropped.
+        return None if joining else Step.COMMIT_OFFSETS
     if state is State.IN_TRANSACTION or unfinished:
         return None
     return Step.END if txn.on_coordinator else Step.NOTHING

@@ -43,6 +43,7 @@ from mirror.wire.api import Api
 from mirror.wire.verdicts import (
     CONCURRENT_TRANSACTIONS,
     INVALID_TRANSACTION_TIMEOUT,
+    INVALID_TXN_STATE,
     Verdict,
     verdict,
 )
@@ -72,6 +73,7 @@ class Transactions:
         self._last_error: KafkaError | None = None
         self._renew = False
         self._fenced_ourselves = False
+        self.count = 0
 
     # --- what application threads ask; each raises WrongState, NeedsAbort or what ended the producer
 
@@ -90,6 +92,7 @@ class Transactions:
         if may_go(self.state, State.IN_TRANSACTION):
             self._go(State.IN_TRANSACTION)
             self._unclaimed = None
+            self.count += 1
             self._txn = Transaction(implicit=self._network.finalized_feature(_FEATURE) >= _IMPLICIT)
 
     def add_offsets(self, event: AddOffsetsEvent, now: int) -> None:
@@ -118,6 +121,11 @@ class Transactions:
             if self._claimed(event):
                 return False
             self._refuse("abort_transaction()")
+        if self._end_is_out():
+            now = f"is {self.state.value}, and may have: commit_transaction() again tells the outcome"
+            msg = f"abort_transaction(): the producer of {self.transactional_id!r} {now}"
+            raise WrongState(msg)
+        self._answer(NeedsAbort("the transaction was aborted before it was committed"))
         self._go(State.ABORTING)
         self._events.append(event)
         self._txn.wanted.clear()
@@ -132,6 +140,11 @@ class Transactions:
     def leaves_unanswered(self) -> None:
         """A Produce of this transaction is left to its fate: only a new epoch keeps it out of the next one."""
         self._txn.in_doubt = True
+
+    def _end_is_out(self) -> bool:
+        """Whether the coordinator was asked to commit, so that it may have."""
+        asked = self._txn.end_in_doubt or (self._step is Step.END and self._talk.busy)
+        return self.state is State.COMMITTING and asked
 
     def _claimed(self, event: TransactionEvent) -> bool:
         """Whether what ``event`` asks for was done after an earlier such call had run out of time."""
@@ -188,9 +201,18 @@ class Transactions:
             return False
         if queue.identity != self.identity:
             queue.restart(self.identity)
-        # Of two additions at once a broker refuses one, which then backs off: AddPartitionsToTxnManager keeps only one.
-        adding = bool(queue.in_flight) or (self._talk.busy and self._step is Step.COMMIT_OFFSETS)
-        return not (self._txn.implicit and adding and queue.acknowledged_as != self.identity)
+        asking = (self._talk.busy and self._step is Step.COMMIT_OFFSETS) or (self._txn.implicit and queue.in_flight)
+        if asking and self.joins(queue):
+            return False
+        queue.transaction = self.count
+        return True
+
+    def joins(self, queue: PartitionQueue) -> bool:
+        """Whether the queue's next batch is the first of this transaction that its leader hears of.
+
+        It asks the coordinator about it, and of two such questions at once it drops one (AddPartitionsToTxnManager).
+        """
+        return queue.joined != self.count
 
     def produce_to(self, tp: TopicPartition) -> None:
         """A batch for ``tp`` goes out; under version 2 that adds its partition."""
@@ -241,6 +263,8 @@ class Transactions:
             self._refused(error, now, ask)
             return Poll([], FOREVER_MS)
         txn.may_be_there = txn.may_be_there or (step in ADDS and bool(poll.requests))
+        if not poll.requests and (why := self._talk.why_waiting()) is not None:
+            self._note(why)
         return poll
 
     def _as_whom(self) -> ProducerId:
@@ -319,6 +343,7 @@ class Transactions:
             self._txn.forget_asked()
             if self._step is Step.END:
                 self._ended()
+                self._renew = True  # what was to be added may still be, behind the end's back
         elif outcome in {Verdict.RETRY, Verdict.REFRESH_METADATA, Verdict.FIND_COORDINATOR}:
             self._note(error)
             if outcome is not Verdict.FIND_COORDINATOR:
@@ -336,7 +361,12 @@ class Transactions:
         elif ends_only_the_transaction(self.state, self._txn, error):
             self._talk.succeeded()
             self._txn.forget_asked()
-            self.failed(error)
+            ended_already = (
+                self._step is Step.END
+                and code == INVALID_TXN_STATE
+                and self._txn.open_ms(now) >= self._asker.timeout_ms
+            )
+            self.failed(self._asker.expired(error, self._txn.open_ms(now)) if ended_already else error)
         else:
             self.end(self._asker.timeout_refused(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
 
@@ -361,11 +391,10 @@ class Transactions:
 
         It aborts a transaction that outlives its timeout, in an epoch that it tells nobody: the producer can go on.
         """
-        began_ms, timeout_ms = self._txn.began_ms, self._settings.transaction_timeout_ms
-        if began_ms is None or now - began_ms < timeout_ms or not can_go_on(self.state, self._step, self._txn):
+        if self._txn.open_ms(now) < self._asker.timeout_ms or not can_go_on(self.state, self._step, self._txn):
             self.end(error)
             return error
-        expired = self._asker.expired(error, now - began_ms)
+        expired = self._asker.expired(error, self._txn.open_ms(now))
         self._txn.in_doubt = True
         self.failed(expired)
         return expired
@@ -374,8 +403,7 @@ class Transactions:
         """The producer is of no use any more: closed, fenced, or refused for good."""
         if self.state is State.FATAL_ERROR:
             return
-        asked = self._txn.end_in_doubt or (self._step is Step.END and self._talk.busy)
-        if self.state is State.COMMITTING and asked:
+        if self._end_is_out():
             cause, error = error.__cause__, copy.copy(as_kafka_error(error))
             error.__cause__, error.may_have_been_written = cause, True  # that is: committed
         self._talk.drop()

@@ -25,8 +25,8 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.INITIALIZING: frozenset({State.READY, State.FATAL_ERROR}),
     State.READY: frozenset({State.IN_TRANSACTION, State.FATAL_ERROR}),
     State.IN_TRANSACTION: frozenset({State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    # Once the end was asked for, only its answer tells: a commit whose answer was lost may have happened.
-    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    # Until its end is asked for, it can still be aborted. From then on only the answer tells: it may have happened.
+    State.COMMITTING: frozenset({State.READY, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
     State.ABORTABLE_ERROR: frozenset({State.ABORTING, State.FATAL_ERROR}),
     State.ABORTING: frozenset({State.READY, State.FATAL_ERROR}),
     State.FATAL_ERROR: frozenset(),

@@ -133,6 +133,7 @@ PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
 TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
 REQUEST_TIMED_OUT: Final = int(ErrorCode.request_timed_out)
 NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+NETWORK_EXCEPTION: Final = int(ErrorCode.network_exception)
 OPERATION_NOT_ATTEMPTED: Final = int(ErrorCode.operation_not_attempted)
 NOT_ACKNOWLEDGED: Final = frozenset(
     {REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, int(ErrorCode.not_enough_replicas_after_append)}

@@ -1,6 +1,7 @@
-"""Under transaction version 2 a broker refuses one of two additions that meet on their way to the coordinator.
+"""A broker that asks a transaction's coordinator about two things at once drops one of the questions.
 
-What adds something is a transaction's first batch of each partition, and its offsets (AddPartitionsToTxnManager).
+It asks, to verify or to add, about a transaction's first batch of each partition, and about its offsets
+(AddPartitionsToTxnManager): what came in the other request is refused, and would back off.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _count(producer: FakeProducer, api: Api) -> int:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_offsets_wait_for_the_first_batch_where_both_would_add(version: int) -> None:
+def test_offsets_wait_for_the_first_batch(version: int) -> None:
     producer = _producer(version)
     _commit_one(producer)
     held = producer.cluster.control.on(Api.PRODUCE, Action(hold="before"))
@@ -44,7 +45,7 @@ def test_offsets_wait_for_the_first_batch_where_both_would_add(version: int) -> 
     producer.send(_T0)
     offsets = producer.add_offsets("g", {_T0: 1})
     producer.run_for(1_000)
-    assert _count(producer, Api.TXN_OFFSET_COMMIT) == (1 if version == 1 else 0)
+    assert _count(producer, Api.TXN_OFFSET_COMMIT) == 0
     held.release()
     producer.finish(producer.commit())
     assert offsets.done()
@@ -80,3 +81,26 @@ def test_the_first_batch_waits_for_offsets_that_are_on_their_way() -> None:
     producer.finish(producer.commit())
     assert offsets.done()
     assert sent.result().base_offset > 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_leader_gets_the_first_batches_of_a_transactions_partitions_one_request_after_the_other(version: int) -> None:
+    cluster = FakeCluster()
+    cluster.features["transaction.version"] = version
+    cluster.add_topic("t", 3)
+    producer = FakeProducer(cluster, **{"transactional.id": "x"})
+    producer.init()
+    for _ in range(2):
+        held = cluster.control.on(Api.PRODUCE, Action(hold="before"))
+        before = _count(producer, Api.PRODUCE)
+        producer.begin()
+        producer.send(_T0)
+        producer.run_until(lambda before=before: _count(producer, Api.PRODUCE) > before)  # type: ignore[misc]
+        others = [producer.send(TopicPartition("t", partition)) for partition in (1, 2)]
+        producer.run_for(1_000)
+        assert _count(producer, Api.PRODUCE) == before + 1
+        held.release()
+        for other in others:
+            producer.finish(other)
+        assert _count(producer, Api.PRODUCE) == before + 2, "both in one request"
+        producer.finish(producer.commit())
