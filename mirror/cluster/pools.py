@@ -16,7 +16,15 @@ from mirror.errors import KafkaError, KafkaTimeout
 from mirror.timing import FOREVER_MS
 
 SLOW_AFTER_MS: Final = 500
-"""An answer normally takes milliseconds. A broker that garbage-collects for so long is no worse off for one more."""
+"""At the latest. A broker that garbage-collects for so long is no worse off for one connection more."""
+_SOON_MS: Final = 50
+_TIMES: Final = 10
+"""An answer that takes so many times as long as they did lately is slow, but none of less than ``_SOON_MS``."""
+_OVERDUE_MS: Final = 10
+_OVERDUE_TIMES: Final = 3
+"""Nobody is put behind an answer that takes so much longer than usual while another connection is on its way."""
+_RECENT: Final = 8
+"""Answers, about, that the usual time is made of."""
 ROOM_BYTES: Final = 8 * 1024 * 1024
 """Unanswered bytes of one connection: more wait in their queues, where they can expire unsent. A request that finds
 it below this still goes, however large."""
@@ -45,10 +53,23 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class _Broker:
-    """The connections to one broker: ``common`` for all, ``apart`` the slow ones and those for slow partitions."""
+    """The connections to one broker: ``common`` for all, ``apart`` the slow ones and those for slow partitions.
+
+    ``usual_ms`` is how long answers took lately, a moving average.
+    """
 
     common: list[Slot] = field(default_factory=list)
     apart: list[Slot] = field(default_factory=list)
+    usual_ms: float | None = None
+
+    def took(self, ms: int) -> None:
+        """An answer came after ``ms``: those that come much later from now on are slow."""
+        ms = max(0, min(ms, SLOW_AFTER_MS))
+        self.usual_ms = ms if self.usual_ms is None else self.usual_ms + (ms - self.usual_ms) / _RECENT
+
+    def is_overdue(self, slot: Slot, now: int) -> bool:
+        """Whether its answer takes longer than usual, though it may not be slow yet."""
+        return self.usual_ms is not None and now - slot.since_ms > max(_OVERDUE_MS, _OVERDUE_TIMES * self.usual_ms)
 
     def all(self) -> Iterator[Slot]:
         return itertools.chain(self.common, self.apart)
@@ -120,7 +141,10 @@ class ConnectionPool:
             slots.append(slot)
             if self._ready(slot, now):
                 return slot
-        return best
+            opening = True
+        # What is on its way is there sooner than an answer that takes longer already than they usually do.
+        stuck = best is not None and not behind_slow and self._brokers[node].is_overdue(best, now)
+        return None if opening and stuck else best
 
     def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool) -> Slot | None:
         free = [slot for slot in slots if slot.owed and slot.has_room and (behind_slow or not slot.slow)]
@@ -139,7 +163,7 @@ class ConnectionPool:
     def _sort_out(self, broker: _Broker, now: int) -> None:
         """Set apart what has become slow, so that another takes its place; take back, or close, what no longer is."""
         throttled: bool | None = None
-        for slot in [slot for slot in broker.common if not slot.slow and self._late(slot, now)]:
+        for slot in [slot for slot in broker.common if not slot.slow and self._late(broker, slot, now)]:
             # What a throttled connection owes waits for our own sake (KIP-219).
             throttled = self._network.throttled(slot.node, now) if throttled is None else throttled
             slot.slow = not throttled
@@ -154,8 +178,13 @@ class ConnectionPool:
                 broker.common.remove(slot)
                 broker.apart.append(slot)
 
-    def _late(self, slot: Slot, now: int) -> bool:
-        return bool(slot.owed) and now - slot.since_ms >= self._slow_after_ms
+    def _late(self, broker: _Broker, slot: Slot, now: int) -> bool:
+        return bool(slot.owed) and now - slot.since_ms >= self._slow_after(broker)
+
+    def _slow_after(self, broker: _Broker) -> int:
+        if broker.usual_ms is None:
+            return self._slow_after_ms
+        return min(self._slow_after_ms, max(_SOON_MS, int(_TIMES * broker.usual_ms)))
 
     def _keep_or_close(self, broker: _Broker, slot: Slot) -> None:
         if len(broker.common) < self._size and self._network.stands(slot.node, self._lane, slot.channel):
@@ -207,6 +236,8 @@ class ConnectionPool:
         if token not in slot.owed:
             return
         if token == next(iter(slot.owed)):
+            if (broker := self._brokers.get(slot.node)) is not None:
+                broker.took(at_ms - slot.since_ms)
             slot.since_ms = at_ms
         slot.bytes -= slot.owed.pop(token)
         # Not before half of it is free: those who wait are all asked at once, and not for every single answer.
@@ -223,18 +254,15 @@ class ConnectionPool:
         """Notice what has become slow where somebody waits for room; ms until this must be asked again."""
         wait = FOREVER_MS
         for node in list(self._refused):
-            slots = [slot for slot in self._common(node) if slot.owed and not slot.slow]
-            if self._network.throttled(node, now):
+            broker = self._brokers.get(node)
+            if broker is None or self._network.throttled(node, now):
                 continue
-            if any(self._late(slot, now) for slot in slots):
+            slots = [slot for slot in broker.common if slot.owed and not slot.slow]
+            if any(self._late(broker, slot, now) for slot in slots):
                 self._free(node)  # another takes the place of the slow one, at the next pick
             else:
-                wait = min([wait, *(slot.since_ms + self._slow_after_ms - now for slot in slots)])
+                wait = min([wait, *(slot.since_ms + self._slow_after(broker) - now for slot in slots)])
         return wait
-
-    def _common(self, node: int) -> list[Slot]:
-        broker = self._brokers.get(node)
-        return broker.common if broker is not None else []
 
     def retain(self, nodes: Collection[int]) -> None:
         """The cluster's brokers are these: forget the others, except for what they still owe."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from mirror.cluster.keys import HIDDEN, Key, read_keys
 from mirror.cluster.security import SECURITY_KEYS, Security, read_security
@@ -85,11 +85,16 @@ class ClusterSettings:
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem."""
-        values = read_keys(CLUSTER_KEYS, options, where)
-        security, problems = read_security(values, frozenset(options), where)
+        values, problems = _read(CLUSTER_KEYS, options, where)
+        unread = {problem.key for problem in problems}
+        security, more = read_security(values, frozenset(options), where)
+        if unread.isdisjoint(SECURITY_KEYS):
+            problems += more
         bootstrap, more = _addresses(values["bootstrap.servers"], where)
-        if problems or more:
-            raise ConfigError([*problems, *more])
+        if "bootstrap.servers" not in unread:
+            problems += more
+        if problems:
+            raise ConfigError(problems)
         return cls.of(values, bootstrap, security)
 
     @classmethod
@@ -113,6 +118,31 @@ class ClusterSettings:
         )
 
 
+class Options(NamedTuple):
+    """What was read of the options of a consumer or producer.
+
+    ``cluster`` is None where there are problems with its part; ``values`` are those of the client's own keys and the
+    cluster's, with the defaults of keys that could not be read.
+    """
+
+    cluster: ClusterSettings | None
+    values: dict[str, Any]
+    problems: list[Problem]
+
+
+def read_options(options: Mapping[str, object], own: Mapping[str, Key], where: str) -> Options:
+    """``options`` of a client whose ``own`` keys come on top of its cluster's. Raises nothing: it has the problems."""
+    values, problems = _read(own, {name: value for name, value in options.items() if name in own}, where)
+    of_cluster = {name: value for name, value in options.items() if name not in own}
+    values |= _read(CLUSTER_KEYS, of_cluster, where)[0]
+    cluster = None
+    try:
+        cluster = ClusterSettings.parse(of_cluster, where)
+    except ConfigError as error:
+        problems += error.problems
+    return Options(cluster, values, problems)
+
+
 def split_options(
     options: Mapping[str, object], own: Mapping[str, Key], where: str
 ) -> tuple[ClusterSettings, dict[str, Any]]:
@@ -120,20 +150,20 @@ def split_options(
 
     Raises ConfigError with the problems of both, an unknown key told once.
     """
-    problems: list[Problem] = []
-    values: dict[str, Any] = {}
-    mine = {name: value for name, value in options.items() if name in own}
-    try:
-        values = read_keys(own, mine, where)
-    except ConfigError as error:
-        problems += error.problems
-    try:
-        cluster = ClusterSettings.parse({n: v for n, v in options.items() if n not in own}, where)
-    except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
-    if problems:
+    cluster, values, problems = read_options(options, own, where)
+    if problems or cluster is None:
         raise ConfigError(problems)
     return cluster, values
+
+
+def _read(keys: Mapping[str, Key], options: Mapping[str, object], where: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Every key's value, the default for those that could not be read, and why not."""
+    try:
+        return read_keys(keys, options, where), []
+    except ConfigError as error:
+        wrong = {problem.key for problem in error.problems}
+        right = {name: value for name, value in options.items() if name not in wrong}
+        return read_keys(keys, right, where), list(error.problems)
 
 
 def _addresses(servers: tuple[str, ...], where: str) -> tuple[tuple[Address, ...], list[Problem]]:

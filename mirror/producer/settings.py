@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from mirror.cluster.keys import INT_MAX, Key
-from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
+from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, read_options
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 from mirror.wire.encode import CODECS
@@ -103,17 +103,12 @@ class ProducerSettings:
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem, each conflict named."""
-        cluster, values = split_options(options, PRODUCER_KEYS, where)
+        cluster, values, problems = read_options(options, PRODUCER_KEYS, where)
         # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
-        shortest = min(FOREVER_MS, _shortest_delivery(cluster, values))
+        shortest = min(FOREVER_MS, _shortest_delivery(values))
         delivery_ms = max(values["delivery.timeout.ms"], shortest)
-        problems = [
-            *_idempotence_conflicts(values, where),
-            *_delivery_conflict(cluster, values, options, where),
-            *_memory_conflict(values, where),
-            *_transaction_conflicts(cluster, values, options, delivery_ms, where),
-        ]
-        if problems:
+        problems += _conflicts(values, options, delivery_ms, where, frozenset(problem.key for problem in problems))
+        if problems or cluster is None:
             raise ConfigError(problems)
         warnings = [_raised(delivery_ms)] if shortest > values["delivery.timeout.ms"] else []
         transaction_ms = values["transaction.timeout.ms"]
@@ -143,6 +138,23 @@ class ProducerSettings:
         )
 
 
+def _conflicts(
+    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str, unread: frozenset[str]
+) -> list[Problem]:
+    """Values that do not go together; nothing is said of those that could not be read."""
+    delivery = {"delivery.timeout.ms", "linger.ms", "request.timeout.ms", "retry.backoff.ms"}
+    found = (
+        ({"enable.idempotence"}, _idempotence_conflicts(values, where)),
+        (delivery, _delivery_conflict(values, options, where)),
+        ({"batch.size", "buffer.memory"}, _memory_conflict(values, where)),
+        (
+            {*delivery, "transactional.id", "transaction.timeout.ms"},
+            _transaction_conflicts(values, options, delivery_ms, where),
+        ),
+    )
+    return [problem for keys, problems in found if unread.isdisjoint(keys) for problem in problems]
+
+
 def _idempotence_conflicts(values: Mapping[str, Any], where: str) -> list[Problem]:
     problems = []
     if not values["enable.idempotence"]:
@@ -157,19 +169,17 @@ def _idempotence_conflicts(values: Mapping[str, Any], where: str) -> list[Proble
     return problems
 
 
-def _shortest_delivery(cluster: ClusterSettings, values: Mapping[str, Any]) -> int:
-    return int(values["linger.ms"]) + cluster.request_timeout_ms + cluster.retry_backoff_ms
+def _shortest_delivery(values: Mapping[str, Any]) -> int:
+    return int(values["linger.ms"]) + int(values["request.timeout.ms"]) + int(values["retry.backoff.ms"])
 
 
-def _delivery_conflict(
-    cluster: ClusterSettings, values: Mapping[str, Any], options: Mapping[str, object], where: str
-) -> list[Problem]:
-    timeout, shortest = values["delivery.timeout.ms"], _shortest_delivery(cluster, values)
+def _delivery_conflict(values: Mapping[str, Any], options: Mapping[str, object], where: str) -> list[Problem]:
+    timeout, shortest = values["delivery.timeout.ms"], _shortest_delivery(values)
     if "delivery.timeout.ms" not in options or timeout >= shortest:
         return []
     allowed = (
-        f"must be at least linger.ms ({values['linger.ms']}) + request.timeout.ms ({cluster.request_timeout_ms})"
-        f" + retry.backoff.ms ({cluster.retry_backoff_ms}) = {shortest} (KIP-91)"
+        f"must be at least linger.ms ({values['linger.ms']}) + request.timeout.ms ({values['request.timeout.ms']})"
+        f" + retry.backoff.ms ({values['retry.backoff.ms']}) = {shortest} (KIP-91)"
     )
     return [Problem(where, "delivery.timeout.ms", str(timeout), allowed)]
 
@@ -182,10 +192,10 @@ def _memory_conflict(values: Mapping[str, Any], where: str) -> list[Problem]:
 
 
 def _transaction_conflicts(
-    cluster: ClusterSettings, values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str
+    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str
 ) -> list[Problem]:
     timeout, given = values["transaction.timeout.ms"], "transaction.timeout.ms" in options
-    name, request_ms = values["transactional.id"], cluster.request_timeout_ms
+    name, request_ms = values["transactional.id"], values["request.timeout.ms"]
     if name is None:
         allowed = "is of no use without transactional.id: set that, or remove this key"
         return [Problem(where, "transaction.timeout.ms", str(timeout), allowed)] if given else []

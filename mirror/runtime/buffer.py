@@ -19,13 +19,17 @@ class BufferMemory:
     """``size`` bytes of batches that are not yet acknowledged, shared fairly (:class:`BufferPool`).
 
     ``look`` is called by those who have to wait, at first and then once a second, so that what lingers is sent; what it
-    raises ends the wait: nobody gives memory back after the network thread has died.
+    raises ends the wait: nobody gives memory back after the network thread has died. ``may_wait`` is called before
+    anybody waits, and raises where he must not.
     """
 
-    def __init__(self, size: int, look: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, size: int, look: Callable[[], None] | None = None, may_wait: Callable[[], None] | None = None
+    ) -> None:
         self.size: Final = size
         self._pool = BufferPool(size)
         self._look = look
+        self._may_wait = may_wait
         self._lock = threading.Lock()
         self._woken: dict[Grant, threading.Event] = {}
         self._closed = False
@@ -39,10 +43,11 @@ class BufferMemory:
         """Wait for ``count`` bytes (at least 1) for ``tp``, in the application's thread.
 
         Raises KafkaTimeout when ``timer`` ends first (``limit`` is the setting that it comes from, for the text),
-        ClientClosed at the end, RecordTooLarge for more than there is. Whatever it raises, it has taken nothing.
+        ClientClosed at the end, RecordTooLarge for more than there is, and what ``look`` and ``may_wait`` raise.
+        Whatever it raises, it has taken nothing.
         """
         if count > self.size:
-            msg = f"{tp}: a batch of {count} bytes does not fit buffer.memory ({self.size})"
+            msg = f"{tp}: a batch of {count} bytes does not fit buffer.memory ({self.size}): raise that to send it"
             raise RecordTooLarge(msg, MESSAGE_TOO_LARGE)
         with self._lock:
             self._check_open()
@@ -60,6 +65,8 @@ class BufferMemory:
             raise
 
     def _wait(self, grant: Grant, woken: threading.Event, timer: Timer, limit: str) -> None:
+        if self._may_wait is not None and timer.remaining_ms() > 0:
+            self._may_wait()
         while True:
             if self._look is not None:
                 self._look()

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Final, Self
 
-from mirror.cluster.events import Event
+from mirror.cluster.events import Event, as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import (
@@ -70,14 +70,21 @@ class Producer(TransactionCalls):
         for warning in self._settings.warnings:
             _log.warning("%s", warning)
         self._budget = BlockBudget(self._settings)
-        self._memory = BufferMemory(self._settings.buffer_memory, self._send_what_lingers)
         thread = acquire(self._settings.cluster)
+        size = self._settings.buffer_memory
+        self._memory = BufferMemory(size, self._send_what_lingers, thread.check_may_wait)
         core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._unanswered: set[Future[None]] = set()
         self._awaiting: set[AwaitTopicEvent] = set()
         thread.submit(None, JoinEvent(core))
+
+    def __repr__(self) -> str:
+        cluster = self._settings.cluster
+        servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in cluster.bootstrap)
+        name = f", transactional.id={self._transactional_id!r}" if self._transactional_id is not None else ""
+        return f"Producer(bootstrap.servers={servers!r}, client.id={cluster.client_id!r}{name})"
 
     # --- single records
 
@@ -95,9 +102,10 @@ class Producer(TransactionCalls):
 
         Waits for metadata of the partition the first time, and for memory, for as long as ``max.block.ms`` and what
         belongs to it say (KIP-912): KafkaTimeout. Raises InvalidArgument, RecordTooLarge for a record larger than
-        ``buffer.memory``, WrongState outside of a transaction where there is a ``transactional.id``, ClientClosed. The
-        future ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for; it cannot be cancelled.
-        Its callbacks run on the network thread.
+        ``buffer.memory``, WrongState outside of a transaction where there is a ``transactional.id``, ClientClosed,
+        NetworkThreadDied. The future ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for; it
+        cannot be cancelled. Its callbacks run on the network thread: there whatever would have to wait raises
+        WrongState, and one that raises SystemExit ends the thread.
         """
         record = (
             arguments.payload("key", key),
@@ -127,7 +135,7 @@ class Producer(TransactionCalls):
             return None
         future = batch.append(*record)
         if batch.full:
-            batch.seal()  # compressed here, and not on the network thread
+            batch.seal_early()  # compressed here, and not on the network thread
             if future is not None and self._settings.linger_ms > 0:
                 self._thread.submit(self._core, WakeEvent())
         return future
@@ -137,18 +145,22 @@ class Producer(TransactionCalls):
         limit = max(self._settings.batch_size, BatchBuilder.upper_bound(key, value, headers))
         timer = Timer(self._thread.clock, self._budget.append_ms(waited_ms))
         self._memory.take(place.tp, limit, timer, self._budget.append_limit(waited_ms))
-        with place.lock:
-            future = self._append(place, record)
-            if future is None:
-                builder = BatchBuilder(self._settings.compression, self._settings.batch_size)
-                batch = OpenBatch(place.tp, builder, limit, threading.Lock())
-                future = batch.append(*record)
-                assert future is not None  # noqa: S101 - the first record always fits
-                self._deliver(ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch), place)
-                place.open = batch
-                return future
-        self._memory.give_back(place.tp, limit)  # somebody else had begun one meanwhile
-        return future
+        handed = False
+        try:
+            with place.lock:
+                future = self._append(place, record)
+                if future is None:
+                    builder = BatchBuilder(self._settings.compression, self._settings.batch_size)
+                    batch = OpenBatch(place.tp, builder, limit, threading.Lock())
+                    future = batch.append(*record)
+                    assert future is not None  # noqa: S101 - the first record always fits
+                    made = ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch)
+                    handed = True
+                    self._deliver(made, place)
+            return future
+        finally:
+            if not handed:  # somebody else had begun one meanwhile, or it was cut short
+                self._memory.give_back(place.tp, limit)
 
     # --- ready-made batches
 
@@ -174,12 +186,18 @@ class Producer(TransactionCalls):
             born_ms = now - remaining(self._thread.clock.wall(), arguments.timestamp("created_ms", created_ms))
             expires_ms = deadline(born_ms, self._settings.delivery_timeout_ms)
         self._reserve(place, batch, expires_ms, block=block)
-        made = ProducerBatch(tp, batch, born_ms if created_ms is not None else self._thread.clock.now(), batch.size)
-        with place.lock:
-            if place.open is not None:
-                place.open.close()  # records that come later belong behind this batch
-            self._deliver(made)
-        return made.future
+        handed = False
+        try:
+            made = ProducerBatch(tp, batch, born_ms if created_ms is not None else self._thread.clock.now(), batch.size)
+            with place.lock:
+                if (before := place.open) is not None:
+                    before.close()  # records that come later belong behind this batch
+                handed = True
+                self._deliver(made)
+            return made.future
+        finally:
+            if not handed:
+                self._memory.give_back(tp, batch.size)
 
     def _reserve(self, place: _Partition, batch: Batch, expires_ms: int, *, block: bool) -> None:
         """Wait for metadata and memory, until ``expires_ms`` at the latest."""
@@ -237,24 +255,31 @@ class Producer(TransactionCalls):
         return self._thread.clock.now() - began
 
     def _deliver(self, made: ProducerBatch, place: _Partition | None = None) -> None:
-        """Hand a batch and its memory to the network thread; remembered until every record of it is answered for."""
-        answered: Future[None] = Future()
-        self._unanswered.add(answered)
+        """Hand a batch and its memory to the network thread; remembered until every record of it is answered for.
 
-        def told(_: Future[RecordMetadata]) -> None:
+        Where that fails, and also where it is cut short by Ctrl-C, either the network thread has both, or nobody.
+        """
+        answered: Future[None] = Future()
+        opened, event = made.open, _HandOver(made)
+
+        def told() -> None:
             # No lock: the network thread may be dying, and whoever holds the lock wait for it. At worst a batch that
             # was begun at this moment is taken for the old one, and takes no more records.
-            if place is not None and place.open is made.open:
+            if place is not None and place.open is opened:
                 place.open = None
             self._unanswered.discard(answered)
             answered.set_result(None)
 
-        made.future.add_done_callback(told)
+        made.on_told = told
         try:
-            self._thread.submit(self._core, SendEvent(made))
-        except KafkaError:
-            self._unanswered.discard(answered)
-            self._memory.give_back(made.tp, made.size)
+            self._unanswered.add(answered)
+            if place is not None:
+                place.open = opened  # before it is handed over: its answer may come at once, and closes it
+            self._thread.submit(self._core, event)
+        except BaseException as error:
+            if event.claim():
+                made.fail(as_kafka_error(error))  # others may have added records to it
+                self._memory.give_back(made.tp, made.size)
             raise
 
     def _send_what_lingers(self) -> None:
@@ -264,8 +289,13 @@ class Producer(TransactionCalls):
     # --- the end
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or failed, without lingering. Raises KafkaTimeout."""
+        """Wait until everything sent so far is acknowledged or failed, without lingering.
+
+        Raises KafkaTimeout; WrongState in a callback, on the network thread; NetworkThreadDied after a fork.
+        """
         _, timeout = self._timer(timeout_ms)
+        self._thread.check_process()
+        self._thread.check_may_wait()
         unanswered = list(self._unanswered)
         if not unanswered:
             return
@@ -280,10 +310,12 @@ class Producer(TransactionCalls):
         """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread.
 
         An open transaction is aborted instead; one that is being committed or aborted is waited for. Whoever waits in
-        :meth:`send` gets ClientClosed at once.
+        :meth:`send` gets ClientClosed at once. In a callback, on the network thread, it waits for nothing, as with 0;
+        nor does it after a fork, where what was sent is the other process's.
         """
-        deadline_ms, timeout = self._timer(timeout_ms)
-        if self._closed:
+        deadline_ms, _ = self._timer(0 if self._thread.is_current else timeout_ms)
+        if self._closed or self._thread.left_behind:
+            self._closed = True
             return
         self._closed = True
         self._memory.close()
@@ -292,10 +324,11 @@ class Producer(TransactionCalls):
             with contextlib.suppress(KafkaError):
                 if self._awaiting:
                     self._thread.submit(self._core, _StopWaiting(list(self._awaiting)))
-                self._end_transaction(timeout)  # as long as there is one
-                self.flush(remaining(deadline_ms, self._thread.clock.now()))
+                self._end_transaction(deadline_ms)  # as long as there is one
+                self.flush(self._left_ms(deadline_ms))
         finally:
-            leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(None)), timeout)
+            leave = LeaveEvent(self._core, *self._thread.timer(None))
+            leave_and_release(self._thread, leave, self._left_ms(deadline_ms))
 
     def __enter__(self) -> Self:
         return self
@@ -305,6 +338,31 @@ class Producer(TransactionCalls):
     ) -> None:
         # After an error nothing is waited for: what was sent is retried by whoever retries the whole.
         self.close(None if kind is None else 0)
+
+
+class _HandOver(SendEvent):
+    """A batch that either the network thread takes, or its sender takes back; never both, whenever he is cut short."""
+
+    def __init__(self, batch: ProducerBatch) -> None:
+        super().__init__(batch)
+        self._unclaimed = [True]
+
+    def claim(self) -> bool:
+        """True for the first who asks, in whichever thread (``list.pop`` is atomic)."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
+
+    def apply(self, core: ProducerCore, now: int) -> None:
+        """Into its queue."""
+        if self.claim():
+            super().apply(core, now)
+
+    def fail(self, error: BaseException) -> None:
+        """It was never sent."""
+        if self.claim():
+            super().fail(error)
 
 
 class _StopWaiting(Event):

@@ -7,13 +7,15 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import ClientClosed, NetworkThreadDied
+from mirror.errors import ClientClosed, NetworkThreadDied, WrongState
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.network import SelectorNetwork
 from mirror.timing import FOREVER_MS, Timer
@@ -72,8 +74,35 @@ class NetworkThread:
         with self._gate:
             self._cause = cause
         # From here on nothing is queued any more. Not under the gate: futures have callbacks, and those may call us.
-        self.loop.fail(cause)
+        queued = [event for _, event in self.loop.events]
+        for tell in (self.loop.fail, *(event.fail for event in queued)):
+            _insist(partial(tell, cause))
         self._network.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the network thread, where callbacks of futures run."""
+        return self._thread is threading.current_thread()
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether this process was forked from the one in which the thread runs."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raise NetworkThreadDied after a fork.
+
+        To be asked before any lock: somebody who does not live in this process may hold it for ever.
+        """
+        if self.left_behind:
+            msg = "this client was made before a fork, and its network thread stayed behind: make one in each process"
+            raise NetworkThreadDied(msg)
+
+    def check_may_wait(self) -> None:
+        """Raise WrongState on the network thread: whoever waited there would wait for itself, and all for it."""
+        if self.is_current:
+            msg = "cannot wait on the network thread, where callbacks run: use the _async call, or another thread"
+            raise WrongState(msg)
 
     @property
     def dead(self) -> bool:
@@ -82,10 +111,7 @@ class NetworkThread:
 
     def submit(self, core: Any, event: Event) -> None:
         """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
-        if os.getpid() != self._pid:
-            # Before the lock: somebody who does not live in this process may hold it for ever.
-            msg = "this client was made before a fork, and its network thread stayed behind: make one in each process"
-            raise NetworkThreadDied(msg)
+        self.check_process()
         with self._gate:
             if self._cause is not None:
                 # A new one for each caller: one exception raised again and again would gather all their traces.
@@ -94,7 +120,11 @@ class NetworkThread:
         self._network.wakeup()
 
     def call(self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None) -> T:
-        """Queue ``event`` and wait for its answer; the network thread alone watches the time (seed 001)."""
+        """Queue ``event`` and wait for its answer; the network thread alone watches the time (seed 001).
+
+        Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything.
+        """
+        self.check_may_wait()
         self.submit(core, event)
         return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
 
@@ -102,8 +132,10 @@ class NetworkThread:
         """The future's result, without a bound of our own; only a thread that no longer turns ends the wait.
 
         Raises NetworkThreadDied where the loop has been in one turn for ``stuck_ms``: a bug, whose place is in the
-        error's cause.
+        error's cause; also after a fork. Raises WrongState on the network thread itself.
         """
+        self.check_process()
+        self.check_may_wait()
         if self._stuck_at == self._turns and not future.done():
             raise self._stuck()  # another caller has waited for long enough
         turns, woken_ms = self._turns, FOREVER_MS
@@ -140,13 +172,26 @@ class NetworkThread:
     def stop(self) -> None:
         """End the loop; waits for it, but not for ever."""
         self._stopping = True
-        if (
-            self._given_up_at != self._turns
-            and self._thread.is_alive()
-            and self._thread is not threading.current_thread()
-        ):
+        if self._given_up_at != self._turns and self._thread.is_alive() and not self.is_current:
             self._network.wakeup()
             self._thread.join(_JOIN_S)
+
+
+def _insist(tell: Callable[[], None]) -> None:
+    """Tell everybody at the end, whatever their callbacks raise: each raises once, and is skipped by the next round.
+
+    What futures let through is no Exception (``sys.exit`` in a callback); an Exception is a bug of ours, in what tells.
+    """
+    while True:
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("a client could not be told that the network thread has ended")
+            return
+        except BaseException as error:  # noqa: BLE001 - the thread ends anyway, and others are still to be told
+            _log.warning("a callback ended in %s while the network thread was ending", type(error).__name__)
+        else:
+            return
 
 
 class _Registry:
@@ -196,12 +241,16 @@ def leave_and_release(thread: NetworkThread, leave: LeaveEvent, timeout_ms: int 
     """A client closes: its core takes its leave, and the thread is let go.
 
     Never raises for a dead thread: nothing of the client is left there, and its next call says what happened. Does not
-    wait for a stuck one for much longer than ``timeout_ms``, the time that ``close`` was given (None: the default).
+    wait for a stuck one for much longer than ``timeout_ms``, the time that ``close`` was given (None: the default); in
+    a callback, on the network thread, and after a fork it does not wait at all.
     """
     given_ms = thread.timer(timeout_ms)[1]
     try:
-        thread.call(None, leave, max(1_000, min(given_ms, STUCK_MS)))
-    except NetworkThreadDied:
+        if thread.is_current:
+            thread.submit(None, leave)
+        else:
+            thread.call(None, leave, max(1_000, min(given_ms, STUCK_MS)))
+    except (ClientClosed, NetworkThreadDied):
         pass
     finally:
         release(thread)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
-from mirror.errors import ClientClosed, InvalidArgument, KafkaError, KafkaTimeout, NeedsAbort, WrongState
+from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NeedsAbort, WrongState
 from mirror.producer.appending import fresh
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
@@ -22,6 +23,7 @@ from mirror.producer.events import (
 )
 from mirror.runtime import arguments
 from mirror.runtime.thread import STUCK_MS, NetworkThread
+from mirror.timing import remaining
 
 
 class _Phase(enum.Enum):
@@ -29,9 +31,35 @@ class _Phase(enum.Enum):
 
     NEW = "not initialized (call init_transactions() first)"
     READY = "not in a transaction (call begin_transaction() first)"
-    OPEN = "in a transaction"
+    OPEN = "in a transaction (call commit_transaction() or abort_transaction() first)"
+    FAILED = "in a transaction that failed (call abort_transaction() first)"
     COMMITTING = "committing (call commit_transaction() again for the outcome)"
     ABORTING = "aborting (call abort_transaction() again for the outcome)"
+
+
+_IN_TRANSACTION: Final = (_Phase.OPEN, _Phase.FAILED)
+"""Where something can be sent; in a transaction that failed its future says so."""
+
+
+def _outcome() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()  # to cancel it would tell nobody
+    return future
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A call under way: the phases ``before`` it, ``during`` it and ``after`` its success (None: it changes nothing).
+
+    ``turn`` counts transactions: what one was asked says nothing of the next.
+    """
+
+    what: str
+    before: _Phase
+    during: _Phase | None
+    after: _Phase | None
+    turn: int
+    outcome: Future[None] = field(default_factory=_outcome)
 
 
 class TransactionCalls:
@@ -44,6 +72,8 @@ class TransactionCalls:
 
     A call that ran out of time goes on in the background; the same call again joins it and has its outcome. Until that
     is known no other transaction begins. The calls that end in ``_async`` do not wait: their futures have the outcome.
+    The others raise WrongState in callbacks of futures, which run on the network thread, before they have asked it
+    anything.
     """
 
     def __init__(self, thread: NetworkThread, core: ProducerCore, transactional_id: str | None) -> None:
@@ -52,7 +82,8 @@ class TransactionCalls:
         self._transactional_id: Final = transactional_id
         self._closed = False
         self._phase = _Phase.NEW
-        self._ending: Future[None] | None = None
+        self._ending: list[Future[None]] = []
+        self._turn = 0
         self._ended_by: BaseException | None = None
         self._phase_lock = threading.Lock()
 
@@ -60,14 +91,17 @@ class TransactionCalls:
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
         """Fence every older producer of this ``transactional.id``, whose open transaction is aborted; once, first."""
-        self._outcome(self.init_transactions_async(timeout_ms))
+        self._thread.check_may_wait()
+        self._wait(self.init_transactions_async(timeout_ms))
 
     def begin_transaction(self) -> None:
         """What is sent from here on belongs to a new transaction. Asks nobody, and waits for nothing."""
+        self._thread.check_process()
         with self._phase_lock:
-            self._check(_Phase.READY, "begin_transaction()")
+            self._check((_Phase.READY,), "begin_transaction()")
             self._thread.submit(self._core, BeginTransactionEvent())
             self._phase = _Phase.OPEN
+            self._turn += 1
 
     def send_offsets_to_transaction(
         self,
@@ -76,21 +110,34 @@ class TransactionCalls:
         timeout_ms: int | None = None,
     ) -> None:
         """Commit ``offsets`` of ``group`` with the transaction, and only with it."""
-        self._outcome(self.send_offsets_to_transaction_async(offsets, group, timeout_ms))
+        self._thread.check_may_wait()
+        self._wait(self.send_offsets_to_transaction_async(offsets, group, timeout_ms))
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Commit, after all that was sent is acknowledged; NeedsAbort where some of it was not."""
-        self._outcome(self.commit_transaction_async(timeout_ms))
+        self._thread.check_may_wait()
+        self._wait(self.commit_transaction_async(timeout_ms))
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
-        """Abort: what was not sent is dropped, and readers of committed records see nothing of the transaction."""
-        self._outcome(self.abort_transaction_async(timeout_ms))
+        """Abort: what was not sent is dropped, and readers of committed records see nothing of the transaction.
+
+        Also while a commit waits for records to be acknowledged: its callers get NeedsAbort. Once the coordinator was
+        asked to commit it raises WrongState, and the commit goes on.
+        """
+        self._thread.check_may_wait()
+        self._wait(self.abort_transaction_async(timeout_ms))
 
     # --- calls that do not
 
     def init_transactions_async(self, timeout_ms: int | None = None) -> Future[None]:
         """As :meth:`init_transactions`."""
         self._check_open()
+        self._check_id("init_transactions()")
+        if self._phase is not _Phase.NEW:
+            if self._ended_by is not None:
+                raise fresh(self._ended_by)
+            msg = f"init_transactions(): the producer of {self._transactional_id!r} is initialized already"
+            raise WrongState(msg)
         event = InitTransactionsEvent("init_transactions()", *self._timer(timeout_ms))
         return self._ask(event, during=None, after=_Phase.READY)
 
@@ -106,8 +153,9 @@ class TransactionCalls:
             msg = "a group must not be empty"
             raise InvalidArgument(msg)
         timer = self._timer(timeout_ms)
+        self._thread.check_process()
         with self._phase_lock:
-            self._check(_Phase.OPEN, "send_offsets_to_transaction()")
+            self._check(_IN_TRANSACTION, "send_offsets_to_transaction()")
         if not wanted:
             done: Future[None] = Future()
             done.set_result(None)
@@ -136,14 +184,15 @@ class TransactionCalls:
 
     def _may_send(self) -> None:
         """Raise unless what is sent now has a place to go."""
+        self._thread.check_process()
         if self._closed or (self._transactional_id is not None and self._phase is not _Phase.OPEN):
             with self._phase_lock:
-                self._check(_Phase.OPEN, "send")
+                self._check(_IN_TRANSACTION, "send")
 
-    def _check(self, wanted: _Phase, call: str) -> None:
+    def _check(self, wanted: Collection[_Phase], call: str) -> None:
         self._check_open()
         self._check_id(call)
-        if self._phase is not wanted:
+        if self._phase not in wanted:
             if self._ended_by is not None:
                 raise fresh(self._ended_by)
             msg = f"{call}: the producer of {self._transactional_id!r} is {self._phase.value}"
@@ -164,46 +213,72 @@ class TransactionCalls:
 
     def _ask(self, event: TransactionEvent, during: _Phase | None, after: _Phase | None) -> Future[None]:
         """Hand ``event`` over; the state is ``during`` until its outcome, and ``after`` after its success."""
-        outcome: Future[None] = Future()
-        outcome.set_running_or_notify_cancel()  # to cancel it would tell nobody
+        self._thread.check_process()
         with self._phase_lock:
             self._check_id(event.what)
-            before, self._phase = self._phase, during or self._phase
-            self._ending = outcome if during is not None else self._ending
-            event.future.add_done_callback(lambda told: self._tell(outcome, told, before, after))
+            asked = _Asked(event.what, self._phase, during, after, self._turn)
+            event.future.add_done_callback(lambda told: self._tell(asked, told))
+            if during is not None:
+                self._phase = during
+                self._ending.append(asked.outcome)
             try:
                 self._thread.submit(self._core, event)
-            except KafkaError:
-                self._phase = before
+            except BaseException:
+                self._take_back(asked)
+                self._forget(asked)
                 raise
-        return outcome
+        return asked.outcome
 
-    def _tell(self, outcome: Future[None], told: Future[None], before: _Phase, after: _Phase | None) -> None:
+    def _take_back(self, asked: _Asked) -> None:
+        """It was refused. What has come to be since it was asked is left alone."""
+        if asked.during is not None and self._phase is asked.during:
+            self._phase = asked.before
+
+    def _forget(self, asked: _Asked) -> None:
+        if asked.outcome in self._ending:
+            self._ending.remove(asked.outcome)
+
+    def _tell(self, asked: _Asked, told: Future[None]) -> None:
         """Note the new state, and only then wake who waits for it: the next call may come at once."""
         error = told.exception()
         with self._phase_lock:
-            if error is None:
-                self._phase = after or self._phase
-            elif isinstance(error, WrongState):
-                self._phase = before
-            elif isinstance(error, NeedsAbort):
-                self._phase = _Phase.OPEN
-            elif not isinstance(error, KafkaTimeout):
+            if asked.turn == self._turn:
+                self._note(asked, error)
+            self._forget(asked)
+            if error is not None and not isinstance(error, (WrongState, NeedsAbort, KafkaTimeout)):
                 self._ended_by = error
         if error is None:
-            outcome.set_result(None)
+            asked.outcome.set_result(None)
+        elif type(error) is KafkaTimeout and asked.after is not None:
+            late = KafkaTimeout(f"{error}; it goes on: call {asked.what} again for its outcome")
+            late.__cause__ = error.__cause__
+            asked.outcome.set_exception(late)
         else:
-            outcome.set_exception(fresh(error))
+            asked.outcome.set_exception(fresh(error))
 
-    def _outcome(self, outcome: Future[None]) -> None:
-        self._thread.wait(outcome, STUCK_MS)
+    def _note(self, asked: _Asked, error: BaseException | None) -> None:
+        if error is None:
+            self._phase = asked.after or self._phase
+        elif isinstance(error, WrongState):
+            self._take_back(asked)
+        elif isinstance(error, NeedsAbort) and self._phase in {_Phase.OPEN, _Phase.COMMITTING}:
+            self._phase = _Phase.FAILED
 
-    def _end_transaction(self, timeout_ms: int) -> None:
+    def _wait(self, outcome: Future[None], stuck_ms: int = STUCK_MS) -> None:
+        self._thread.wait(outcome, stuck_ms)
+
+    def _end_transaction(self, deadline_ms: int) -> None:
         """Before the producer closes: join what ends the transaction, or abort it. Raises KafkaError."""
-        asked = [] if self._ending is None or self._ending.done() else [self._ending]
-        if wait(asked, min(timeout_ms / 1000, threading.TIMEOUT_MAX)).not_done:
+        if wait(list(self._ending), min(self._left_ms(deadline_ms) / 1000, threading.TIMEOUT_MAX)).not_done:
             return  # to ask again would take the answer away from who asked first
+        left_ms = self._left_ms(deadline_ms)
         if self._phase is _Phase.COMMITTING:
-            self._outcome(self._commit(timeout_ms))
-        elif self._phase in {_Phase.OPEN, _Phase.ABORTING}:
-            self._outcome(self._abort(timeout_ms))
+            ending = self._commit(left_ms)
+        elif self._phase in {*_IN_TRANSACTION, _Phase.ABORTING}:
+            ending = self._abort(left_ms)
+        else:
+            return
+        self._wait(ending, max(1_000, min(left_ms, STUCK_MS)))
+
+    def _left_ms(self, deadline_ms: int) -> int:
+        return remaining(deadline_ms, self._thread.clock.now())

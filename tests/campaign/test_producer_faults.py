@@ -1,16 +1,16 @@
-"""The short campaign: each harm once, under load, on real brokers. ``campaign.py`` is the long one."""
+"""The short campaign: some harms under load, on real brokers. ``campaign.py`` is the long one, with all of them."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.campaign.run import Run, run, too_slow
-from tests.campaign.stage import HARMS, NONE, NONE_PROXIED, Stage
+from tests.campaign.stage import HARMS, NONE, NONE_PROXIED, SESSION_MS, Stage
 from tests.campaign.transactions import run_transactions
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow]
 
-SECONDS, REST_S, PER_SECOND = 22.0, 3.0, 6.0
+SECONDS, REST_S, PER_SECOND = 15.0, 3.0, 6.0
 _ATTEMPTS = 3
 """At the latencies only: other programs on this machine disturb one run and not the other."""
 
@@ -28,7 +28,7 @@ def calm(on_stage: Stage) -> dict[bool, Run]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("on_stage", [2], indirect=True)
-@pytest.mark.parametrize("name", HARMS)
+@pytest.mark.parametrize("name", ["stop the leader", "stop a follower"])
 def test_acknowledged_once_in_order_expiries_on_time_and_neighbours_undisturbed(
     name: str, on_stage: Stage, calm: dict[bool, Run]
 ) -> None:
@@ -46,9 +46,10 @@ def test_acknowledged_once_in_order_expiries_on_time_and_neighbours_undisturbed(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("on_stage", [1, 2], indirect=True)
-@pytest.mark.parametrize("name", ["kill -9 the leader", "stop the leader"])
+@pytest.mark.parametrize(
+    ("on_stage", "name"), [(1, "stop the leader"), (2, "kill -9 the leader")], indirect=["on_stage"]
+)
 def test_committed_transactions_once_in_order_and_aborted_ones_not_at_all(name: str, on_stage: Stage) -> None:
     found = run_transactions(on_stage, HARMS[name], seconds=SECONDS, rest_s=REST_S)
     assert found.wrong == []
-    assert found.figures["aborted"] > 0, "the harm was felt"
+    assert found.figures["committed_longest_ms"] > SESSION_MS / 2, "the harm was felt"

@@ -174,7 +174,7 @@ def test_room_is_a_reason_for_those_that_were_refused_in_their_order() -> None:
     world.client.run_for(10)
     for number in order:
         world.job(number, Job(f"job {number}", T0, size=ROOM_BYTES))
-        world.client.run_for(10)
+        world.client.run_for(5)
     assert len(world.done()) == 3, "those that warmed up"
     held.release()
     for number in order:

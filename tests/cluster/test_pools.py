@@ -258,6 +258,52 @@ def _send(loop: ClusterLoop, probe: Probe, now: int) -> None:
     loop.network.send(loop.produce_pool.carry(slot, probe.request, 100, now), now)
 
 
+def _lately(bench: Bench, took_ms: int) -> None:
+    for _ in range(30):
+        slot = bench.send()
+        bench.now += took_ms
+        bench.answer(slot.channel)
+
+
+def test_who_answers_much_later_than_lately_is_slow_before_the_longest_wait_is_over() -> None:
+    """Seen on real brokers: in half a second a stopped follower had others stand behind it for whole ack time-outs."""
+    bench = Bench(size=1)
+    _lately(bench, 2)
+    stuck = bench.send()
+    bench.now += 49
+    assert bench.send() is stuck, "for less than that nobody is slow"
+    bench.now += 1
+    assert bench.send() is not stuck
+
+
+def test_a_broker_far_away_is_not_slow_for_that() -> None:
+    bench = Bench(size=1)
+    _lately(bench, 40)
+    far = bench.send()
+    bench.now += 390
+    assert bench.send() is far
+    bench.now += 10
+    assert bench.send() is not far
+
+
+def test_nobody_is_put_behind_an_overdue_answer_while_a_connection_is_on_its_way() -> None:
+    bench = Bench(size=2)
+    bench.network.quick = False
+    assert bench.pool.pick(1, bench.now) is None
+    bench.network.usable.add(1)
+    for _ in range(10):
+        bench.send()
+        bench.now += 2
+        bench.answer(1)
+    stuck = bench.send()
+    bench.now += 10
+    assert bench.send() is stuck, "for less than that nobody waits"
+    bench.now += 1
+    assert bench.pool.pick(1, bench.now) is None
+    bench.network.usable.add(2)
+    assert bench.send() is not stuck
+
+
 def test_slow_replica_delays_only_its_own_connection() -> None:
     """A request that waits for its replicas for 20 s; those that come after it are answered at once."""
     cluster = FakeCluster()

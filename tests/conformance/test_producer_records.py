@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -187,6 +189,30 @@ def test_network_thread_death_fails_every_caller(broker: Cluster, topics: Topics
     assert {type(future.exception(0)) for future in futures} <= {type(None), NetworkThreadDied}
     producer.flush(1_000)
     producer.close()
+
+
+def test_what_is_acknowledged_is_freed_though_its_futures_are_kept(broker: Cluster, topics: Topics) -> None:
+    """By reference counts alone: the collector may come long after ``buffer.memory`` was given to somebody else."""
+    tps = topics.create(2)
+    batches = [_one() for _ in range(20)]
+    made = [batch.view.obj for batch in batches]
+    gc.collect()
+    gc.disable()
+    try:
+        with Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50}) as producer:
+            sent = [producer.send_batch(tps[number % 2], batches.pop()) for number in range(20)]
+            sent += [producer.send(*tps[number % 2], value=b"x") for number in range(20)]
+            opened = [place.open for place in producer._partitions.values()]
+            made += [one.seal().view.obj for one in opened if one is not None]
+            del opened
+            assert len(made) == 22
+            producer.flush(10_000)
+            assert all(future.result(0).offset >= 0 for future in sent)
+            # The list's own, the loop's name for it, and the call's.
+            eventually(lambda: max(sys.getrefcount(one) for one in made) == 3, what="nobody else holds the bytes")
+            assert all(place.open is None for place in producer._partitions.values())
+    finally:
+        gc.enable()
 
 
 WRONG: dict[str, Callable[[Producer, TopicPartition], object]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -99,7 +99,7 @@ def test_calls_that_the_state_does_not_allow(topics: Topics, new_producer: NewPr
     outside = (lambda: producer.send(*tp), producer.commit_transaction, producer.abort_transaction)
     for call in (*outside, lambda: producer.send_offsets_to_transaction({tp: 1}, "g")):
         assert "begin_transaction() first" in _wrong(call)
-    _wrong(producer.init_transactions)
+    assert "initialized already" in _wrong(producer.init_transactions)
     producer.begin_transaction()
     assert "in a transaction" in _wrong(producer.begin_transaction)
     for wrong in ({tp: -1}, {"t": 1}, [tp]):
@@ -165,7 +165,7 @@ def test_a_commit_that_ran_out_of_time_goes_on_and_is_joined(
     producer.send(*tp, value=b"late").result(10)
     proxy.fault(Fault(action=Action.DELAY, api=Api.END_TXN, delay_ms=1_500, times=1))
     began = time.monotonic()
-    with pytest.raises(KafkaTimeout):
+    with pytest.raises(KafkaTimeout, match=r"call commit_transaction\(\) again for its outcome"):
         producer.commit_transaction(300)
     assert 0.29 <= time.monotonic() - began < 1
     assert "call commit_transaction() again" in _wrong(producer.begin_transaction)
@@ -245,7 +245,7 @@ def test_a_lost_record_can_only_be_aborted(topics: Topics, new_producer: NewProd
             producer.commit_transaction()
     assert lost.exception(0) is not None
     assert isinstance(producer.send(*large, value=b"").exception(10), NeedsAbort)
-    _wrong(producer.begin_transaction)
+    assert "call abort_transaction() first" in _wrong(producer.begin_transaction)
     producer.abort_transaction()
     producer.begin_transaction()
     producer.send(*large, value=b"second")
@@ -280,6 +280,65 @@ def test_closing_waits_for_a_commit_that_is_under_way(
     producer.close()
     commit.result(0)
     assert committed(tp, 1) == [b"kept"]
+
+
+def test_a_commit_that_waits_for_records_can_be_aborted(
+    proxy: Proxy, topics: Topics, new_producer: NewProducer, committed: Committed
+) -> None:
+    (tp,) = topics.create()
+    producer = new_producer(**{"request.timeout.ms": 1_000})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(*tp, value=b"first").result(10)
+    proxy.fault(Fault(action=Action.SILENCE, api=Api.PRODUCE))
+    stuck = producer.send(*tp, value=b"stuck")
+    commit = producer.commit_transaction_async()
+    producer.abort_transaction(20_000)
+    assert isinstance(commit.exception(0), NeedsAbort)
+    assert isinstance(stuck.exception(0), NeedsAbort)
+    proxy.heal()
+    producer.begin_transaction()
+    producer.send(*tp, value=b"next")
+    producer.commit_transaction()
+    assert committed(tp, 1) == [b"next"]
+
+
+def test_closing_takes_the_time_it_was_given_and_not_twice(
+    proxy: Proxy, topics: Topics, new_producer: NewProducer
+) -> None:
+    """It waits for a commit that runs out of time, and then joins it in what is left."""
+    (tp,) = topics.create()
+    producer = new_producer()
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(*tp, value=b"").result(10)
+    proxy.fault(Fault(action=Action.SILENCE, api=Api.END_TXN))
+    commit = producer.commit_transaction_async(1_200)
+    began = time.monotonic()
+    producer.close(1_500)
+    assert 1.4 <= time.monotonic() - began < 2.2
+    assert isinstance(commit.exception(0), KafkaTimeout)
+
+
+def test_a_callback_may_ask_and_not_wait(topics: Topics, new_producer: NewProducer, committed: Committed) -> None:
+    """On the network thread: what waits says so at once and has asked nothing; nobody else is held up."""
+    (tp,) = topics.create()
+    producer = new_producer()
+    producer.init_transactions()
+    producer.begin_transaction()
+    told: Future[Future[None]] = Future()
+
+    def commit(_: object) -> None:
+        try:
+            producer.commit_transaction()
+        except WrongState:
+            told.set_result(producer.commit_transaction_async())
+
+    producer.send(*tp, value=b"one").add_done_callback(commit)
+    told.result(10).result(10)
+    producer.begin_transaction()
+    producer.abort_transaction()
+    assert committed(tp, 1) == [b"one"]
 
 
 def test_a_timeout_that_brokers_do_not_allow(new_producer: NewProducer) -> None:

@@ -24,6 +24,7 @@ from mirror.producer.events import (
     AddOffsetsEvent,
     BeginTransactionEvent,
     CommitEvent,
+    FlushEvent,
     InitTransactionsEvent,
     SendEvent,
 )
@@ -163,6 +164,9 @@ class FakeProducer(FakeClient):
         self.watch(made.future)
         self.submit(self.core, SendEvent(made))
         return made.future
+
+    def flush(self) -> None:
+        self.submit(self.core, FlushEvent())
 
     def prepare_open(self, tp: TopicPartition, *values: bytes) -> tuple[ProducerBatch, list[Future[RecordMetadata]]]:
         """A batch of single records, not sent yet and not full, and the futures of its records."""

@@ -137,6 +137,7 @@ class FakeCluster:
         self.admin = api_admin.AdminState()
         self.sessions = Sessions()
         self.received: list[ServerCall] = []
+        self.worked_off: list[ServerCall] = []
         self._ids = random.Random(seed)
         self._scheduled: list[tuple[int, Callable[[], object]]] = []
         self._connections = 0

@@ -113,6 +113,7 @@ class ServerConnection:
 
     def _work_off(self, call: ServerCall) -> None:
         if self._broker.up:
+            self._cluster.worked_off.append(call)
             self._cluster.handle(call)
 
     def due_ms(self) -> int:

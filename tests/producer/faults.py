@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mirror.cluster.topics import TopicPartition
+from mirror.wire.api import Api
 from tests.fakes import errors
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 
 TOPIC = "t"
@@ -25,6 +27,14 @@ _REFUSED = [
 """Said of a batch that was not written."""
 _UNDECIDED = [errors.REQUEST_TIMED_OUT, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 """Said of a batch that was written; that it was not is possible, too, as far as a client can tell."""
+
+
+Fault = tuple[str, dict[str, Any]]
+"""The name of a model's method, and its arguments."""
+
+
+def fault(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Fault]:
+    return st.tuples(st.just(name), st.fixed_dictionaries(arguments))
 
 
 def everywhere(code: int) -> dict[TopicPartition | str, int]:
@@ -55,5 +65,14 @@ PRODUCE: st.SearchStrategy[Knobs] = st.one_of(
 """And what a Produce may, besides."""
 
 
+REFUSED_FOR_LONG: st.SearchStrategy[Knobs] = st.fixed_dictionaries({"errors": _one_of([*_REFUSED, *_UNDECIDED])})
+
+
 def action(knobs: Knobs) -> Action:
     return Action(**knobs)
+
+
+def for_a_while(cluster: FakeCluster, api: Api, knobs: Knobs, ms: int) -> None:
+    """Every request of ``api`` in the next ``ms`` fares like that."""
+    until = cluster.clock.now() + ms
+    cluster.control.add(lambda call: action(knobs) if call.api is api and cluster.clock.now() < until else None)

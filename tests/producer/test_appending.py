@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
-from concurrent.futures import CancelledError, Future
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 
 import pytest
@@ -11,12 +14,20 @@ import pytest
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import DeliveryTimeout
 from mirror.producer.appending import OpenBatch
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder
 
 _TP = TopicPartition("t", 3)
 _TIME = 1_700_000_000_000
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def _open(limit: int = 10_000, codec: str = "none") -> OpenBatch:
@@ -29,10 +40,8 @@ def _append(batch: OpenBatch, *values: bytes) -> list[Future[RecordMetadata]]:
     return [future for future in futures if future is not None]
 
 
-def _outcome(base_offset: int) -> Future[RecordMetadata]:
-    future: Future[RecordMetadata] = Future()
-    future.set_result(RecordMetadata(_TP, base_offset))
-    return future
+def _outcome(base_offset: int) -> RecordMetadata:
+    return RecordMetadata(_TP, base_offset)
 
 
 def _values(batch: OpenBatch) -> list[bytes | None]:
@@ -60,23 +69,10 @@ def test_an_unknown_offset_is_unknown_for_each() -> None:
 def test_a_failure_is_everybodys() -> None:
     batch = _open()
     futures = _append(batch, b"a", b"b")
-    outcome: Future[RecordMetadata] = Future()
-    outcome.add_done_callback(batch.settle)
-    error = DeliveryTimeout("late")
-    outcome.set_exception(error)
+    batch.settle(DeliveryTimeout("late"))
     told = [future.exception(0) for future in futures]
     assert [(type(one), str(one)) for one in told] == [(DeliveryTimeout, "late")] * 2
     assert told[0] is not told[1], "each is raised by its own caller, with a trace of its own"
-
-
-def test_a_cancelled_whole_is_a_cancelled_part() -> None:
-    batch = _open()
-    (future,) = _append(batch, b"a")
-    outcome: Future[RecordMetadata] = Future()
-    outcome.cancel()
-    batch.settle(outcome)
-    with pytest.raises(CancelledError):
-        future.result(0)
 
 
 def test_a_record_cannot_be_taken_back() -> None:
@@ -93,6 +89,20 @@ def test_a_callback_that_raises_is_its_callers_matter() -> None:
     first.add_done_callback(lambda _: 1 // 0)
     batch.settle(_outcome(7))
     assert second.result(0).offset == 8
+
+
+@pytest.mark.parametrize("outcome", [RecordMetadata(_TP, 7), DeliveryTimeout("late")])
+def test_all_are_answered_before_a_callbacks_exit_goes_on(outcome: RecordMetadata | DeliveryTimeout) -> None:
+    """Futures let what is no Exception through: the others' callers would wait for ever."""
+    batch = _open()
+    first, second, third = _append(batch, b"a", b"b", b"c")
+    first.add_done_callback(lambda _: sys.exit("first"))
+    second.add_done_callback(lambda _: sys.exit("second"))
+    with pytest.raises(SystemExit, match="first"):
+        batch.settle(outcome)
+    assert all(future.done() for future in (first, second, third))
+    if isinstance(outcome, RecordMetadata):
+        assert third.result(0).offset == 9
 
 
 def test_once_refused_nothing_more_is_taken() -> None:
@@ -134,11 +144,11 @@ def test_what_was_settled_before_it_was_sealed_takes_nothing_more() -> None:
     """A batch may expire while it lingers: a record that came later would never be answered for."""
     batch = _open()
     (future,) = _append(batch, b"a")
-    outcome: Future[RecordMetadata] = Future()
-    outcome.set_exception(DeliveryTimeout("late"))
+    outcome = DeliveryTimeout("late")
     batch.settle(outcome)
     assert batch.append(None, b"b", (), _TIME) is None
     batch.settle(outcome)
+    batch.seal_early()  # by the thread that has just filled it: that is no error
     assert isinstance(future.exception(0), DeliveryTimeout)
 
 
@@ -211,3 +221,59 @@ def test_threads_append_while_another_seals() -> None:
             thread.join(10)
         assert sorted(value for value in values if value is not None) == sorted(taken)
         assert batch.count == len(values)
+
+
+# --- the batch around them
+
+
+@pytest.mark.parametrize("error", [None, DeliveryTimeout("late")])
+def test_who_counts_batches_hears_of_each_whatever_callbacks_raise(error: DeliveryTimeout | None) -> None:
+    records, heard = _open(), []
+    (first, second) = _append(records, b"a", b"b")
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: heard.append(second.done()))
+    batch.future.add_done_callback(lambda _: sys.exit("the batch's"))
+    first.add_done_callback(lambda _: sys.exit("a record's"))
+    with pytest.raises(SystemExit):
+        batch.succeed(5) if error is None else batch.fail(error)
+    batch.succeed(6)
+    assert heard == [True], "once, and after all were answered"
+
+
+def test_the_parts_of_a_batch_answer_for_it() -> None:
+    records, heard = _open(), []
+    futures = _append(records, b"a", b"b", b"c")
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: heard.append("whole"))
+    batch.seal()
+    parts = [ProducerBatch(_TP, None, 0, half.limit, open=half) for half in records.split()]
+    batch.cut_into(parts)
+    parts[0].succeed(10)
+    assert (batch.told, batch.future.done(), heard) == (True, False, [])
+    parts[1].fail(DeliveryTimeout("late"))
+    assert (batch.future.done(), heard) == (True, ["whole"])
+    assert futures[0].result(0).offset == 10
+    assert isinstance(futures[2].exception(0), DeliveryTimeout)
+
+
+def test_a_ready_made_batch_cannot_be_taken_back() -> None:
+    records = _open()
+    _append(records, b"a")
+    batch = ProducerBatch(_TP, records.seal(), 0, 100)
+    assert not batch.future.cancel()
+    batch.succeed(5)
+    assert batch.future.result(0).offset == 5
+
+
+def test_futures_that_are_kept_keep_no_bytes(no_collector: None) -> None:
+    """By reference counts alone: the collector may come long after ``buffer.memory`` was given to somebody else."""
+    del no_collector
+    records = _open()
+    futures = _append(records, b"a", b"b")
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: None)
+    made = batch.seal().view.obj
+    whole = batch.future
+    batch.succeed(5)
+    batch.let_go()
+    assert sys.getrefcount(made) == 2, "only of this test's name for them, and of this call"
+    assert whole.done()
+    assert all(future.done() for future in futures)
+    assert records.full, "who still holds the batch of records holds an empty one"

@@ -21,7 +21,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import values_of
 from tests.producer.applications import MOST, Application, Outcome, Phase, Txn
-from tests.producer.faults import LOST, NODES, PARTITIONS, PRODUCE, TOPIC, Knobs, action
+from tests.producer.faults import LOST, NODES, PARTITIONS, PRODUCE, REFUSED_FOR_LONG, TOPIC, Knobs, action, for_a_while
 
 _DELIVERY_MS, _REQUEST_MS = 6_000, 2_000
 _TIMES = {"request.timeout.ms": _REQUEST_MS, "socket.connection.setup.timeout.ms": 1_000}
@@ -39,6 +39,7 @@ _COORDINATORS = [
     Api.TXN_OFFSET_COMMIT,
     Api.END_TXN,
 ]
+_ADDS = [Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN]
 _NOT_DONE = [errors.COORDINATOR_LOADING, errors.NOT_COORDINATOR, errors.CONCURRENT_TRANSACTIONS]
 _PERHAPS_DONE = [errors.COORDINATOR_NOT_AVAILABLE, errors.NOT_COORDINATOR]
 """What a coordinator says when its log's replicas did not confirm what it wrote, or it lost its place meanwhile."""
@@ -187,9 +188,11 @@ class TransactionsModel(RuleBasedStateMachine):
         for _ in range(times):
             self.cluster.control.on(Api.PRODUCE, action(knobs))
 
-    @rule(
-        api=st.sampled_from([*_COORDINATORS, Api.FIND_COORDINATOR, Api.METADATA]), knobs=LOST, times=st.integers(1, 2)
-    )
+    @rule(knobs=REFUSED_FOR_LONG, ms=st.sampled_from([1_000, _DELIVERY_MS + 1_000]))
+    def produce_is_refused_for_a_while(self, knobs: Knobs, ms: int) -> None:
+        for_a_while(self.cluster, Api.PRODUCE, knobs, ms)
+
+    @rule(api=st.sampled_from([*_COORDINATORS, Api.FIND_COORDINATOR, Api.METADATA]), knobs=LOST, times=_few)
     def another_request_fares_badly(self, api: Api, knobs: Knobs, times: int) -> None:
         for _ in range(times):
             self.cluster.control.on(api, action(knobs))
@@ -237,7 +240,13 @@ class TransactionsModel(RuleBasedStateMachine):
                 newer = any(self._follows(other, app) for other in self.apps)
                 assert isinstance(app.died_of, Fenced), app.died_of
                 # Where it is not known whether the coordinator had the transaction, its time-out looks like fencing.
-                assert newer or self.options["transaction.timeout.ms"] < 600_000, app.died_of
+                may_expire = self.options["transaction.timeout.ms"] < 600_000
+                assert newer or may_expire or self._fenced_itself(app), app.died_of
+
+    def _fenced_itself(self, app: Application) -> bool:
+        """A late copy of a request that was sent again meanwhile: no client can be safe from its own."""
+        late = {(call.api, getattr(call.body, "transactional_id", None)) for call in self.cluster.worked_off}
+        return any((api, app.name) in late for api in (Api.INIT_PRODUCER_ID, *_ADDS))
 
     @staticmethod
     def _follows(one: Application, other: Application) -> bool:

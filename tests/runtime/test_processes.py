@@ -130,6 +130,66 @@ def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
     assert told["rng"] != told["parent's rng"]
 
 
+def test_a_forked_child_is_told_before_it_waits_for_a_lock(silent: str) -> None:
+    """Every lock is held by somebody who stays in the parent, as the network thread may at that moment."""
+    told = run(
+        """
+        import contextlib, json, os, time
+        from mirror.client import Producer, TopicPartition
+        from mirror.errors import KafkaError
+        from mirror.wire.encode import BatchBuilder
+
+        def asked(call):
+            try:
+                call()
+            except KafkaError as error:
+                return type(error).__name__
+
+        plain = Producer({"bootstrap.servers": SERVERS})
+        named = Producer({"bootstrap.servers": SERVERS, "transactional.id": "t"})
+        tp = TopicPartition("t", 0)
+        builder = BatchBuilder("none", 1_000)
+        builder.append(None, b"", (), 0)
+        batch = builder.build()
+        plain.send_batch(tp, batch, block=False)
+        place = plain._place(*tp)
+        read, write = os.pipe()
+        with contextlib.ExitStack() as locks:
+            for one in (place.lock, plain._memory._lock, named._phase_lock, plain._thread._gate):
+                locks.enter_context(one)
+            child = os.fork()
+            if child == 0:
+                began = time.monotonic()
+                mine = [asked(call) for call in (
+                    lambda: plain.send(*tp, value=b""),
+                    lambda: plain.send_batch(tp, batch),
+                    plain.flush,
+                    plain.close,
+                    plain.close,
+                    named.init_transactions,
+                    named.begin_transaction,
+                    lambda: named.send_offsets_to_transaction({tp: 1}, "g"),
+                    named.commit_transaction,
+                    named.abort_transaction,
+                    named.close,
+                )]
+                os.write(write, json.dumps([time.monotonic() - began, *mine]).encode())
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            told = json.load(pipe)
+        os.waitpid(child, 0)
+        plain.close(0)
+        named.close(0)
+        print(json.dumps(told))
+        """,
+        silent,
+    )
+    died = "NetworkThreadDied"
+    assert told[0] < 1
+    assert told[1:] == [died, died, died, None, None, died, died, died, died, died, None]
+
+
 IDLE = """
 import json, time
 from mirror.client import Consumer, TopicPartition

@@ -1,0 +1,279 @@
+"""The producer's face without a broker: callbacks that wait or exit, calls that are cut short, what close leaves."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mirror.client import Admin, Consumer, Producer, TopicPartition
+from mirror.cluster.events import Event
+from mirror.errors import ClientClosed, KafkaError, KafkaTimeout, NetworkThreadDied, RecordTooLarge, WrongState
+from mirror.runtime.thread import NetworkThread
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import Batch
+from tests.polling import eventually
+from tests.runtime.listener import Listener
+
+AT_ONCE_S = 1.0
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    listener = Listener()
+    yield listener.address
+    listener.close()
+
+
+@pytest.fixture
+def producer(silent: str) -> Iterator[Producer]:
+    """With memory for one batch, and partitions that it knows."""
+    producer = Producer({"bootstrap.servers": silent, "batch.size": 1_000, "buffer.memory": 1_000})
+    for tp in (TP, OTHER):
+        producer._place(*tp).known = True
+    yield producer
+    producer.close(0)
+
+
+class _Run(Event):
+    """Does something on the network thread, where callbacks run."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self.told: Future[Any] = Future()
+
+    def apply(self, core: object, now: int) -> None:
+        del core, now
+        try:
+            self.told.set_result(self._action())
+        except KafkaError as error:
+            self.told.set_exception(error)
+
+
+def _on(thread: NetworkThread, action: Callable[[], object]) -> BaseException | None:
+    """What ``action`` raises in a callback, which must come at once."""
+    run = _Run(action)
+    began = time.monotonic()
+    thread.submit(None, run)
+    error = run.told.exception(10)
+    assert time.monotonic() - began < AT_ONCE_S
+    return error
+
+
+def _batch(size: int = 100) -> Batch:
+    builder = BatchBuilder("none", 10_000)
+    builder.append(None, b"x" * size, (), 1_700_000_000_000)
+    return builder.build()
+
+
+def _clean(producer: Producer) -> bool:
+    return producer._memory._pool.free == 1_000 and not producer._unanswered
+
+
+# --- callbacks
+
+
+WAITS: dict[str, Callable[[Producer], object]] = {
+    "flush": lambda producer: producer.flush(),
+    "init": lambda producer: producer.init_transactions(),
+    "offsets": lambda producer: producer.send_offsets_to_transaction({TP: 1}, "g"),
+    "commit": lambda producer: producer.commit_transaction(),
+    "abort": lambda producer: producer.abort_transaction(),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_nobody_waits_on_the_network_thread(name: str, silent: str) -> None:
+    """It would wait for itself; and it has asked nothing, so that the call can be made elsewhere."""
+    with Producer({"bootstrap.servers": silent, "transactional.id": "t", "default.api.timeout.ms": 100}) as producer:
+        error = _on(producer._thread, lambda: WAITS[name](producer))
+        assert isinstance(error, WrongState)
+        assert "cannot wait on the network thread" in str(error)
+        assert "call init_transactions() first" in str(_raised(producer.begin_transaction, WrongState))
+        assert not producer._ending
+
+
+def test_nor_do_other_clients(silent: str) -> None:
+    with Producer({"bootstrap.servers": silent}) as producer, Admin({"bootstrap.servers": silent}) as admin:
+        consumer = Consumer({"bootstrap.servers": silent})
+        assert consumer._thread is admin._thread is producer._thread
+        for call in (admin.list_topics, consumer.list_topics, lambda: producer.send("unknown", 0)):
+            assert isinstance(_on(producer._thread, call), WrongState)
+        assert not producer._awaiting
+        consumer.close()
+
+
+def test_what_need_not_wait_goes_on_there(producer: Producer) -> None:
+    sent: list[Future[Any]] = []
+    assert _on(producer._thread, lambda: sent.append(producer.send(*TP, value=b"a"))) is None
+    assert _on(producer._thread, lambda: sent.append(producer.send(*TP, value=b"b"))) is None
+    assert [future.done() for future in sent] == [False, False]
+    assert isinstance(_on(producer._thread, lambda: producer.send(*OTHER, value=b"no room")), WrongState)
+    no_time = _on(producer._thread, lambda: producer.send_batch(OTHER, _batch(), block=False))
+    assert isinstance(no_time, KafkaTimeout), "it would not have waited"
+    assert not producer._memory.waiting
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_closing_there_does_not_wait(last: bool, silent: str) -> None:
+    producer, other = Producer({"bootstrap.servers": silent}), Admin({"bootstrap.servers": silent})
+    if last:
+        other.close()
+    sent = producer.send_batch(TP, _batch(), block=False)
+    assert _on(producer._thread, producer.close) is None
+    assert isinstance(sent.exception(10), ClientClosed)
+    if last:
+        eventually(lambda: not producer._thread._thread.is_alive(), what="the thread's end")
+    else:
+        assert isinstance(_raised(lambda: other.list_topics(timeout_ms=50), KafkaTimeout), KafkaTimeout)
+        other.close()
+
+
+def test_a_callback_that_exits_leaves_nobody_waiting(silent: str) -> None:
+    """It ends the network thread, and whoever waits for that is told; so is who comes behind the next such callback."""
+    producer, admin = Producer({"bootstrap.servers": silent}), Admin({"bootstrap.servers": silent})
+    sent = [producer.send_batch(TopicPartition("t", number), _batch(), block=False) for number in range(6)]
+    for future in sent[::2]:
+        future.add_done_callback(lambda _: sys.exit("a callback's"))
+    with ThreadPoolExecutor(1) as another:
+        waiting = another.submit(admin.list_topics)
+        eventually(lambda: admin._thread.loop.calls._active, what="a call under way")
+        producer.close(0)
+        assert isinstance(waiting.exception(5), NetworkThreadDied)
+    assert all(isinstance(future.exception(5), (ClientClosed, NetworkThreadDied)) for future in sent)
+    assert "SystemExit: a callback's" in str(waiting.exception())
+    admin.close()
+
+
+# --- cut short
+
+
+def test_a_batch_cannot_be_taken_back(producer: Producer) -> None:
+    sent = producer.send_batch(TP, _batch(), block=False)
+    assert not sent.cancel()
+    producer.close(0)
+    assert isinstance(sent.exception(0), ClientClosed)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_hand_over_that_is_cut_short(
+    where: str, error: type[BaseException], producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the network thread has the batch nothing is left of it; after that it is delivered like any other."""
+    submit = producer._thread.submit
+    shared: list[Future[Any] | None] = []
+
+    def cut_short(core: Any, event: Event) -> None:
+        batch = producer._place(*TP).open
+        if batch is not None:
+            shared.append(batch.append(None, b"of another thread", (), 0))
+        if where == "after":
+            # Until the network thread has it.
+            submit(core, event)
+            eventually(lambda: producer._core.batches.busy, what="the batch in its queue")
+        raise error
+
+    for send in (lambda: producer.send(*TP, value=b""), lambda: producer.send_batch(TP, _batch())):
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._thread, "submit", cut_short)
+            _raised(send, error)
+        if where == "after":
+            break
+        assert _clean(producer)
+        assert producer._place(*TP).open is None
+    (other,) = [future for future in shared if future is not None]
+    if where == "after":
+        assert not other.done()
+        assert len(producer._unanswered) == 1
+        producer.close(0)
+        assert isinstance(other.exception(0), ClientClosed)
+    else:
+        assert isinstance(other.exception(0), KafkaError), "it was added to a batch that never left"
+    eventually(lambda: _clean(producer), what="all the memory")
+
+
+def test_memory_comes_back_when_a_batch_cannot_be_begun(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mirror.runtime.producer.OpenBatch", no_memory)
+        _raised(lambda: producer.send(*TP, value=b""), MemoryError)
+        patch.setattr("mirror.runtime.producer.ProducerBatch", no_memory)
+        _raised(lambda: producer.send_batch(TP, _batch()), MemoryError)
+    assert _clean(producer)
+
+
+def test_an_answer_that_comes_at_once_leaves_no_batch_behind(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the sender's thread has come back from handing it over."""
+    with monkeypatch.context() as patch:
+        patch.setattr(producer._thread, "submit", lambda _, event: event.fail(KafkaError("at once")))
+        sent = producer.send(*TP, value=b"")
+    assert str(sent.exception(0)) == "at once"
+    assert producer._place(*TP).open is None
+    assert not producer._unanswered
+
+
+def test_a_batch_that_was_settled_while_it_was_filled_is_no_error(producer: Producer) -> None:
+    producer.send(*TP, value=b"a")
+    place = producer._place(*TP)
+    batch = place.open
+    assert batch is not None
+    batch.settle(KafkaError("it expired"))
+    with pytest.raises(WrongState, match="network thread"):
+        raise _on(producer._thread, lambda: producer.send(*TP, value=b"b")) or AssertionError("there was room")
+
+
+# --- texts
+
+
+def test_more_than_all_the_memory(producer: Producer) -> None:
+    told = str(_raised(lambda: producer.send(*TP, value=b"x" * 2_000), RecordTooLarge))
+    assert "does not fit buffer.memory (1000): raise that" in told
+    assert _clean(producer)
+
+
+def test_its_repr_names_it_and_tells_no_secret(silent: str) -> None:
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "wonderland",
+        "client.id": "copier",
+    }
+    with Producer({"bootstrap.servers": f"{silent},[::1]:9092", **options}) as producer:
+        assert repr(producer) == f"Producer(bootstrap.servers='{silent},[::1]:9092', client.id='copier')"
+    with Producer({"bootstrap.servers": silent, "transactional.id": "t-1"}) as producer:
+        assert repr(producer).endswith("client.id='mirror', transactional.id='t-1')")
+
+
+def _raised(call: Callable[[], object], kind: type[BaseException]) -> BaseException:
+    with pytest.raises(kind) as raised:
+        call()
+    return raised.value
+
+
+def test_threads_that_share_a_batch_while_it_is_handed_over(producer: Producer) -> None:
+    """Every record has an answer, whoever was the one to begin its batch."""
+    sent: list[Future[Any]] = []
+
+    def work() -> None:
+        sent.extend(producer.send(*TP, value=b"x") for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(sent) == 20
+    producer.close(0)
+    assert all(isinstance(future.exception(0), ClientClosed) for future in sent)
