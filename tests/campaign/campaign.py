@@ -27,7 +27,8 @@ from tests.campaign.transactions import TransactionalRun, run_transactions
 SECONDS: Final = float(os.environ.get("MIRROR_CAMPAIGN_SECONDS", "300"))
 PER_SECOND: Final = float(os.environ.get("MIRROR_CAMPAIGN_PER_SECOND", "10"))
 RESULTS: Final = Path(__file__).with_name("results-campaign.json")
-_REST_S: Final = 10.0
+_REST_S: Final = SECONDS / 5
+"""Between two harms of one run."""
 
 
 class Campaign:
@@ -74,7 +75,7 @@ class Campaign:
         for name, harm in HARMS.items():
             self.note(
                 f"transactions of version {level}: {name}",
-                lambda harm=harm: run_transactions(on_stage, harm, seconds=SECONDS / 4, rest_s=_REST_S),  # type: ignore[misc]
+                lambda harm=harm: run_transactions(on_stage, harm, seconds=SECONDS / 4, rest_s=10),  # type: ignore[misc]
             )
 
 

@@ -138,6 +138,21 @@ def test_the_clock_of_a_batch_that_waited_elsewhere_is_its_own() -> None:
     assert error.age_ms == 5_000
 
 
+def test_a_batch_expires_no_earlier_than_its_predecessor_also_where_it_is_older() -> None:
+    cluster = make_cluster()
+    _no_leader(cluster)
+    producer = FakeProducer(cluster, **TIMES)
+    first = send(producer, b"first")
+    older = producer.prepare(T0, b"older", created_ms=producer.now - 3_000)
+    producer.send_batch(older)
+    order: list[bytes] = []
+    for made, name in ((first, b"first"), (older, b"older")):
+        made.future.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
+    error = expired(producer, older)
+    assert order == [b"first", b"older"]
+    assert error.age_ms == 8_000
+
+
 # --- waiting behind others
 
 

@@ -10,7 +10,7 @@ from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
-from tests.producer.site import T0, T1, attempts, batches, finish, make_cluster, values
+from tests.producer.site import IN_FLIGHT, T0, T1, attempts, batches, finish, make_cluster, values
 
 
 def _harm(cluster: FakeCluster, tp: TopicPartition, action: Action, times: int) -> None:
@@ -95,6 +95,19 @@ def test_another_error_is_no_reason_to_go_apart() -> None:
     finish(producer, producer.send(T0, b"x"))
     assert len(set(_connections(producer.cluster, 0))) == 1
     assert not producer.queue(T0).slow
+
+
+def test_a_partition_with_something_unanswered_stays_on_its_connection() -> None:
+    """Only one connection keeps two requests in order."""
+    producer = _producer(**{IN_FLIGHT: 5})
+    _harm(producer.cluster, T0, Action(delay_ms=300), 1)
+    futures = []
+    for number in range(5):
+        futures.append(producer.send(T0, b"%d" % number))
+        producer.run_for(20)
+    finish(producer, *futures)
+    assert len(set(_connections(producer.cluster, 0)[2:])) == 1
+    assert values(producer.cluster)[2:] == [b"%d" % number for number in range(5)]
 
 
 # --- what goes into a request, and when
