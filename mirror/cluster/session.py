@@ -42,6 +42,7 @@ _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert or a handshake begins: no Kafka frame is that large."""
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+_NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
 CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
 
 
@@ -349,7 +350,15 @@ class BrokerSession:
             return " (not connected yet)"
         if self.met:
             return " (it has not said yet which versions it speaks)"
-        return "; it does not say which versions it speaks: is this a Kafka listener, of this security.protocol?"
+        return f"; it does not say which versions it speaks: {_NO_KAFKA}"
+
+    def why_overdue(self) -> str:
+        """What it was silent at, for the error that ends the connection."""
+        silence = f" for {self._request_timeout_ms} ms"
+        if self.ready:
+            return f"silent{silence}"
+        stranger = self.phase is Phase.NEGOTIATING and not self.met
+        return f"silent while {self.phase.value}{silence}" + (f": {_NO_KAFKA}" if stranger else "")
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
         return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms{why}")

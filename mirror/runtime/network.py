@@ -269,9 +269,7 @@ class SelectorNetwork:
         if connection.setup_deadline_ms <= now:
             self._setup_expired(connection, now)
         elif overdue:
-            why = "silent" if session.ready else f"silent while {session.phase.value}"
-            why = f"{why} for {self._settings.request_timeout_ms} ms"
-            self._fail(connection, disconnected(session.label, why), now)
+            self._fail(connection, disconnected(session.label, session.why_overdue()), now)
         elif connection.idle_deadline_ms(self._settings.connections_max_idle_ms) <= now:
             self._drop(connection, disconnected(session.label, "idle"), now)
         else:

@@ -204,8 +204,7 @@ class FakeNetwork:
         session = link.session
         due = session.wait_ms(now) == 0
         if session.expire(now):
-            why = f"silent for {self._settings.request_timeout_ms} ms"
-            self._fail(link, disconnected(session.label, why), now)
+            self._fail(link, disconnected(session.label, session.why_overdue()), now)
         elif link.server is not None and not link.connected and link.setup_deadline_ms <= now:
             self._fail(link, disconnected(session.label, "no connection within the setup timeout"), now)
         elif self._idle_until_ms(link) <= now:

@@ -33,7 +33,7 @@ Fault = tuple[str, dict[str, Any]]
 """The name of a model's method, and its arguments."""
 
 
-def fault(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Fault]:
+def fault(name: str, /, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Fault]:
     return st.tuples(st.just(name), st.fixed_dictionaries(arguments))
 
 

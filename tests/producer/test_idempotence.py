@@ -8,7 +8,14 @@ import pytest
 
 from mirror.cluster.pools import Slot
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import AuthorizationFailed, Fenced, KafkaError, OutOfOrderSequence, RecordRejected
+from mirror.errors import (
+    AuthorizationFailed,
+    Fenced,
+    KafkaError,
+    OutOfOrderSequence,
+    RecordRejected,
+    UnsupportedVersion,
+)
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.wire.api import Api
@@ -240,6 +247,18 @@ def test_what_a_retry_cannot_help_is_told_at_once(code: int, kind: type[KafkaErr
     with pytest.raises(kind, match="writing to t-0"):
         producer.finish(producer.send(_T0))
     assert producer.told_ms - begun < 50
+    assert producer.released == producer.taken
+
+
+def test_brokers_too_old_for_our_batches_are_told_at_once() -> None:
+    cluster = _cluster()
+    cluster.versions[Api.PRODUCE] = (0, 2)
+    producer = FakeProducer(cluster)
+    begun = producer.now
+    with pytest.raises(UnsupportedVersion, match="Produce versions 0 to 2") as told:
+        producer.finish(producer.send(_T0))
+    assert producer.told_ms - begun < 100
+    assert not told.value.may_have_been_written, "it never left"
     assert producer.released == producer.taken
 
 

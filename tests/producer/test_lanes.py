@@ -110,6 +110,18 @@ def test_a_partition_with_something_unanswered_stays_on_its_connection() -> None
     assert values(producer.cluster)[2:] == [b"%d" % number for number in range(5)]
 
 
+def test_nothing_more_goes_to_a_connection_that_has_become_slow() -> None:
+    producer = _producer(**{IN_FLIGHT: 5})
+    _harm(producer.cluster, T0, Action(delay_ms=2_000), 1)
+    slow = producer.send(T0, b"slow")
+    producer.run_for(600)
+    behind = producer.send(T0, b"behind")
+    producer.run_for(600)
+    assert len(producer.queue(T0).in_flight) == 1
+    finish(producer, slow, behind)
+    assert values(producer.cluster)[2:] == [b"slow", b"behind"]
+
+
 # --- what goes into a request, and when
 
 

@@ -7,9 +7,11 @@ more. Every call and every batch is answered in time, nothing is left open, and 
 
 from __future__ import annotations
 
+import enum
+
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import Fenced, KafkaError
@@ -21,28 +23,74 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import values_of
 from tests.producer.applications import MOST, Application, Outcome, Phase, Txn
-from tests.producer.faults import LOST, NODES, PARTITIONS, PRODUCE, REFUSED_FOR_LONG, TOPIC, Knobs, action, for_a_while
+from tests.producer.faults import (
+    LOST,
+    NODES,
+    PARTITIONS,
+    PRODUCE,
+    REFUSED_FOR_LONG,
+    TOPIC,
+    Fault,
+    Knobs,
+    action,
+    fault,
+    for_a_while,
+)
 
 _DELIVERY_MS, _REQUEST_MS = 6_000, 2_000
 _TIMES = {"request.timeout.ms": _REQUEST_MS, "socket.connection.setup.timeout.ms": 1_000}
 _NAMES = ["a", "b"]
-_apps = st.integers(0, 7)
-_partitions = st.integers(0, PARTITIONS - 1)
-_nodes = st.integers(1, NODES)
-_few = st.integers(1, 2)
-_in_ms = st.sampled_from([0, 1, 50, 500, 3_000])
-_timeouts = st.sampled_from([60_000, 60_000, 700, 0])
-_COORDINATORS = [
-    Api.INIT_PRODUCER_ID,
-    Api.ADD_PARTITIONS_TO_TXN,
-    Api.ADD_OFFSETS_TO_TXN,
-    Api.TXN_OFFSET_COMMIT,
-    Api.END_TXN,
-]
+_MOST_APPS = 5
 _ADDS = [Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN]
+_COORDINATORS = [Api.INIT_PRODUCER_ID, *_ADDS, Api.TXN_OFFSET_COMMIT, Api.END_TXN]
 _NOT_DONE = [errors.COORDINATOR_LOADING, errors.NOT_COORDINATOR, errors.CONCURRENT_TRANSACTIONS]
 _PERHAPS_DONE = [errors.COORDINATOR_NOT_AVAILABLE, errors.NOT_COORDINATOR]
 """What a coordinator says when its log's replicas did not confirm what it wrote, or it lost its place meanwhile."""
+
+
+class What(enum.Enum):
+    """What an application does next, if it is not waiting; whatever needs a transaction begins one."""
+
+    ALL = "records, offsets and a commit"
+    SEND = "records"
+    OFFSETS = "offsets"
+    COMMIT = "a commit"
+    ABORT = "an abort"
+    NOTHING = "nothing"
+
+
+Doing = tuple[int, What, int, int]
+"""Which application does what, with how many batches for each partition, and within how many ms."""
+_DOINGS = st.tuples(
+    st.integers(0, _MOST_APPS - 1),
+    st.sampled_from([What.ALL, *What]),
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from([60_000, 60_000, 700, 0]),
+)
+_MS = st.sampled_from([1, 10, 90, 250, 1_000, 4_000, 9_000])
+_partitions = st.integers(0, PARTITIONS - 1)
+_nodes = st.integers(1, NODES)
+_in_ms = st.sampled_from([0, 1, 50, 500, 3_000])
+_few = st.integers(1, 2)
+_apis = st.sampled_from([*_COORDINATORS, Api.FIND_COORDINATOR, Api.METADATA])
+_FAULTS: st.SearchStrategy[Fault] = st.one_of(
+    fault("start", name=st.sampled_from(_NAMES)),
+    fault("leader_moves", partition=_partitions, node=_nodes, later=_in_ms),
+    fault("coordinator_moves", key=st.sampled_from([*_NAMES, "group-a", "group-b"]), node=_nodes, later=_in_ms),
+    fault("connections_break", node=_nodes, later=_in_ms),
+    fault("broker_restarts", node=_nodes, ms=st.sampled_from([1, 300, 3_000, 9_000])),
+    fault("requests_fare_badly", api=st.just(Api.PRODUCE), knobs=PRODUCE, times=_few),
+    fault("requests_fare_badly", api=_apis, knobs=LOST, times=_few),
+    fault("produce_is_refused_for_a_while", knobs=REFUSED_FOR_LONG, ms=st.sampled_from([1_000, _DELIVERY_MS + 1_000])),
+    fault("a_coordinator_refuses", api=st.sampled_from(_COORDINATORS), code=st.sampled_from(_NOT_DONE), times=_few),
+    fault(
+        "a_coordinator_does_it_and_says_otherwise",
+        api=st.sampled_from(_COORDINATORS),
+        code=st.sampled_from(_PERHAPS_DONE),
+    ),
+    fault("a_coordinator_wants_an_abort", api=st.sampled_from(_COORDINATORS[1:])),
+    fault("what_was_sent_on_broken_connections_comes_late", ms=st.sampled_from([None, 0, 10, 700, 5_000, 15_000])),
+)
 
 
 class RememberingCluster(FakeCluster):
@@ -85,73 +133,33 @@ class TransactionsModel(RuleBasedStateMachine):
         self.start("a")
         self.time_passes(100)
 
-    # --- what applications do
+    # --- what happens
 
-    @rule(name=st.sampled_from(_NAMES))
-    def start(self, name: str) -> None:
-        if len(self.apps) < 5:
-            options = {**self.options, "transactional.id": name}
-            producer = FakeProducer(self.cluster, self.client, **options)
-            self.apps.append(Application(producer, name, len(self.apps)))
+    @rule(faults=st.lists(_FAULTS, max_size=2), doings=st.lists(_DOINGS, min_size=1, max_size=4), ms=_MS)
+    def faults_and_load(self, faults: list[Fault], doings: list[Doing], ms: int) -> None:
+        for name, arguments in faults:
+            getattr(self, name)(**arguments)
+        for number, what, size, timeout_ms in doings:
+            app = self.apps[number % len(self.apps)]
+            if app.phase is Phase.READY and what is not What.NOTHING:
+                app.begin()
+            if app.phase is Phase.OPEN:
+                self._do(app, what, size, timeout_ms)
+        self.time_passes(ms)
 
-    def _app(self, number: int, phase: Phase) -> Application | None:
-        fitting = [app for app in self.apps if app.phase is phase]
-        return fitting[number % len(fitting)] if fitting else None
-
-    @rule(number=_apps)
-    @precondition(lambda self: self._app(0, Phase.READY))
-    def begins(self, number: int) -> None:
-        app = self._app(number, Phase.READY)
-        assert app is not None
-        app.begin()
-
-    @rule(number=_apps, partition=_partitions, records=st.integers(1, 2), batches=st.integers(1, 4))
-    @precondition(lambda self: self._app(0, Phase.OPEN))
-    def sends(self, number: int, partition: int, records: int, batches: int) -> None:
-        app = self._app(number, Phase.OPEN)
-        assert app is not None
-        for _ in range(batches):
-            app.send(TopicPartition(TOPIC, partition), records)
-
-    @rule(number=_apps, timeout_ms=_timeouts)
-    @precondition(lambda self: self._app(0, Phase.OPEN))
-    def adds_offsets(self, number: int, timeout_ms: int) -> None:
-        app = self._app(number, Phase.OPEN)
-        assert app is not None
-        app.add_offsets(timeout_ms)
-
-    @rule(number=_apps, commit=st.sampled_from([True, True, False]), timeout_ms=_timeouts)
-    @precondition(lambda self: self._app(0, Phase.OPEN))
-    def ends(self, number: int, commit: bool, timeout_ms: int) -> None:
-        app = self._app(number, Phase.OPEN)
-        assert app is not None
-        if commit:
+    def _do(self, app: Application, what: What, size: int, timeout_ms: int) -> None:
+        if what in {What.SEND, What.ALL}:
+            for tp in (TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)):
+                for _ in range(size):
+                    app.send(tp, 1 + size % 2)
+        if what in {What.OFFSETS, What.ALL}:
+            app.add_offsets(timeout_ms)
+        if what in {What.COMMIT, What.ALL}:
             app.commit(timeout_ms)
-        else:
+        elif what is What.ABORT:
             app.abort(timeout_ms)
 
-    @rule(
-        number=_apps,
-        sizes=st.lists(st.integers(0, 3), min_size=PARTITIONS, max_size=PARTITIONS),
-        ms=_in_ms,
-        more=st.booleans(),
-    )
-    @precondition(lambda self: self._app(0, Phase.READY))
-    def does_all_of_it(self, number: int, sizes: list[int], ms: int, more: bool) -> None:
-        """A transaction from begin to commit, with time for its first half."""
-        app = self._app(number, Phase.READY)
-        assert app is not None
-        app.begin()
-        for partition, batches in enumerate(sizes):
-            for _ in range(batches):
-                app.send(TopicPartition(TOPIC, partition), 1)
-        if more:
-            app.add_offsets(60_000)
-        self.time_passes(ms)
-        if app.phase is Phase.OPEN:
-            app.commit(60_000)
-
-    @rule(ms=st.sampled_from([0, 1, 10, 90, 250, 1_000, 4_000, 9_000]))
+    @rule(ms=_MS)
     def time_passes(self, ms: int) -> None:
         until = self.client.now + ms
         while True:
@@ -164,50 +172,42 @@ class TransactionsModel(RuleBasedStateMachine):
     def _news(self) -> bool:
         return any(app.has_news for app in self.apps)
 
-    # --- what happens to them
+    # --- faults, by name
 
-    @rule(partition=_partitions, node=_nodes, later=_in_ms)
+    def start(self, name: str) -> None:
+        """Another application, which fences those of the same name."""
+        if len(self.apps) < _MOST_APPS:
+            options = {**self.options, "transactional.id": name}
+            self.apps.append(Application(FakeProducer(self.cluster, self.client, **options), name, len(self.apps)))
+
     def leader_moves(self, partition: int, node: int, later: int) -> None:
         self.cluster.after(later, lambda: self.cluster.move(TOPIC, partition, node))
 
-    @rule(key=st.sampled_from([*_NAMES, *(f"group-{name}" for name in _NAMES)]), node=_nodes, later=_in_ms)
     def coordinator_moves(self, key: str, node: int, later: int) -> None:
         self.cluster.after(later, lambda: self.cluster.coordinators.update({key: node}))
 
-    @rule(node=_nodes, later=_in_ms)
     def connections_break(self, node: int, later: int) -> None:
         self.cluster.after(later, lambda: self.cluster.disconnect(node))
 
-    @rule(node=_nodes, ms=st.sampled_from([1, 300, 3_000, 9_000]))
     def broker_restarts(self, node: int, ms: int) -> None:
         self.cluster.kill(node)
         self.cluster.after(ms, lambda: self.cluster.start(node))
 
-    @rule(knobs=PRODUCE, times=st.integers(1, 3))
-    def produce_fares_badly(self, knobs: Knobs, times: int) -> None:
-        for _ in range(times):
-            self.cluster.control.on(Api.PRODUCE, action(knobs))
-
-    @rule(knobs=REFUSED_FOR_LONG, ms=st.sampled_from([1_000, _DELIVERY_MS + 1_000]))
-    def produce_is_refused_for_a_while(self, knobs: Knobs, ms: int) -> None:
-        for_a_while(self.cluster, Api.PRODUCE, knobs, ms)
-
-    @rule(api=st.sampled_from([*_COORDINATORS, Api.FIND_COORDINATOR, Api.METADATA]), knobs=LOST, times=_few)
-    def another_request_fares_badly(self, api: Api, knobs: Knobs, times: int) -> None:
+    def requests_fare_badly(self, api: Api, knobs: Knobs, times: int) -> None:
         for _ in range(times):
             self.cluster.control.on(api, action(knobs))
 
-    @rule(api=st.sampled_from(_COORDINATORS), code=st.sampled_from(_NOT_DONE), times=st.integers(1, 3))
+    def produce_is_refused_for_a_while(self, knobs: Knobs, ms: int) -> None:
+        for_a_while(self.cluster, Api.PRODUCE, knobs, ms)
+
     def a_coordinator_refuses(self, api: Api, code: int, times: int) -> None:
         for _ in range(times):
             self.cluster.control.on(api, action({"errors": {api.label: code}}))
 
-    @rule(api=st.sampled_from(_COORDINATORS), code=st.sampled_from(_PERHAPS_DONE))
     def a_coordinator_does_it_and_says_otherwise(self, api: Api, code: int) -> None:
         self.cluster.control.on(api, action({"errors": {api.label: code}, "handled": True}))
 
-    @rule(api=st.sampled_from(_COORDINATORS[1:]))
-    def a_coordinator_wants_the_transaction_aborted(self, api: Api) -> None:
+    def a_coordinator_wants_an_abort(self, api: Api) -> None:
         left = 1
 
         def refuse_once(call: ServerCall) -> Action | None:
@@ -219,7 +219,6 @@ class TransactionsModel(RuleBasedStateMachine):
 
         self.cluster.control.add(refuse_once)
 
-    @rule(ms=st.sampled_from([None, 0, 10, 700, 5_000, 15_000]))
     def what_was_sent_on_broken_connections_comes_late(self, ms: int | None) -> None:
         self.cluster.works_off_ms = ms
 

@@ -47,7 +47,9 @@ def test_nothing_goes_to_a_new_leader_while_an_older_batch_is_unanswered_at_the_
     producer.loop.metadata.request_update()
     producer.run_for(1_000)
     second = producer.send(_T0, b"1")
-    cluster.after(500, held.release)
+    producer.run_for(1_000)
+    assert len(producer.queue(_T0).in_flight) == 1, "nor to the old one"
+    held.release()
     assert producer.finish(first).base_offset == 0
     assert producer.finish(second).base_offset == 1
     assert _log(cluster) == [b"0", b"1"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.cluster.pools import Slot
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, OutOfOrderSequence, RecordRejected, RecordTooLarge
 from mirror.producer.appending import fresh
-from mirror.producer.queue import LAST_EPOCH, ProducerId
+from mirror.producer.batches import ProducerBatch
+from mirror.producer.queue import LAST_EPOCH, PartitionQueue, ProducerId
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.control import Action, ServerCall
+from tests.fakes.record_batches import batch, build
 from tests.producer.site import (
     IN_FLIGHT,
     T0,
@@ -85,6 +88,21 @@ def test_possibly_persisted_then_success_is_acknowledged() -> None:
     assert stamps(cluster) == [(0, 0), (0, 1), (0, 2)]
 
 
+def test_a_successors_success_shows_that_a_given_up_batch_was_written() -> None:
+    """Its own answer is lost. The successor was in doubt, too, and keeps its sequence: it is taken as the next."""
+    producer = _known(**{IN_FLIGHT: 2})
+    cluster = producer.cluster
+    cluster.control.on(Api.PRODUCE, Action(silent=True))
+    first = producer.prepare(T0, b"written")
+    cluster.clock.advance(1_200)
+    producer.send_batch(first)
+    second = send(producer, b"second")
+    assert expired(producer, first).may_have_been_written
+    assert finish(producer, second.future, producer.send(T0, b"third")) == [2, 3]
+    assert values(cluster) == [b"first", b"written", b"second", b"third"]
+    assert {epoch for epoch, _ in stamps(cluster)} == {0}
+
+
 def test_nothing_new_is_sent_before_a_given_up_batch_is_resolved() -> None:
     producer = _known(**{IN_FLIGHT: 5})
     cluster = producer.cluster
@@ -96,7 +114,7 @@ def test_nothing_new_is_sent_before_a_given_up_batch_is_resolved() -> None:
     assert lost.told
     after = send(producer, b"after")
     producer.run_for(2_500)
-    assert len(cluster.calls(Api.PRODUCE)) == 2, "its request may still be answered"
+    assert [one is lost for one in producer.queue(T0).in_flight] == [True], "its request may still be answered"
     assert finish(producer, after.future) == [2]
     assert stamps(cluster) == [(0, 0), (0, 1), (1, 0)]
 
@@ -118,18 +136,25 @@ def test_a_late_copy_of_a_given_up_batch_is_shut_out_by_the_new_epoch() -> None:
 
 def test_a_batch_in_doubt_behind_a_gap_keeps_its_sequence_until_it_expires() -> None:
     """Under another one it would be written twice, if its first copy arrived late."""
-    producer = _known(**{IN_FLIGHT: 2})
-    cluster = producer.cluster
-    cluster.works_off_ms = 1_000
-    cluster.control.on(Api.PRODUCE, Action(close="before"))
-    first = send(producer, b"first of two")
-    producer.run_for(1)
-    second = producer.prepare(T0, b"second of two")
-    first.expires_ms = producer.now + 500
-    producer.send_batch(second)
-    producer.run_until(lambda: first.told)
-    finish(producer, second.future)
-    assert values(cluster).count(b"second of two") == 1
+    queue = PartitionQueue(T0)
+    queue.restart(ProducerId(1, 0))
+    refused, in_doubt, later = (ProducerBatch(T0, batch(build((b"%d" % n,))), 0, 100) for n in range(3))
+    queue.waiting.extend((refused, in_doubt, later))
+    for _ in range(2):
+        queue.drain(Slot(1, 1), 0, transactional=False)
+    refused.refused()
+    queue.in_flight.remove(refused)
+    queue.given_up(refused)
+    queue.requeue(in_doubt)
+    assert not queue.must_restart
+    assert queue.drain(Slot(1, 1), 0, transactional=False) is in_doubt
+    assert in_doubt.sequence == 1
+    queue.in_flight.remove(in_doubt)
+    queue.given_up(in_doubt)
+    assert queue.must_restart, "what is left was never sent"
+    queue.bump()
+    queue.drain(Slot(1, 1), 0, transactional=False)
+    assert (queue.identity, later.sequence) == (ProducerId(1, 1), 0)
 
 
 def test_epochs_that_are_used_up_give_way_to_another_producer_id() -> None:
@@ -154,9 +179,11 @@ def test_a_retried_batch_is_followed_by_nothing_until_it_is_answered() -> None:
     producer = _known(**{IN_FLIGHT: 4})
     cluster = producer.cluster
     cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.REQUEST_TIMED_OUT}, handled=True))
-    cluster.control.on(Api.PRODUCE, Action(), times=2)
-    cluster.control.on(Api.PRODUCE, Action(delay_ms=200, errors={T0: errors.NOT_ENOUGH_REPLICAS}))
+    cluster.control.on(Api.PRODUCE, Action(), times=3)
+    cluster.control.on(Api.PRODUCE, Action(delay_ms=400, errors={T0: errors.NOT_ENOUGH_REPLICAS}))
     futures = [producer.send(T0, b"%d" % number) for number in range(8)]
+    producer.run_for(300)
+    assert len(producer.queue(T0).in_flight) == 1, "the first one, again"
     finish(producer, *futures)
     assert values(cluster) == [b"first", *(b"%d" % number for number in range(8))]
     assert {epoch for epoch, _ in stamps(cluster)} == {0}
@@ -252,10 +279,9 @@ def test_the_first_batch_that_a_leader_gets_goes_alone(again: str) -> None:
         producer.loop.metadata.request_update()
         producer.run_for(1_000)
     held = cluster.control.on(Api.PRODUCE, Action(hold="before"))
-    before = len(attempts(cluster))
     futures = [producer.send(T0, b"%d" % number) for number in range(4)]
     producer.run_for(400)
-    assert len(attempts(cluster)) == before + 1
+    assert len(producer.queue(T0).in_flight) == 1
     held.release()
     finish(producer, *futures)
     assert values(cluster)[-4:] == [b"0", b"1", b"2", b"3"]
