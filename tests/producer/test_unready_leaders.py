@@ -40,16 +40,22 @@ def test_nothing_goes_to_a_new_leader_while_an_older_batch_is_unanswered_at_the_
     cluster = FakeCluster(2)
     cluster.add_topic("t")
     producer = FakeProducer(cluster)
+    producer.finish(producer.send(_T0, b"0"))
+    producer.run_for(1_000)
     held = cluster.control.on(Api.PRODUCE, Action(hold="before"), node=1)
-    first = producer.send(_T0, b"0")
-    producer.run_for(100)
+    first = producer.send(_T0, b"1")
+    producer.run_for(5)
     cluster.move("t", 0, 2)
     producer.loop.metadata.request_update()
-    producer.run_for(1_000)
-    second = producer.send(_T0, b"1")
-    producer.run_for(1_000)
-    assert len(producer.queue(_T0).in_flight) == 1, "nor to the old one"
+    producer.run_for(5)
+    leader = producer.loop.metadata.leader(_T0)
+    assert leader is not None
+    assert leader.node == 2
+    second = producer.send(_T0, b"2")
+    for ms in (5, 1_000):
+        producer.run_for(ms)
+        assert len(producer.queue(_T0).in_flight) == 1, "nor to the old one"
     held.release()
-    assert producer.finish(first).base_offset == 0
-    assert producer.finish(second).base_offset == 1
-    assert _log(cluster) == [b"0", b"1"]
+    assert producer.finish(first).base_offset == 1
+    assert producer.finish(second).base_offset == 2
+    assert _log(cluster) == [b"0", b"1", b"2"]

@@ -108,13 +108,14 @@ def test_nothing_new_is_sent_before_a_given_up_batch_is_resolved() -> None:
     cluster = producer.cluster
     cluster.control.on(Api.PRODUCE, Action(silent=True))
     lost = producer.prepare(T0, b"lost")
-    cluster.clock.advance(4_000)
+    cluster.clock.advance(4_990)
     producer.send_batch(lost)
-    producer.run_for(1_200)
+    producer.run_for(12)
     assert lost.told
     after = send(producer, b"after")
-    producer.run_for(2_500)
-    assert [one is lost for one in producer.queue(T0).in_flight] == [True], "its request may still be answered"
+    for ms in (5, 3_500):
+        producer.run_for(ms)
+        assert [one is lost for one in producer.queue(T0).in_flight] == [True], "its request may still be answered"
     assert finish(producer, after.future) == [2]
     assert stamps(cluster) == [(0, 0), (0, 1), (1, 0)]
 
