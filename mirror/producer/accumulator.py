@@ -44,6 +44,9 @@ class Accumulator:
         queue = self._queues.get(batch.tp)
         if queue is None:
             queue = self._queues[batch.tp] = PartitionQueue(batch.tp)
+        if batch.chained and queue.broken is not None:
+            self.refuse(batch, queue.broken)
+            return
         batch.expires_ms = deadline(batch.created_ms, self._delivery_timeout_ms)
         before = queue.waiting or queue.in_flight
         if before:
@@ -159,6 +162,16 @@ class Accumulator:
         if not batch.told:
             batch.fail(error)
             self._lost(batch, error)
+            if batch.chained:
+                self._break(self._queues[batch.tp], error)
+
+    def _break(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """A batch was lost that others were chained to: none of them is sent, now or later."""
+        if queue.broken is None:
+            queue.broken = error
+            for other in [one for one in queue.waiting if one.chained]:
+                queue.waiting.remove(other)
+                self._forget(queue, other, error)
 
     def settle(self, queue: PartitionQueue) -> None:
         """An empty queue is not busy."""

@@ -147,6 +147,7 @@ class Answers:
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
         batch.last_error = error
         failure = self._transactions.failure() if self._transactions is not None else None
+        failure = failure or (queue.broken if batch.chained else None)
         if batch.told or failure is not None or batch.attempts > self._retries:
             self._batches.give_up(batch, failure or error)
             return

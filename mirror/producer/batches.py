@@ -45,7 +45,7 @@ class ProducerBatch:
 
     ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
-    it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
+    it is first drained, and kept over retries (KIP-185). ``chained``: it is lost with its predecessor in the partition. ``in_doubt``: some attempt's outcome is not known, so it may
     be in the log. ``on_told`` is called once, after the callers have their answers, whatever their callbacks raise; it
     is no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
     """
@@ -58,6 +58,7 @@ class ProducerBatch:
     future: Future[RecordMetadata] = field(default_factory=promise)
     on_told: Callable[[], None] | None = None
     expires_ms: int = 0
+    chained: bool = False
     sequence: int | None = None
     attempts: int = 0
     in_doubt: bool = False

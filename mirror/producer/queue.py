@@ -60,6 +60,7 @@ class PartitionQueue:
     last_ack_ms: int | None = None
     transaction: int = 0
     joined: int = 0
+    broken: KafkaError | None = None
     _known: bool = False
 
     @property

@@ -89,7 +89,8 @@ class _Task:
                 range=one,
                 start=one.start if progress is None else progress.offset,
                 share=share,
-                send=functools.partial(self._producer.send_batch, block=False),  # others wait for this thread, too
+                # Others wait for this thread, too; and a copy with a hole in it is none.
+                send=functools.partial(self._producer.send_batch, block=False, chained=True),
                 target_log_append_time=configs[tp.topic].get("message.timestamp.type") == "LogAppendTime",
                 now=self._clock.now(),
             )

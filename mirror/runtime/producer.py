@@ -165,7 +165,13 @@ class Producer(TransactionCalls):
     # --- ready-made batches
 
     def send_batch(
-        self, tp: TopicPartition, batch: Batch, *, created_ms: int | None = None, block: bool = True
+        self,
+        tp: TopicPartition,
+        batch: Batch,
+        *,
+        created_ms: int | None = None,
+        block: bool = True,
+        chained: bool = False,
     ) -> Future[RecordMetadata]:
         """Deliver ``batch`` to ``tp`` (a plain tuple will do), behind what was sent there before.
 
@@ -173,6 +179,7 @@ class Producer(TransactionCalls):
         being, where that was elsewhere: from then on ``delivery.timeout.ms`` runs, and DeliveryTimeout is raised where
         that ends before there is memory. Waits and raises as :meth:`send` does; with ``block=False`` it raises
         KafkaTimeout at once where there is no memory, and does not wait for metadata: ``delivery.timeout.ms`` does.
+        ``chained`` batches of a partition make a chain: once one is lost, none after it is sent by this producer.
         """
         tp = arguments.partition(tp)
         if not isinstance(batch, Batch):
@@ -188,7 +195,8 @@ class Producer(TransactionCalls):
         self._reserve(place, batch, expires_ms, block=block)
         handed = False
         try:
-            made = ProducerBatch(tp, batch, born_ms if created_ms is not None else self._thread.clock.now(), batch.size)
+            born_ms = born_ms if created_ms is not None else self._thread.clock.now()
+            made = ProducerBatch(tp, batch, born_ms, batch.size, chained=chained)
             with place.lock:
                 if (before := place.open) is not None:
                     before.close()  # records that come later belong behind this batch

@@ -290,3 +290,25 @@ def test_a_refused_producer_id_is_told_to_every_batch() -> None:
         with pytest.raises(AuthorizationFailed, match="producer id"):
             producer.finish(future)
     assert producer.released == producer.taken
+
+
+def test_a_chain_ends_where_a_batch_is_lost() -> None:
+    """What was queued or in flight behind it, and what comes later, fails with it; others of the partition go on."""
+    cluster = _cluster()
+    producer = FakeProducer(cluster, **{_IN_FLIGHT: 2})
+    _finish(producer, [producer.send(_T0, b"first")])
+    cluster.control.on(Api.PRODUCE, Action(errors={_T0: errors.MESSAGE_TOO_LARGE}))
+    chain = [producer.prepare(_T0, b"%d" % number) for number in range(4)]
+    for one in chain:
+        one.chained = True
+        producer.send_batch(one)
+    producer.run_for(2_000)
+    late = producer.prepare(_T0, b"late")
+    late.chained = True
+    producer.send_batch(late)
+    for one in [*chain, late]:
+        with pytest.raises(RecordRejected):
+            producer.finish(one.future)
+    assert producer.finish(producer.send(_T0, b"another")).base_offset == 1
+    assert _log(cluster) == [b"first", b"another"]
+    assert producer.released == producer.taken

@@ -70,7 +70,8 @@ class Target:
         self.refusals = Counter[str]()
         self.kept: dict[TopicPartition, int] = {}
 
-    def send_batch(self, tp: TopicPartition, one: Batch, *, block: bool) -> Future[RecordMetadata]:
+    def send_batch(self, tp: TopicPartition, one: Batch, *, block: bool, chained: bool) -> Future[RecordMetadata]:
+        assert chained, "nothing after a hole"
         assert not block, "the thread that copies one partition copies the others, too"
         future: Future[RecordMetadata] = Future()
         future.set_result(RecordMetadata(tp, one.base_offset))
