@@ -45,9 +45,10 @@ class ProducerBatch:
 
     ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
-    it is first drained, and kept over retries (KIP-185). ``chained``: it is lost with its predecessor in the partition. ``in_doubt``: some attempt's outcome is not known, so it may
+    it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
     be in the log. ``on_told`` is called once, after the callers have their answers, whatever their callbacks raise; it
-    is no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
+    is no callback of ``future``, which a caller may keep, and with it whatever hangs on it. ``chained``: it is lost
+    with its predecessor in the partition.
     """
 
     tp: TopicPartition
