@@ -200,7 +200,7 @@ def test_a_hand_over_that_is_cut_short(
 
 
 def test_memory_comes_back_when_a_batch_cannot_be_begun(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: object) -> None:
+    def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
