@@ -47,7 +47,11 @@ class Copy:
         before = [len(written) for written in self.expected]
         child = self.site.start()
         if cut is not None:
-            eventually(lambda: self._grown(before), within_s=150, what="the middle of the copy")
+            try:
+                eventually(lambda: self._grown(before), within_s=150, what="the middle of the copy")
+            except BaseException:
+                self.site.finish(child)
+                raise
             cut(child)
         run = self.site.finish(child)
         self.site.await_end()
