@@ -1,28 +1,32 @@
-"""Copies the ranges of one task: source consumer, target producer, progress, until each range has its result."""
+"""Copies the ranges of one task: the clients, the threads around them, and the results."""
 
 from __future__ import annotations
 
-import functools
+import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import ExitStack
 from typing import Final
 
-from mirror.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from mirror.backoff import Backoff
+from mirror.client import Admin, BufferMemory, ConfigKind, ConfigResource, Consumer, Producer, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import AuthorizationFailed, MirrorError
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.progress import Progress, ProgressStore
+from mirror.relay.facts import TargetFacts
+from mirror.relay.inquiries import Inquiries
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress_log import Kept, ProgressLog
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.runtime.clock import SystemClock
-from mirror.timing import Clock
+from mirror.relay.site import Times
+from mirror.relay.task import Clients, Task
+from mirror.runtime.clock import SystemClock, process_rng
 
-_POLL_MS: Final = 50
-"""Longest wait for records while acknowledgements are also awaited."""
-_NO_RESET: Final = {"auto.offset.reset": "none"}
-"""A gap is reported, never skipped: MirrorMaker's users' first complaint."""
-_SMALLEST_SHARE: Final = 1024 * 1024
+_log = logging.getLogger(__name__)
+
+_SMALLEST_PART: Final = 16 * 1024
+_NOTES_MS: Final = 10_000
+"""How long a task waits for its notes to be written: the progress itself is committed."""
 
 
 def copy_ranges(
@@ -30,153 +34,122 @@ def copy_ranges(
     *,
     source_options: Mapping[str, object],
     target_options: Mapping[str, object],
-    commit_interval_ms: int,
+    policy: CopyPolicy,
 ) -> list[RangeResult]:
     """Copy all ``ranges`` of one flow; a result for each, in order. Never raises for what a cluster or partition does.
 
-    ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Progress is committed every
-    ``commit_interval_ms`` and at each range's end, never beyond what the target acknowledged.
+    ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Memory: ``buffer.memory`` for what
+    is on its way, ``fetch.max.bytes`` and one batch per source broker for what is fetched ahead.
     """
     clock = SystemClock()
     started = clock.now()
     try:
-        reading = ConsumerSettings.parse(source_options)
-        writing = ProducerSettings.parse(target_options)
-        known = ClusterSettings.keys()
-        shared = {key: value for key, value in target_options.items() if key in known}
-        with (
-            Admin(shared) as admin,
-            Consumer({**source_options, **_NO_RESET}) as consumer,
-            Producer(target_options) as producer,
-        ):
-            task = _Task(ranges, admin, consumer, producer, clock)
-            task.begin(writing.buffer_memory)
-            task.run(commit_interval_ms, reading.cluster.default_api_timeout_ms)
-            results = task.results()
+        results = _copy(ranges, source_options, target_options, policy, clock)
     except MirrorError as error:
         results = [RangeResult.begun(one, one.start, Outcome.FAILED, str(error)) for one in ranges]
-    seconds = (clock.now() - started) / 1000
     for result in results:
-        result.seconds = result.seconds or seconds
+        result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results
 
 
-class _Task:
-    """The copies of one task and the clients they share."""
-
-    def __init__(
-        self, ranges: Sequence[Range], admin: Admin, consumer: Consumer, producer: Producer, clock: Clock
-    ) -> None:
-        self._ranges = ranges
-        self._consumer = consumer
-        self._producer = producer
-        self._admin = admin
-        self._clock = clock
-        self._started = clock.now()
-        self._store = ProgressStore(admin, ranges[0].flow, ranges[0].source_cluster_id)
-        self._copies: dict[TopicPartition, PartitionCopy] = {}
-        self._paused: set[TopicPartition] = set()
-
-    def begin(self, buffer_memory: int) -> None:
-        """Find out where each copy really starts: the progress on the target is the truth, the plan a record."""
-        targets = [TopicPartition(one.target_topic, one.partition) for one in self._ranges]
-        known = self._store.read(targets)
-        configs = self._admin.describe_topic_configs({tp.topic for tp in targets})
-        share = max(_SMALLEST_SHARE, buffer_memory // (2 * len(targets)))
-        for one, tp in zip(self._ranges, targets, strict=True):
-            progress = known.get(tp)
-            copy = PartitionCopy(
-                range=one,
-                start=one.start if progress is None else progress.offset,
-                share=share,
-                # Others wait for this thread, too; and a copy with a hole in it is none.
-                send=functools.partial(self._producer.send_batch, block=False, chained=True),
-                target_log_append_time=configs[tp.topic].get("message.timestamp.type") == "LogAppendTime",
-                now=self._clock.now(),
-            )
-            self._copies[copy.source] = copy
-            if progress is not None and progress.source_cluster_id not in {"", one.source_cluster_id}:
-                copy.fail(_other_source(one, progress))
-        # Before the first record: who may not keep progress would copy all of it again with each run, and a flow that
-        # begins at the end of its source would begin at a later end each time.
-        open_ones = {copy.target: copy for copy in self._copies.values() if not copy.done}
-        begun = {tp: copy.first_progress(known.get(tp)) for tp, copy in open_ones.items()}
-        for tp, error in self._store.write(begun, self._clock.wall()).items():
-            open_ones[tp].fail(error)
-        self._consumer.assign([copy.source for copy in self._copies.values()])
-        for tp, copy in self._copies.items():
-            progress = known.get(copy.target)
-            # With the last copied batch's epoch the consumer finds out whether the source's log was cut back (KIP-320).
-            epoch = None if progress is None else progress.leader_epoch
-            self._consumer.seek(tp, OffsetAndMetadata(copy.start, epoch))
-
-    def run(self, commit_interval_ms: int, stall_ms: int) -> None:
-        """Until every copy is done."""
-        commit_at = self._clock.now() + commit_interval_ms
-        while True:
-            now = self._clock.now()
-            for copy in self._copies.values():
-                copy.harvest(now)
-            if now >= commit_at or self._all_done():
-                self._commit()
-                commit_at = self._clock.now() + commit_interval_ms
-            if self._all_done():
-                return
-            self._steer()
-            self._await(stall_ms)
-
-    def _all_done(self) -> bool:
-        return all(copy.done for copy in self._copies.values())
-
-    def _steer(self) -> None:
-        """Fetch only for copies that can soon send it."""
-        idle = {tp for tp, copy in self._copies.items() if not copy.wants_more}
-        if pause := idle - self._paused:
-            self._consumer.pause(pause)
-        if resume := self._paused - idle:
-            self._consumer.resume(resume)
-        self._paused = idle
-
-    def _await(self, stall_ms: int) -> None:
-        """Wait for whichever can happen next: records, or an acknowledgement."""
-        reading = len(self._paused) < len(self._copies)
-        if not reading:
-            pending = [future for copy in self._copies.values() for future in copy.pending]
-            wait(pending, timeout=_POLL_MS / 1000, return_when=FIRST_COMPLETED)
-            return
-        fetched = self._consumer.poll(_POLL_MS)
-        now = self._clock.now()
-        for one in fetched:
-            self._copies[one.tp].take_in(one, now)
-        if not fetched:
-            for tp, copy in self._copies.items():
-                # The reason costs a trip to the network thread: asked once, when the time is over.
-                if copy.stalled(now, stall_ms):
-                    copy.give_up(stall_ms, self._consumer.last_error(tp))
-
-    def _commit(self) -> None:
-        """Progress of all copies at once; what was not kept is tried again, and at the end fails the copy."""
-        due = {copy.target: (copy, found) for copy in self._copies.values() if (found := copy.progress()) is not None}
-        lost = self._store.write({tp: found for tp, (_, found) in due.items()}, self._clock.wall())
-        last = self._all_done()
-        for tp, (copy, found) in due.items():
-            if tp not in lost:
-                copy.committed_offset = found.offset
-            elif last and copy.result.error is None:
-                copy.result.outcome, copy.result.error = Outcome.FAILED, f"progress was not kept: {lost[tp]}"
-        for copy in self._copies.values():
-            if copy.done and not copy.result.seconds:
-                copy.result.seconds = max(0.001, (self._clock.now() - self._started) / 1000)
-
-    def results(self) -> list[RangeResult]:
-        """One per range, in order; ``end`` is what the kept progress vouches for."""
-        for copy in self._copies.values():
-            copy.result.end = copy.start if copy.committed_offset is None else copy.committed_offset
-        return [self._copies[TopicPartition(one.topic, one.partition)].result for one in self._ranges]
-
-
-def _other_source(one: Range, progress: Progress) -> FlowError:
-    return FlowError(
-        f"{one.target_topic}-{one.partition}: its progress was kept by a flow {one.flow!r} from another source cluster "
-        f"({progress.source_cluster_id}, not {one.source_cluster_id}); give one of the two flows another name"
+def _copy(
+    ranges: Sequence[Range],
+    source_options: Mapping[str, object],
+    target_options: Mapping[str, object],
+    policy: CopyPolicy,
+    clock: SystemClock,
+) -> list[RangeResult]:
+    writing = ProducerSettings.parse(target_options)
+    source_options = _reading_options(source_options, len(ranges), writing.buffer_memory, policy.max_bytes_per_second)
+    reading = ConsumerSettings.parse(source_options)
+    times = Times(
+        delivery_ms=writing.delivery_timeout_ms,
+        request_ms=writing.cluster.request_timeout_ms,
+        stall_ms=reading.cluster.default_api_timeout_ms,
+        commit_ms=policy.commit_interval_ms,
+        commit_min_ms=policy.commit_min_interval_ms,
     )
+    targets = [TopicPartition(one.target_topic, one.partition) for one in ranges]
+    flow = ranges[0].flow
+    with ExitStack() as stack:
+        source_admin = stack.enter_context(Admin(cluster_options(source_options)))
+        admin = stack.enter_context(Admin(cluster_options(target_options)))
+        consumer = stack.enter_context(Consumer(source_options))
+        notes = ProgressLog(target_options, flow)
+        inquiries = Inquiries(
+            source_admin, admin, notes, targets, start_over=policy.start_over, timeout_ms=times.stall_ms
+        )
+        target_options = _writing_options(target_options, times, policy)
+        clients = Clients(
+            consumer=consumer,
+            admin=admin,
+            inquiries=inquiries,
+            target_options=target_options,
+            memory=BufferMemory(writing.buffer_memory),
+            # A transactional producer for each partition, or one for all of them.
+            producer=None if policy.exactly_once else stack.enter_context(Producer(target_options)),
+        )
+        backoff = Backoff(
+            writing.cluster.reconnect_backoff_ms, max(1_000, writing.cluster.reconnect_backoff_max_ms), process_rng()
+        )
+        task = Task(
+            clients,
+            policy,
+            times,
+            clock,
+            backoff,
+            buffer_memory=writing.buffer_memory,
+            part=reading.max_partition_fetch_bytes,
+        )
+        stack.callback(task.close)
+        results = task.run(ranges, _facts(admin, targets), writing.batch_size)
+        _write_notes(inquiries, task.kept())
+    return results
+
+
+def cluster_options(options: Mapping[str, object]) -> dict[str, object]:
+    """Those of ``options`` that say how to reach a cluster."""
+    known = ClusterSettings.keys()
+    return {key: value for key, value in options.items() if key in known}
+
+
+def _reading_options(
+    options: Mapping[str, object], partitions: int, buffer_memory: int, bytes_per_second: int
+) -> dict[str, object]:
+    """A gap is reported, never skipped; and no partition takes so much at a time that the others have no room."""
+    reading = ConsumerSettings.parse(options)
+    part = min(reading.max_partition_fetch_bytes, max(_SMALLEST_PART, buffer_memory // (2 * partitions)))
+    ahead = reading.fetch_max_bytes
+    if bytes_per_second:
+        # What is fetched ahead comes all at once: no more than a second's worth.
+        ahead = min(ahead, max(_SMALLEST_PART, bytes_per_second))
+    return {
+        **options,
+        "auto.offset.reset": "none",
+        "isolation.level": "read_committed",
+        "max.partition.fetch.bytes": min(part, ahead),
+        "fetch.max.bytes": ahead,
+    }
+
+
+def _writing_options(options: Mapping[str, object], times: Times, policy: CopyPolicy) -> dict[str, object]:
+    """A transaction must not end before its batches' own time does, or an expiry would look like fencing."""
+    if not policy.exactly_once:
+        return dict(options)
+    longest = min(2**31 - 1, times.delivery_ms + times.request_ms + times.commit_ms)
+    return {"transaction.timeout.ms": max(60_000, longest), **options}
+
+
+def _facts(admin: Admin, targets: Sequence[TopicPartition]) -> dict[str, TargetFacts]:
+    """What each target topic accepts; where that may not be read, the brokers will tell. Raises KafkaError."""
+    resources = {topic: ConfigResource(ConfigKind.TOPIC, topic) for topic in {tp.topic for tp in targets}}
+    told = admin.describe_configs(resources.values(), partial=True)
+    for error in told.failed.values():
+        if not isinstance(error, AuthorizationFailed):
+            raise error
+    return {topic: TargetFacts.of(told.get(resource, {})) for topic, resource in resources.items()}
+
+
+def _write_notes(inquiries: Inquiries, kept: dict[TopicPartition, Kept]) -> None:
+    for tp, error in inquiries.keep(kept, _NOTES_MS).items():
+        _log.warning("the progress of %s is committed, but was not noted in the progress topic: %s", tp, error)

@@ -1,43 +1,63 @@
-"""What becomes of each source batch: passed on as bytes, dropped, or not possible yet."""
+"""What becomes of each source batch: passed on as bytes, encoded anew, or dropped. Pure."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import Final
 
-from mirror.wire.records import Batch
+from mirror.relay.deep import Reason
+from mirror.wire.legacy import MessageSet
+from mirror.wire.records import CODEC_MASK, AnyBatch
+
+RECORDS_PER_SMALL_BATCH: Final = 32
+"""To pass a batch on costs as much CPU as to decode and encode about this many records (bench_deep, bench_produce)."""
 
 
-class Fate(enum.StrEnum):
-    """The verdict on one batch; the skipped ones are counted under their names."""
+class Skip(enum.StrEnum):
+    """Nothing to copy: progress passes these, or lag would never reach zero behind them."""
 
-    SHALLOW = "shallow"
     CONTROL = "control"
     ABORTED = "aborted"
     EMPTY = "empty"
-    GAPS = "offset gaps"
-    APPEND_TIME = "log append time"
 
 
-SKIPPED = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY})
-"""Nothing to copy: progress passes them, or lag would never reach zero behind them."""
-
-
-def judge(batch: Batch, *, aborted: bool, target_log_append_time: bool) -> Fate:
-    """The fate of ``batch``.
-
-    Passed on are batches whose offsets have no gaps: the broker refuses another last offset delta (LogValidator,
-    error 87). A LogAppendTime batch carries times that are the broker's; they would be lost in a CreateTime target.
-    A batch that begins before the copy does (``start`` at a time, DeleteRecords) is passed on whole: to cut it, its
-    records would have to be decoded, and at-least-once allows the few before the start.
-    """
+def skip(batch: AnyBatch, *, aborted: bool) -> Skip | None:
+    """Why there is nothing to copy in ``batch``; None where there is."""
+    if isinstance(batch, MessageSet):
+        return None
     if batch.is_control:
-        return Fate.CONTROL
+        return Skip.CONTROL
     if aborted:
-        return Fate.ABORTED
-    if batch.count == 0:
-        return Fate.EMPTY
+        return Skip.ABORTED
+    return Skip.EMPTY if batch.count == 0 else None
+
+
+def must_go_deep(batch: AnyBatch, *, start: int, target_log_append_time: bool, rewrites: bool) -> Reason | None:
+    """Why ``batch`` cannot be passed on as bytes; None where it can. ``start`` is where the copy begins.
+
+    The broker refuses a batch whose last offset delta is not its count - 1 (LogValidator, error 87). The times of a
+    LogAppendTime batch are its broker's, and would be lost in a CreateTime target.
+    """
+    if isinstance(batch, MessageSet):
+        return Reason.OLD_FORMAT
+    if rewrites:
+        return Reason.ASKED
+    if batch.base_offset < start:
+        return Reason.TRIMMED
     if batch.last_offset_delta != batch.count - 1:
-        return Fate.GAPS
+        return Reason.GAPS
     if batch.has_log_append_time and not target_log_append_time:
-        return Fate.APPEND_TIME
-    return Fate.SHALLOW
+        return Reason.APPEND_TIME
+    return None
+
+
+def worth_coalescing(batches: Sequence[AnyBatch]) -> bool:
+    """Whether one batch made of all these costs less than passing each on. They are shallow, and share a codec."""
+    counts = [batch.count for batch in batches if not isinstance(batch, MessageSet)]
+    return len(counts) > 1 and sum(counts) <= RECORDS_PER_SMALL_BATCH * len(counts)
+
+
+def codec_of(batch: AnyBatch) -> int:
+    """The codec's number, as its attributes have it; message sets of one codec may be encoded together, too."""
+    return int(batch.attributes) & CODEC_MASK

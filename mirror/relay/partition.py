@@ -1,203 +1,536 @@
-"""One partition's copy under way: what was fetched, what is sent, what is acknowledged."""
+"""One range's copy: a state machine that never waits. Futures and times come in, calls to its :class:`Site` go out.
+
+::
+
+    OPENING ──► SETTLING ──► COPYING ◄──► LOOKING (what the source still has)
+       ▲        (no progress)    │
+       │                         ▼
+    RESTING ◄── DROPPING (abort) ──► DONE
+
+Every recovery is the same: drop the way to the target, make another one, which shuts out the old, read the progress,
+and go on there.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
-from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.errors import CorruptBatch, DeliveryTimeout, Fenced, FlowError, KafkaError, KafkaTimeout
-from mirror.producer.batches import RecordMetadata
-from mirror.relay.judge import SKIPPED, Fate, judge
+from mirror.consumer.fetched import Fetched
+from mirror.errors import (
+    DeliveryPhase,
+    DeliveryTimeout,
+    Fenced,
+    FlowError,
+    KafkaTimeout,
+    LogTruncated,
+    MirrorError,
+    NeedsAbort,
+    OffsetOutOfRange,
+    TransactionExpired,
+)
+from mirror.relay.commits import Commits
+from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
+from mirror.relay.feed import Feed, Part, Piece
+from mirror.relay.gaps import SourceState, classify
+from mirror.relay.outbox import Outbox
+from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.wire.records import Batch
+from mirror.relay.refusals import remedy
+from mirror.relay.site import Settled, Site, Times
+from mirror.timing import FOREVER_MS, deadline
 
-Send = Callable[[TopicPartition, Batch], "Future[RecordMetadata]"]
+if TYPE_CHECKING:
+    from mirror.relay.carriers import Carrier
+    from mirror.relay.facts import TargetFacts
+
+DROP_MS: Final = 5_000
+"""How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
+_EPOCH_ENDED: Final = "the epoch ended before it was complete"
+_LOOKS: Final = 3
+"""A source that says "not here", and on being asked that nothing is missing, is believed no more often in a row."""
+
+
+class Stage(enum.Enum):
+    """What a copy waits for."""
+
+    OPENING = "opening"
+    SETTLING = "settling"
+    COPYING = "copying"
+    LOOKING = "looking"
+    DROPPING = "dropping"
+    RESTING = "resting"
+    DONE = "done"
 
 
 @dataclass(slots=True)
-class _Step:
-    """One source batch on its way; ``future`` None where nothing had to be sent."""
+class _Source:
+    """How far the source was read: up to ``at``, of what was stable up to ``stable_end`` when that was told."""
 
-    base_offset: int
-    next_offset: int
-    leader_epoch: int
-    records: int = 0
-    size: int = 0
-    future: Future[RecordMetadata] | None = None
+    at: int = 0
+    stable_end: int = FOREVER_MS
+    heard_ms: int = 0
+    error: BaseException | None = None
+    looks: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there was nothing more when it was last heard of."""
+        return self.error is not None or self.at >= self.stable_end
 
 
-@dataclass(slots=True)
 class PartitionCopy:
-    """Decides for one range; ``send`` delivers a batch. ``share`` bounds its bytes sent and not acknowledged."""
+    """Copies one range. Everything happens in :meth:`step`, :meth:`take_in` and :meth:`wind_up`, on one thread."""
 
-    range: Range
-    start: int
-    share: int
-    send: Send
-    target_log_append_time: bool
-    now: int
-    backlog: deque[tuple[Batch, bool]] = field(default_factory=deque)
-    read_offset: int = field(init=False)
-    acked_offset: int = field(init=False)
-    acked_epoch: int | None = None
-    committed_offset: int | None = None
-    result: RangeResult = field(init=False)
-    done: bool = False
-    _steps: deque[_Step] = field(default_factory=deque)
-    _unacked: int = 0
-    _last: BaseException | None = None  # what ends the reading; what was sent before still counts
+    def __init__(
+        self, one: Range, policy: CopyPolicy, facts: TargetFacts, times: Times, batch_size: int, site: Site, now: int
+    ) -> None:
+        self.range: Final = one
+        self.source: Final = TopicPartition(one.topic, one.partition)
+        self.target: Final = TopicPartition(one.target_topic, one.partition)
+        self.result = RangeResult.begun(one, one.start)
+        self.stage = Stage.OPENING
+        self.held = 0
+        self._policy = policy
+        self._facts = facts
+        self._times = times
+        self._site = site
+        self._began_ms = now
+        self._feed = Feed(
+            facts, policy, batch_size, remake=site.remake(self), took=self._took, part_done=self._part_done
+        )
+        self._parts: set[Part] = set()
+        self._end = one.end
+        self._topic_id = one.topic_id
+        self._attempts = self._failures = self._looks = 0
+        self._since_wall = one.stuck_since_ms
+        self._target_end: int | None = None
+        self._known: Progress | None = None
+        self._pending: Future[Any] | None = None
+        self._making: Future[Any] | None = None
+        self._until_ms = FOREVER_MS
+        self._after: tuple[Outcome, str] | None = None
+        self._winding_up = False
+        self._open(now)
 
-    def __post_init__(self) -> None:
-        self.read_offset = self.acked_offset = self.start
-        self.result = RangeResult.begun(self.range, self.start)
+    # --- what the task asks
 
     @property
-    def source(self) -> TopicPartition:
-        """What is read."""
-        return TopicPartition(self.range.topic, self.range.partition)
+    def done(self) -> bool:
+        """Whether :attr:`result` stands."""
+        return self.stage is Stage.DONE
 
     @property
-    def target(self) -> TopicPartition:
-        """What is written."""
-        return TopicPartition(self.range.target_topic, self.range.partition)
+    def expired(self) -> bool:
+        """Whether it has expired, and nothing of it was committed since."""
+        return self._failures > 0
 
     @property
     def wants_more(self) -> bool:
-        """Whether fetching should go on: the range's end is not read, and what was fetched is nearly sent."""
-        return not (self.done or self._last or self.backlog) and self.read_offset < self.range.end
+        """Whether it could use more of the source."""
+        reading = self.stage is Stage.COPYING and not self._ended_reading and not self._winding_up
+        return reading and self._feed.idle and not self._commits.full
 
     @property
-    def pending(self) -> list[Future[RecordMetadata]]:
-        """The oldest unacknowledged send, if any: the next thing worth waiting for."""
-        return [step.future for step in self._steps if step.future is not None][:1]
+    def eager(self) -> bool:
+        """Whether an acknowledgement should wake the task: something waits for it."""
+        return self.stage is Stage.COPYING and (not self._feed.idle or self._ended_reading)
+
+    @property
+    def kept(self) -> tuple[Progress, int] | None:
+        """The committed progress, with the target's end after it, where that is known: for the progress topic."""
+        return None if self._known is None or self._target_end is None else (self._known, self._target_end)
+
+    def due_ms(self, now: int) -> int:
+        """When :meth:`step` is wanted next, where nothing happens before."""
+        if self.stage in {Stage.RESTING, Stage.DROPPING}:
+            return self._until_ms
+        if self.stage is not Stage.COPYING:
+            return FOREVER_MS
+        stall = deadline(self._source.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
+        commit = FOREVER_MS
+        if self._commits.wanted and not self._commits.under_way:
+            commit = self._commit_due_ms()
+            commit = commit if commit > now else FOREVER_MS  # overdue: it waits for something else
+        send = FOREVER_MS if self._feed.idle or self._feed.making else self._site.window.next_ms(now)
+        return min(stall, commit, send)
+
+    def heard(self, now: int) -> None:
+        """The source was not asked: its silence tells nothing."""
+        if self.stage is Stage.COPYING:
+            self._source.heard_ms = now
+
+    # --- an attempt begins
+
+    def _open(self, now: int) -> None:
+        self.stage = Stage.OPENING
+        self._attempts += 1
+        self.result.retries = self._attempts - 1
+        self._opened_ms = now
+        self._source = _Source()
+        self._carrier: Carrier = self._site.carrier(self)
+        self._outbox = Outbox(self._site.window, 0, None)
+        self._await(self._carrier.open(self._patience_ms()))
+
+    def _patience_ms(self) -> int:
+        """What is left of ``delivery.timeout.ms``, where it began before this epoch; each epoch tries at least once."""
+        if self._since_wall is None:
+            return self._times.delivery_ms
+        waited = max(0, self._site.wall() - self._since_wall)
+        return max(min(self._times.request_ms, self._times.delivery_ms), self._times.delivery_ms - waited)
+
+    def _await(self, future: Future[Any]) -> None:
+        self._pending = future
+        self._site.watch(self, future)
+
+    def _age_ms(self, now: int) -> int:
+        waited = 0 if self._since_wall is None else self._site.wall() - self._since_wall
+        return max(now - self._opened_ms, waited)
+
+    def _answered(self) -> Future[Any] | None:
+        """What was awaited, once it is done."""
+        future = self._pending
+        if future is None or not future.done():
+            return None
+        self._pending = None
+        return future
+
+    # --- steps
+
+    def step(self, now: int) -> None:
+        """Go on as far as that is possible."""
+        stage = None
+        while stage is not self.stage:
+            stage = self.stage
+            try:
+                self._STEPS[stage](self, now)
+            except MirrorError as error:
+                self._fail(error, now)
+
+    def _opening(self, now: int) -> None:
+        future = self._answered()
+        if future is None:
+            return
+        error = future.exception()
+        if isinstance(error, KafkaTimeout):
+            self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=self._age_ms(now)), now)
+        elif error is not None:
+            self._fail(error, now)
+        elif (progress := future.result()) is not None:
+            self._begin_at(progress, now)
+        else:
+            self.stage = Stage.SETTLING
+            self._await(self._site.settle(self))
+
+    def _settling(self, now: int) -> None:
+        future = self._answered()
+        if future is None:
+            return
+        settled: Settled = future.result()
+        self._target_end = settled.target_end
+        # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
+        # that begins at the end of its source would begin at a later end each time.
+        self._begin_at(settled.progress or self._progress(self.range.start, None), now, must_commit=True)
+
+    def _begin_at(self, progress: Progress, now: int, *, must_commit: bool = False) -> None:
+        one = self.range
+        if progress.source_cluster_id not in {"", one.source_cluster_id}:
+            raise other_source(one, progress)
+        if self._known is None:
+            self.result.start = progress.offset
+            # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
+            must_commit = must_commit or progress.offset >= self._end
+        self._known = progress
+        self.result.end = progress.offset
+        self._read(progress, now, must_commit=must_commit)
+        if progress.topic_id and self._topic_id and progress.topic_id != self._topic_id:
+            self._look()
+
+    def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
+        self.stage = Stage.COPYING
+        self._source = _Source(at=progress.offset, heard_ms=now)
+        self._outbox = Outbox(self._site.window, progress.offset, progress.leader_epoch)
+        self._commits = Commits(self._carrier, self._outbox, self._times, progress, now)
+        self._commits.must = must_commit
+        self._feed.begin(progress.offset)
+        if progress.offset < self._end:
+            self._site.read_from(self, progress.offset, progress.leader_epoch)
+
+    # --- copying
+
+    @property
+    def _ended_reading(self) -> bool:
+        return self._source.at >= self._end or self._source.error is not None
 
     def take_in(self, fetched: Fetched, now: int) -> None:
-        """Batches came in: queue those of the range."""
-        if self.done or self._last:
-            return
+        """The source has given something."""
+        if self.stage is not Stage.COPYING or fetched.offset != self._source.at or self._winding_up:
+            return  # asked for in an earlier attempt
+        self._source.heard_ms = now
         if fetched.error is not None:
-            self._last = fetched.error
-            return
-        self.now = now
-        for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
-            if self.read_offset >= self.range.end:
-                break
-            if batch.base_offset < self.range.end:
-                self.backlog.append((batch, aborted))
-            self.read_offset = max(self.read_offset, min(batch.next_offset, self.range.end))
-        self.push()
-
-    def push(self) -> None:
-        """Send from the backlog as far as the share allows."""
-        while self.backlog and not self.done and self._unacked < self.share:
-            batch, aborted = self.backlog.popleft()
-            try:
-                self._pass_on(batch, aborted)
-            except KafkaTimeout:
-                self.backlog.appendleft((batch, aborted))  # no memory at the moment: acknowledgements will free some
-                return
-            except KafkaError as error:
-                self._last = error
-                self.backlog.clear()
-
-    def _pass_on(self, batch: Batch, aborted: bool) -> None:
-        fate = judge(batch, aborted=aborted, target_log_append_time=self.target_log_append_time)
-        step = _Step(batch.base_offset, batch.next_offset, batch.leader_epoch)
-        if fate in SKIPPED:
-            self.result.skipped[fate] = self.result.skipped.get(fate, 0) + 1
-        elif fate is Fate.SHALLOW:
-            self._verify(batch)
-            step.records, step.size = batch.count, batch.size
-            step.future = self.send(self.target, batch)
-            self._unacked += batch.size
+            self._source.error = fetched.error
         else:
-            msg = (
-                f"{self.source}: the batch at offset {batch.base_offset} needs re-encoding ({fate}), which this version"
-                " does not do yet; nothing from there on was copied: leave the topic out by topics-exclude"
-            )
-            raise KafkaError(msg)
-        self._steps.append(step)
+            self._looks = 0
+            self._source.at, self._source.stable_end = fetched.next_offset, fetched.last_stable_offset
+            self._feed.take_in(fetched, self._end)
+        if self._ended_reading:
+            self._site.stop_reading(self)
+        self.step(now)
 
-    def _verify(self, batch: Batch) -> None:
-        try:
-            batch.verify()
-        except CorruptBatch as error:
-            msg = (
-                f"{self.source}: {error}; nothing from there on was copied:"
-                " mend the source's log, or make another replica the leader"
-            )
-            raise CorruptBatch(msg) from None
+    def _took(self, part: Part) -> None:
+        self._parts.add(part)
+        self.held += part.size
+        self._site.holdings.took(part.size)
 
-    def harvest(self, now: int) -> None:
-        """Take in acknowledgements, in order; then send more, or end."""
-        while self._steps and not self.done:
-            step = self._steps[0]
-            if step.future is not None:
-                if not step.future.done():
-                    break
-                error = step.future.exception()
-                if error is not None:
-                    self.fail(error, f"{self.source}, the batch at offset {step.base_offset}: ")
-                    break
-                self._unacked -= step.size
-                self.result.records += step.records
-                self.result.batches += 1
-                self.result.bytes += step.size
-            self._steps.popleft()
-            self.now = now
-            self.acked_offset, self.acked_epoch = step.next_offset, step.leader_epoch
-        self.push()
-        if self._last and not self._steps and not self.backlog:
-            self.fail(self._last)
-        if not self.done and not self._steps and not self.backlog and self.read_offset >= self.range.end:
-            # The range's end counts as reached also where its last offsets hold nothing.
-            self.acked_offset = max(self.acked_offset, self.range.end)
-            self._end(Outcome.COMPLETE, None)
+    def _part_done(self, part: Part) -> None:
+        if part in self._parts:
+            self._let_go(part)
+            if part.fetched is not None:
+                part.fetched.release()
 
-    def fail(self, error: BaseException, where: str = "") -> None:
-        """Nothing more is sent; what was acknowledged in order before counts. ``where`` begins the error's text."""
-        if self.done:
+    def _let_go(self, part: Part) -> None:
+        self._parts.remove(part)
+        self.held -= part.size
+        self._site.holdings.let_go(part.size)
+
+    def _copying(self, now: int) -> None:
+        self._outbox.harvest(now)
+        if (loss := self._outbox.loss()) is not None:
+            self._lost(*loss, now)
             return
-        outcome = Outcome.FAILED
-        if isinstance(error, DeliveryTimeout):
-            outcome = Outcome.EXPIRED
-        elif isinstance(error, Fenced):
-            outcome = Outcome.FENCED
-        self._end(outcome, where + (str(error) or type(error).__name__))
+        self._take_commit(now)
+        if self.stage is not Stage.COPYING:
+            return
+        if not self._winding_up:
+            self._push(now)
+        if self._commits.wanted and not self._commits.under_way and now >= self._commit_due_ms():
+            self._site.watch(self, self._commits.begin(self._progress, now))
+        if not (self._commits.wanted or self._commits.under_way):
+            self._end_reading(now)
+        elif self._winding_up and not self._commits.under_way:
+            self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
 
-    def stalled(self, now: int, timeout_ms: int) -> bool:
-        """Whether the source has given nothing for ``timeout_ms`` while more is wanted and nothing else is awaited."""
-        return self.wants_more and not self._steps and now - self.now >= timeout_ms
+    def _push(self, now: int) -> None:
+        while not self._commits.full and (piece := self._feed.next(self._site.wall())) is not None:
+            if not self._send(piece, now):
+                return
+            self._feed.pop()
+        if (making := self._feed.making) is not None and making is not self._making:
+            self._making = making
+            self._site.watch(self, making)
+        if self._feed.idle and self._source.at >= self._end > self._outbox.sent_offset:
+            # The range's end counts as reached also where its last offsets hold nothing.
+            epoch = -1 if self._outbox.sent_epoch is None else self._outbox.sent_epoch
+            self._outbox.add(Piece(self._outbox.sent_offset, self._end, epoch), None, now)
+            self._outbox.harvest(now)
 
-    def give_up(self, timeout_ms: int, why: BaseException | None) -> None:
-        """Fail because of a source that gave nothing for ``timeout_ms``."""
-        reason = f": {why}" if why else ""
-        self.fail(FlowError(f"{self.source}: nothing came from the source for {timeout_ms} ms{reason}"))
+    def _send(self, piece: Piece, now: int) -> bool:
+        """Whether ``piece`` could be handed over."""
+        future, size = None, 0
+        if piece.batch is not None:
+            if not self._outbox.may_send(now):
+                return False
+            try:
+                future = self._carrier.send(piece.batch, self._created_ms())
+            except DeliveryTimeout:
+                raise
+            except KafkaTimeout:
+                return False  # no memory at the moment: acknowledgements will free some
+            self._site.watch(self, future, urgent=False)
+            size = piece.batch.size
+        self._commits.sent(size, now)
+        self._outbox.add(piece, future, now)
+        return True
 
-    def _end(self, outcome: Outcome, error: str | None) -> None:
-        self.done = True
-        self.backlog.clear()
-        self.result.outcome, self.result.error = outcome, error
-
-    def first_progress(self, known: Progress | None) -> Progress:
-        """What to commit before anything is copied: ``known`` as it is, or where this copy begins."""
-        return known or self._progress()
-
-    def progress(self) -> Progress | None:
-        """What to commit, where it is ahead of what was."""
-        if self.acked_offset == (self.start if self.committed_offset is None else self.committed_offset):
+    def _created_ms(self) -> int | None:
+        """When its first batch came to be, where that was in an epoch before this one (ms since 1970)."""
+        if self._since_wall is None:
             return None
-        return self._progress()
+        return self._site.wall() - (self._times.delivery_ms - self._patience_ms())
 
-    def _progress(self) -> Progress:
+    def _end_reading(self, now: int) -> None:
+        """Everything that came is committed: it is complete, or the source has failed, or gives nothing."""
+        if self._source.error is not None and self._feed.idle and self._outbox.empty:
+            if not isinstance(self._source.error, (OffsetOutOfRange, LogTruncated)):
+                raise as_mirror_error(self._source.error)
+            self._look()
+        elif self._feed.idle and self._outbox.empty and self._source.at >= self._end:
+            self._drop(now, (Outcome.COMPLETE, ""))
+        elif self._winding_up:
+            self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
+        elif self.wants_more and now - self._source.heard_ms >= self._times.stall_ms:
+            raise FlowError(
+                f"{self.source}: nothing came from the source for {self._times.stall_ms} ms"
+                f"{self._site.why_silent(self)}"
+            )
+
+    # --- committing
+
+    def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
         return Progress(
-            offset=self.acked_offset,
-            leader_epoch=self.acked_epoch,
+            offset=offset,
+            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self.range.source_cluster_id,
-            topic_id=self.range.topic_id,
+            topic_id=self._topic_id,
+            time_ms=self._site.wall(),
         )
+
+    def _commit_due_ms(self) -> int:
+        if self._winding_up:
+            return 0 if self._outbox.empty else FOREVER_MS
+        exhausted = self._feed.idle and (self._ended_reading or self._source.at >= self._source.stable_end)
+        return self._commits.due_ms(caught_up=exhausted, ended=self._feed.idle and self._ended_reading)
+
+    def _take_commit(self, now: int) -> None:
+        outcome = self._commits.take(now)
+        if outcome is None:
+            return
+        tally, error = outcome
+        if tally is not None:
+            tally.into(self.result)
+            add_to(self.result.gaps, self._feed.gaps)
+            self._feed.gaps.clear()
+            self._known, self._since_wall, self._failures = self._commits.known, None, 0
+            self.result.end = self._known.offset
+            if (end := self._outbox.target_end) is not None:
+                # Behind a transaction's records stands its marker.
+                self._target_end = end + int(self._carrier.atomic)
+        elif (loss := self._outbox.loss()) is not None:
+            self._lost(*loss, now)
+        elif not self._carrier.atomic and not (self._ended_reading and self._outbox.empty):
+            pass  # kept with the next one
+        elif type(error) is KafkaTimeout and self._carrier.atomic:
+            phase, age_ms = DeliveryPhase.COMMITTING, now - self._commits.since_ms
+            self._fail(timed_out(self.target, phase, error, age_ms=age_ms, may_have_been_written=True), now)
+        else:
+            cause = (error.__cause__ if isinstance(error, NeedsAbort) else None) or error
+            raise FlowError(f"{self.target}: progress was not kept: {cause}") from cause
+
+    # --- the end of an attempt
+
+    def _lost(self, piece: Piece, error: BaseException, now: int) -> None:
+        """A batch was not taken."""
+        if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
+            self._fail(error, now, piece)
+            return
+        reason = remedy(error, piece, self._feed, source=self.source, policy=self._policy, facts=self._facts)
+        if reason is None:
+            self._drop(now, None)
+        else:
+            self._fail(reason, now)
+
+    def _fail(self, error: BaseException, now: int, piece: Piece | None = None) -> None:
+        if isinstance(error, (DeliveryTimeout, TransactionExpired)):
+            self.result.expiries.append(told(error, piece, self._site.wall()))
+            self._failures += 1
+            self._since_wall = None
+            where = f"{self.source}, the batch at offset {piece.base_offset}: " if piece is not None else ""
+            self._drop(now, (Outcome.EXPIRED, f"{where}{error}"))
+            return
+        outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
+        self._drop(now, (outcome, str(error) or type(error).__name__))
+
+    def _drop(self, now: int, after: tuple[Outcome, str] | None) -> None:
+        """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once."""
+        self._after = after
+        if self._since_wall is None and after is not None and after[0] is Outcome.UNFINISHED:
+            oldest_ms = self._outbox.oldest_ms if self.stage is Stage.COPYING else self._opened_ms
+            self._since_wall = None if oldest_ms is None else self._site.wall() - (now - oldest_ms)
+        self.stage = Stage.DROPPING
+        self._site.stop_reading(self)
+        self._outbox.give_up()
+        self._feed.begin(0)
+        for part in list(self._parts):
+            self._let_go(part)
+        self._until_ms = now + DROP_MS
+        self._await(self._carrier.drop(DROP_MS))
+
+    def _dropping(self, now: int) -> None:
+        if self._answered() is None and now < self._until_ms:
+            return
+        expired = self._after is not None and self._after[0] is Outcome.EXPIRED
+        if self._after is None and not self._winding_up:
+            self._open(now)
+        elif expired and self._site.may_retry(self):
+            self.stage = Stage.RESTING
+            self._until_ms = now + self._site.backoff.after(self._failures)
+        else:
+            self._finish(now)
+
+    def _resting(self, now: int) -> None:
+        if not self._site.may_retry(self):
+            self._finish(now)
+        elif now >= self._until_ms:
+            self._open(now)
+
+    def _finish(self, now: int) -> None:
+        outcome, text = self._after or (Outcome.UNFINISHED, _EPOCH_ENDED)
+        self.result.outcome, self.result.error = outcome, text or None
+        self.result.seconds = max(0.001, (now - self._began_ms) / 1000)
+        if outcome is Outcome.UNFINISHED:
+            self.result.stuck_since_ms = self._since_wall
+        self.stage = Stage.DONE
+
+    def wind_up(self, now: int, *, at_once: bool) -> None:
+        """The epoch ends: what is acknowledged is committed, the rest dropped with its transaction.
+
+        ``at_once``: what is not committed by now is dropped.
+        """
+        if not self._winding_up or at_once:
+            self._winding_up = True
+            waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
+            if self.stage in waits:
+                self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
+        self.step(now)
+
+    # --- gaps
+
+    def _look(self) -> None:
+        self.stage = Stage.LOOKING
+        self._site.stop_reading(self)
+        self._await(self._site.look(self))
+
+    def _looking(self, now: int) -> None:
+        """The source does not have what comes next: find out why, and whether to go on behind it."""
+        future = self._answered()
+        if future is None:
+            return
+        state: SourceState = future.result()
+        assert self._known is not None  # noqa: S101 - reading begins at it
+        error = self._source.error
+        diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
+        gap = classify(self._known, state.topic_id, state.earliest, state.end, diverging=diverging)
+        if gap is None:
+            self._looks += 1
+            if self._looks > _LOOKS and error is not None:
+                raise as_mirror_error(error)
+            self._read(self._known, now, must_commit=False)
+            return
+        if self._policy.on_gap != "skip":
+            raise FlowError(f"{self.source}: {gap}; {gap.advice()}")
+        add_to(self.result.gaps, {gap.kind: gap.lost})
+        self._topic_id = state.topic_id
+        self._end = max(gap.resume, min(self._end, state.end))
+        resumed = self._progress(gap.resume, None)
+        self._read(resumed, now, must_commit=True)
+
+    _STEPS: ClassVar[dict[Stage, Callable[[PartitionCopy, int], None]]] = {
+        Stage.OPENING: _opening,
+        Stage.SETTLING: _settling,
+        Stage.COPYING: _copying,
+        Stage.LOOKING: _looking,
+        Stage.DROPPING: _dropping,
+        Stage.RESTING: _resting,
+        Stage.DONE: lambda _copy, _now: None,
+    }
+
+
+def add_to(total: dict[str, int], counted: Mapping[str, int]) -> None:
+    """Add up by key; a key that counts nothing is shown all the same."""
+    for key, count in counted.items():
+        total[str(key)] = total.get(str(key), 0) + count

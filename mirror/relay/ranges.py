@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,6 +12,7 @@ class Range:
     """One source partition's ``[start, end)`` to copy, as the planner saw it.
 
     The task that copies it checks ``start`` against the progress on the target: the plan is a record, not the truth.
+    ``stuck_since_ms`` (ms since 1970) is since when its first undelivered batch has waited, in epochs before this one.
     """
 
     flow: str
@@ -21,6 +23,7 @@ class Range:
     end: int
     source_cluster_id: str
     topic_id: str
+    stuck_since_ms: int | None = None
 
 
 class Outcome(enum.StrEnum):
@@ -37,10 +40,13 @@ class Outcome(enum.StrEnum):
 class RangeResult:
     """What one attempt at a range did: it copied ``[start, end)``.
 
-    A first batch that begins before ``start`` was copied whole, with the records before it.
-
-    ``records``, ``batches`` and ``bytes`` (on the wire, headers included) count what the target acknowledged;
-    ``seconds`` is the attempt's wall time; ``error`` is one line, or None for a complete range.
+    ``records``, ``batches`` and ``bytes`` (on the wire, headers included) count what was committed on the target;
+    ``seconds`` is the attempt's wall time; ``error`` is one line, or None for a complete range. ``skipped`` counts
+    source batches that hold nothing to copy and records that a policy left out, ``deep`` the batches that were encoded
+    anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
+    expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
+    counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
+    undelivered batch has waited.
     """
 
     flow: str
@@ -56,6 +62,11 @@ class RangeResult:
     outcome: Outcome = Outcome.UNFINISHED
     error: str | None = None
     skipped: dict[str, int] = field(default_factory=dict)
+    deep: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+    expiries: list[dict[str, Any]] = field(default_factory=list)
+    retries: int = 0
+    stuck_since_ms: int | None = None
 
     @classmethod
     def begun(

@@ -1,0 +1,197 @@
+"""How a partition's batches and progress get to the target: in one transaction (exactly once), or one after the other.
+
+Nothing here waits: every call gives a future, whose callbacks run on the network thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Final, Protocol, TypeVar
+
+from mirror.client import Admin, BufferMemory, Producer, RecordMetadata, TopicPartition
+from mirror.errors import KafkaError
+from mirror.relay.progress import Progress, from_offset, group_of, to_offset
+from mirror.wire.records import Batch
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Carrier(Protocol):
+    """One partition's way to the target. ``open`` comes first, once; after :meth:`drop` nothing more."""
+
+    @property
+    def atomic(self) -> bool:
+        """Whether a commit takes everything sent with it, after waiting for its acknowledgement.
+
+        Then nothing is sent while one is under way. Otherwise a commit may only tell of what is acknowledged.
+        """
+        ...
+
+    def open(self, timeout_ms: int) -> Future[Progress | None]:
+        """Shut out whoever copied this partition before, where that is possible; then read the progress."""
+        ...
+
+    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+        """Raises KafkaTimeout where there is no memory at the moment. ``created_ms`` is since 1970; None: now."""
+        ...
+
+    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        """Keep ``progress``."""
+        ...
+
+    def drop(self, timeout_ms: int) -> Future[None]:
+        """Nothing that was not committed is to be seen. Done after ``timeout_ms`` at the latest; never fails."""
+        ...
+
+
+def transactional_id(flow: str, tp: TopicPartition) -> str:
+    """One for each flow and target partition: who copies it next shuts the former out, however tasks are packed.
+
+    Unambiguous, since neither a flow's name nor a partition's number has a dot.
+    """
+    return f"mirror.{flow}.{tp.topic}.{tp.partition}"
+
+
+class ExactlyOnce:
+    """A transactional producer of the partition's own; data and progress in the same transactions (KIP-98)."""
+
+    atomic = True
+
+    def __init__(
+        self, flow: str, tp: TopicPartition, options: Mapping[str, object], admin: Admin, memory: BufferMemory
+    ) -> None:
+        self._tp: Final = tp
+        self._group: Final = group_of(flow, tp)
+        self._admin: Final = admin
+        self._producer: Final = Producer({**options, "transactional.id": transactional_id(flow, tp)}, memory=memory)
+        self._in_transaction = False
+
+    def open(self, timeout_ms: int) -> Future[Progress | None]:
+        """Fence, and only then read: what an older attempt has under way is decided by the fence (KIP-447)."""
+        fenced = self._producer.init_transactions_async(timeout_ms)
+        return then(fenced, lambda _: read_progress(self._admin, self._group, self._tp, timeout_ms))
+
+    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+        """In the transaction, which begins with its first batch."""
+        self._begin()
+        return self._producer.send_batch(self._tp, batch, created_ms=created_ms, block=False)
+
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._producer.begin_transaction()
+            self._in_transaction = True
+
+    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        """With the transaction, or alone in one."""
+        self._begin()
+        self._in_transaction = False
+        offsets = {self._tp: to_offset(progress)}
+        kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
+        committed = self._producer.commit_transaction_async(timeout_ms)
+        # The offsets' own failure says more than the commit's, which fails with it.
+        return then(committed, lambda _: kept, otherwise=kept)
+
+    def drop(self, timeout_ms: int) -> Future[None]:
+        """Abort at once, or whoever reads committed records would wait behind it until it expires."""
+        aborted: Future[None]
+        if self._in_transaction:
+            try:
+                aborted = self._producer.abort_transaction_async(timeout_ms)
+            except KafkaError as error:  # fenced, or dead: there is nothing to abort any more
+                aborted = failed(error)
+        else:
+            aborted = done(None)
+        dropped: Future[None] = Future()
+
+        def close(_: Future[None]) -> None:
+            self._producer.close_async()
+            dropped.set_result(None)
+
+        aborted.add_done_callback(close)
+        return dropped
+
+
+class AtLeastOnce:
+    """The idempotent producer that all partitions of a task share; progress is committed after the fact.
+
+    Nobody is shut out: two attempts at once copy twice, and may move the progress back. Nothing is left out.
+    """
+
+    atomic = False
+
+    def __init__(self, flow: str, tp: TopicPartition, admin: Admin, producer: Producer, chain: int) -> None:
+        """``chain`` numbers the attempts: behind a lost batch nothing of the same attempt is sent."""
+        self._tp: Final = tp
+        self._group: Final = group_of(flow, tp)
+        self._admin: Final = admin
+        self._producer: Final = producer
+        self._chain: Final = chain
+
+    def open(self, timeout_ms: int) -> Future[Progress | None]:
+        """Read the progress."""
+        return read_progress(self._admin, self._group, self._tp, timeout_ms)
+
+    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+        """Behind what was sent before."""
+        return self._producer.send_batch(self._tp, batch, created_ms=created_ms, block=False, chain=self._chain)
+
+    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        """Alone: a neighbour whose group is refused, or slow, has nothing to do with it."""
+        return self._admin.commit_group_offsets_async(self._group, {self._tp: to_offset(progress)}, timeout_ms)
+
+    def drop(self, timeout_ms: int) -> Future[None]:
+        """What was sent cannot be taken back."""
+        del timeout_ms
+        return done(None)
+
+
+def read_progress(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
+    """The partition's own, asked alone: a neighbour's pending transaction is no reason to wait."""
+    found = admin.group_offsets_async(group, [tp], timeout_ms)
+    return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))
+
+
+def done(value: T) -> Future[T]:
+    """A future with its result."""
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
+def failed(error: BaseException) -> Future[T]:
+    """A future with its exception."""
+    future: Future[T] = Future()
+    future.set_exception(error)
+    return future
+
+
+def then(first: Future[T], step: Callable[[T], Future[U]], *, otherwise: Future[U] | None = None) -> Future[U]:
+    """The outcome of ``step`` with the result of ``first``.
+
+    Where ``first`` fails, its failure, or that of ``otherwise`` if that has failed, too.
+    """
+    outcome: Future[U] = Future()
+
+    def tell(last: Future[U]) -> None:
+        if (error := last.exception()) is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(last.result())
+
+    def go_on(told: Future[T]) -> None:
+        error = told.exception()
+        if error is not None:
+            earlier = otherwise.exception() if otherwise is not None and otherwise.done() else None
+            outcome.set_exception(earlier or error)
+            return
+        try:
+            following = step(told.result())
+        except Exception as raised:  # noqa: BLE001 - who waits must hear of it
+            outcome.set_exception(raised)
+            return
+        following.add_done_callback(tell)
+
+    first.add_done_callback(go_on)
+    return outcome

@@ -1,0 +1,114 @@
+"""When progress is committed, and what with it: once per attempt at a range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.policy import COMMIT_BYTES
+from mirror.relay.progress import Progress
+from mirror.timing import deadline, remaining
+
+if TYPE_CHECKING:
+    from mirror.relay.carriers import Carrier
+    from mirror.relay.site import Times
+
+ProgressAt = Callable[[int, int | None], Progress]
+"""From a source offset and the leader epoch before it."""
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    progress: Progress
+    future: Future[None]
+    tally: Tally | None
+    """What was written for it; None: all that the outbox has by then."""
+
+
+class Commits:
+    """``known`` is the progress that is committed, or was found; ``must`` asks for a commit also of nothing new.
+
+    ``since_ms`` is when the first of what is not committed was handed over.
+    """
+
+    def __init__(self, carrier: Carrier, outbox: Outbox, times: Times, known: Progress, now: int) -> None:
+        self.known = known
+        self.must = False
+        self._carrier = carrier
+        self._outbox = outbox
+        self._times = times
+        self._bytes = 0
+        self.since_ms = self._committed_ms = now
+        self._under_way: _UnderWay | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the answer to one is awaited."""
+        return self._under_way is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more should be sent before the next commit."""
+        return self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self.under_way)
+
+    def sent(self, size: int, now: int) -> None:
+        """Something is about to be handed over, to be committed."""
+        if not self.wanted:
+            self.since_ms = now
+        self._bytes += size
+
+    @property
+    def _next(self) -> tuple[int, int | None]:
+        if self._carrier.atomic:
+            return self._outbox.sent_offset, self._outbox.sent_epoch
+        return self._outbox.acked_offset, self._outbox.acked_epoch
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is something to be committed."""
+        return self.must or self._next[0] > self.known.offset
+
+    def due_ms(self, *, caught_up: bool, ended: bool) -> int:
+        """When to commit what is wanted; ``caught_up``: all that the source had was sent, ``ended``: and all there is.
+
+        Few large transactions in a catch-up, quick small ones in the steady state. Where a commit does not take the
+        data with it, it is of no use before the data is there, and comes at its interval.
+        """
+        latest_ms = self.since_ms + self._times.commit_ms
+        if not self._carrier.atomic:
+            return 0 if self.must or (ended and self._outbox.empty) else latest_ms
+        if self.must or ended or self._bytes >= COMMIT_BYTES:
+            return 0
+        return min(latest_ms, self._committed_ms + self._times.commit_min_ms) if caught_up else latest_ms
+
+    def begin(self, progress_at: ProgressAt, now: int) -> Future[None]:
+        """Commit all that is wanted, within what is left of the oldest batch's time."""
+        oldest_ms = self._outbox.oldest_ms
+        until_ms = deadline(now if oldest_ms is None else oldest_ms, self._times.delivery_ms)
+        progress = progress_at(*self._next)
+        future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
+        tally = None if self._carrier.atomic else self._outbox.take_tally()
+        self._under_way = _UnderWay(progress, future, tally)
+        self._bytes, self.since_ms = 0, now
+        return future
+
+    def take(self, now: int) -> tuple[Tally | None, BaseException | None] | None:
+        """The outcome of the one under way, once: what it committed, or why it did not; None while there is none.
+
+        What a refused one would have committed is the outbox's again.
+        """
+        done = self._under_way
+        if done is None or not done.future.done():
+            return None
+        self._under_way, self._committed_ms = None, now
+        error = done.future.exception()
+        if error is None:
+            self._outbox.harvest(now)
+            self.known, self.must = done.progress, False
+            return done.tally or self._outbox.take_tally(), None
+        if done.tally is not None:
+            self._outbox.tally.add_all(done.tally)
+        return None, error

@@ -1,0 +1,62 @@
+"""What is said of a copy that did not get through: expiries as values and errors, in the words of their phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, FlowError, KafkaError, MirrorError
+from mirror.relay.feed import Piece
+from mirror.relay.progress import Progress
+from mirror.relay.ranges import Range
+
+
+def timed_out(
+    tp: TopicPartition, phase: DeliveryPhase, error: KafkaError, *, age_ms: int, may_have_been_written: bool = False
+) -> DeliveryTimeout:
+    """The expiry of a partition that could not even begin, or not end: its coordinator did not get through."""
+    last = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+    unknown = "; it may have been committed" if may_have_been_written else ""
+    return DeliveryTimeout(
+        f"{tp}: delivery.timeout.ms was over after {age_ms} ms ({phase.value}, {DeliveryCause.COORDINATOR.value}):"
+        f" {last}{unknown}",
+        topic=tp.topic,
+        partition=tp.partition,
+        age_ms=age_ms,
+        queued_ms=age_ms,
+        attempts=1,
+        phase=phase,
+        cause=DeliveryCause.COORDINATOR,
+        last_error=last,
+        may_have_been_written=may_have_been_written,
+    )
+
+
+def told(error: BaseException, piece: Piece | None, wall_ms: int) -> dict[str, Any]:
+    """An expiry as plain values: what its error says, the source offsets of its batch, and when it was."""
+    about: dict[str, Any] = (
+        error.describe()
+        if isinstance(error, DeliveryTimeout)
+        else {
+            "phase": DeliveryPhase.COMMITTING.value,
+            "cause": DeliveryCause.COORDINATOR.value,
+            "last_error": str(error),
+        }
+    )
+    about["time_ms"] = wall_ms
+    if piece is not None:
+        about["start"], about["end"] = piece.base_offset, piece.next_offset
+    return about
+
+
+def other_source(one: Range, progress: Progress) -> FlowError:
+    """Two deployments under one name."""
+    return FlowError(
+        f"{one.target_topic}-{one.partition}: its progress was kept by a flow {one.flow!r} from another source cluster "
+        f"({progress.source_cluster_id}, not {one.source_cluster_id}); give one of the two flows another name"
+    )
+
+
+def as_mirror_error(error: BaseException) -> MirrorError:
+    """``error``, or one that names what it was."""
+    return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,289 @@
+"""From what a source gave to what a target takes: batches judged, trimmed, put together or cut, in order. No I/O.
+
+::
+
+    Fetched ──take_in──► backlog ──next──► Piece          (passed on as bytes)
+                            └──remake──► Made ──► Piece   (decoded and encoded in a thread of its own)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+
+from mirror.consumer.fetched import Fetched, without_aborted
+from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
+from mirror.relay.facts import TargetFacts
+from mirror.relay.gaps import GapKind
+from mirror.relay.judge import Skip, codec_of, must_go_deep, skip, worth_coalescing
+from mirror.relay.policy import CopyPolicy
+from mirror.wire.legacy import MessageSet
+from mirror.wire.records import AnyBatch, Batch
+
+Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """``size`` bytes that belong together: what one fetch brought of a partition, or one encoding made.
+
+    ``left`` counts who still needs them; the last one to be done with them gives them back.
+    """
+
+    size: int
+    on_done: Callable[[Part], None]
+    fetched: Fetched | None = None
+    left: int = 0
+
+    def done(self) -> None:
+        """One of them is done."""
+        self.left -= 1
+        if self.left == 0:
+            self.on_done(self)
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """What is to be written next, up to source offset ``next_offset``.
+
+    ``batch``, of ``count`` records, is None where nothing is to be written. ``part`` is where its bytes are, None where
+    it has none; ``reason`` why it was encoded anew. ``dropped`` counts what was left out in it, ``deep`` the source
+    batches that were encoded anew and end with it.
+    """
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    batch: Batch | None = None
+    part: Part | None = None
+    reason: Reason | None = None
+    count: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    deep: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Entry:
+    batch: AnyBatch
+    part: Part
+    skip: Skip | None
+    reason: Reason | None
+
+
+@dataclass(slots=True)
+class Remedy:
+    """What the target taught: batches that reach below ``until`` are made anew for ``reason``."""
+
+    until: int
+    reason: Reason
+
+
+class Feed:
+    """The pieces of one copy, from where it begins, in order.
+
+    ``gaps`` counts offsets that held nothing to copy.
+    """
+
+    def __init__(
+        self,
+        facts: TargetFacts,
+        policy: CopyPolicy,
+        batch_size: int,
+        *,
+        remake: Remake,
+        took: Callable[[Part], None],
+        part_done: Callable[[Part], None],
+    ) -> None:
+        """``remake`` encodes elsewhere; ``took`` and ``part_done`` hear of bytes that are held, and of their end."""
+        self._took = took
+        self._part_done = part_done
+        self._facts = facts
+        self._policy = policy
+        self._batch_size = batch_size
+        self._remake = remake
+        self._limit = facts.max_message_bytes
+        self._remedies: list[Remedy] = []
+        self._unacceptable: set[int] = set()
+        self.transform: Callable[..., object] | None = None
+        self.begin(0)
+
+    def begin(self, start: int) -> None:
+        """From ``start`` on; what was there is forgotten. The caller lets go of its parts."""
+        self._start = self._expected = start
+        self._backlog: deque[_Entry] = deque()
+        self._made: deque[Piece] = deque()
+        self._making: Future[Made] | None = None
+        self._run: list[_Entry] = []
+        self.gaps: Counter[str] = Counter()
+
+    # --- what comes in
+
+    def take_in(self, fetched: Fetched, end: int) -> None:
+        """The batches of ``fetched`` that begin before ``end``; bytes stay where they are."""
+        part = Part(fetched.size, self._part_done, fetched, left=1)
+        self._took(part)
+        for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
+            if batch.base_offset >= end:
+                break
+            if batch.next_offset <= self._expected:
+                continue
+            self._count_holes(batch)
+            why = skip(batch, aborted=aborted)
+            self._backlog.append(_Entry(batch, part, why, None if why else self._reason(batch)))
+            part.left += 1
+        part.done()
+
+    def _count_holes(self, batch: AnyBatch) -> None:
+        if not isinstance(batch, MessageSet):  # theirs are not to be seen from outside
+            missing = max(0, batch.base_offset - self._expected)
+            if batch.is_control:
+                self.gaps[GapKind.MARKERS] += batch.next_offset - max(batch.base_offset, self._expected)
+            elif batch.base_offset >= self._start:
+                missing += batch.last_offset_delta + 1 - batch.count
+            if missing:
+                self.gaps[GapKind.COMPACTED] += missing
+        self._expected = batch.next_offset
+
+    def _reason(self, batch: AnyBatch) -> Reason | None:
+        for remedy in self._remedies:
+            if batch.base_offset < remedy.until:
+                return remedy.reason
+        reason = must_go_deep(
+            batch,
+            start=self._start,
+            target_log_append_time=self._facts.log_append_time,
+            rewrites=self._policy.rewrites,
+        )
+        # The broker would refuse it, and with it the whole transaction.
+        return Reason.TOO_LARGE if reason is None and batch.size > self._facts.max_message_bytes else reason
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to be handed on."""
+        return not (self._backlog or self._made or self._making)
+
+    @property
+    def making(self) -> Future[Made] | None:
+        """What is being encoded just now: nothing is handed on before it."""
+        return self._making
+
+    # --- what goes out
+
+    def next(self, wall_ms: int) -> Piece | None:
+        """The next piece; None where there is none (yet). Raises what the encoding raised, and CorruptBatch."""
+        if not self._made and self._making is None and self._backlog:
+            self._take_up(wall_ms)
+        if self._making is not None and self._making.done():
+            self._take_made(self._making)
+        return self._made[0] if self._made else None
+
+    def _take_up(self, wall_ms: int) -> None:
+        """The first of the backlog, and those that are made anew with it."""
+        entry = self._backlog[0]
+        if entry.skip is None and (run := self._gather(wall_ms)):
+            self._run = run
+            self._making = self._remake([one.batch for one in run], self._recipe(run, wall_ms))
+            return
+        self._backlog.popleft()
+        batch = entry.batch
+        piece = Piece(batch.base_offset, batch.next_offset, batch.leader_epoch, part=entry.part)
+        if entry.skip is not None:
+            piece.dropped[entry.skip] = 1
+        else:
+            assert isinstance(batch, Batch)  # noqa: S101 - others go deep
+            batch.verify()
+            piece.batch, piece.count = batch, batch.count
+        self._made.append(piece)
+
+    def pop(self) -> Piece:
+        """The piece that :meth:`next` showed was handed on."""
+        return self._made.popleft()
+
+    def _gather(self, wall_ms: int) -> list[_Entry]:
+        """The batches to be encoded together, off the backlog; none where the first one is passed on as it is."""
+        first = self._backlog[0]
+        if first.reason is None and self._too_new(first.batch, wall_ms):
+            first.reason = Reason.BAD_TIMESTAMP
+        run, size = [first], first.batch.size
+        for entry in islice(self._backlog, 1, None):
+            size += entry.batch.size
+            same = entry.skip is None and codec_of(entry.batch) == codec_of(first.batch)
+            if not same or size > self._batch_size or self._too_new(entry.batch, wall_ms):
+                break
+            if (entry.reason or first.reason) in _ALONE or (entry.reason is None) != (first.reason is None):
+                break
+            run.append(entry)
+        if first.reason is None and not worth_coalescing([entry.batch for entry in run]):
+            return []
+        for _ in run:
+            self._backlog.popleft()
+        return run
+
+    def _too_new(self, batch: AnyBatch, wall_ms: int) -> bool:
+        return not isinstance(batch, MessageSet) and batch.max_timestamp > self._facts.latest_ms(wall_ms)
+
+    def _recipe(self, run: list[_Entry], wall_ms: int) -> Recipe:
+        reason = run[0].reason
+        rule = None
+        if reason is Reason.BAD_TIMESTAMP:
+            rule = TimestampRule(
+                self._facts.earliest_ms(wall_ms), self._facts.latest_ms(wall_ms), self._policy.on_bad_timestamp
+            )
+        return Recipe(
+            codec=self._policy.compression,
+            limit=self._limit,
+            start=self._start,
+            headers=self._policy.headers,
+            transform=self.transform,  # type: ignore[arg-type]
+            timestamps=rule,
+            keyless="skip" if reason is Reason.NO_KEY else "keep",
+        )
+
+    def _take_made(self, making: Future[Made]) -> None:
+        self._making = None
+        made = making.result()
+        run, self._run = self._run, []
+        reason = run[0].reason or Reason.SMALL
+        size = sum(one.batch.size for one in made.batches)
+        part = Part(size, self._part_done, left=1)
+        self._took(part)
+        for one in made.batches:
+            piece = Piece(one.base_offset, one.next_offset, one.leader_epoch, part=part, reason=reason)
+            part.left += 1
+            if one.base_offset in self._unacceptable:
+                piece.dropped[Reason.TOO_LARGE] = 1
+            else:
+                piece.batch, piece.count = one.batch, one.batch.count
+            self._made.append(piece)
+        last = run[-1].batch
+        tail = Piece(last.base_offset, last.next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
+        tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run))
+        self._made.append(tail)
+        for entry in run:
+            entry.part.done()
+
+    # --- what the target taught
+
+    def remedy(self, piece: Piece, reason: Reason) -> bool:
+        """From now on make what is in ``piece`` anew for ``reason``; False where that was done, and did not help."""
+        if piece.reason is reason and (reason is not Reason.TOO_LARGE or piece.count <= 1):
+            return False
+        if reason is Reason.TOO_LARGE and piece.reason is not None and piece.batch is not None:
+            # Made by us, and still too large: the broker recompresses, or its limit is another one.
+            self._limit = max(1, min(self._limit, piece.batch.size) // 2)
+        self._remedies = [remedy for remedy in self._remedies if remedy.reason is not reason]
+        self._remedies.append(Remedy(piece.next_offset, reason))
+        return True
+
+    def leave_out(self, piece: Piece) -> None:
+        """The one record of ``piece`` is not acceptable, and a policy says to go on without it."""
+        self._unacceptable.add(piece.base_offset)
+        self._remedies = [remedy for remedy in self._remedies if remedy.reason is not Reason.TOO_LARGE]
+        self._remedies.append(Remedy(piece.next_offset, Reason.TOO_LARGE))
+
+
+_ALONE = frozenset({Reason.TOO_LARGE, Reason.BAD_TIMESTAMP, Reason.NO_KEY})
+"""What is made anew because the target refused it: neighbours that it takes are left as they are."""

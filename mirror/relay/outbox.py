@@ -1,0 +1,159 @@
+"""What one copy has sent and not had answered, in order; and what it has written since its last commit. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from mirror.errors import NeedsAbort
+from mirror.producer.batches import RecordMetadata
+from mirror.relay.feed import Piece
+from mirror.relay.pace import Window
+from mirror.relay.ranges import RangeResult
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was written and is not committed yet."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    deep: Counter[str] = field(default_factory=Counter)
+
+    def add(self, piece: Piece) -> None:
+        """``piece`` is done with."""
+        self.skipped.update(piece.dropped)
+        self.deep.update(piece.deep)
+        if piece.batch is not None:
+            self.records += piece.count
+            self.batches += 1
+            self.bytes += piece.batch.size
+
+    def add_all(self, other: Tally) -> None:
+        """What ``other`` has, too."""
+        self.records += other.records
+        self.batches += other.batches
+        self.bytes += other.bytes
+        self.skipped.update(other.skipped)
+        self.deep.update(other.deep)
+
+    def into(self, result: RangeResult) -> None:
+        """It is committed."""
+        result.records += self.records
+        result.batches += self.batches
+        result.bytes += self.bytes
+        for counted, told in ((self.skipped, result.skipped), (self.deep, result.deep)):
+            for key, count in counted.items():
+                told[str(key)] = told.get(str(key), 0) + count
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    piece: Piece
+    future: Future[RecordMetadata] | None
+    sent_ms: int
+    aside: bool = False
+
+
+class Outbox:
+    """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
+
+    ``target_end`` is the target offset after the last record acknowledged, None before the first.
+    """
+
+    def __init__(self, window: Window, start: int, leader_epoch: int | None) -> None:
+        self._window = window
+        self._steps: deque[_Step] = deque()
+        self.sent_offset = self.acked_offset = start
+        self.sent_epoch = self.acked_epoch = leader_epoch
+        self.target_end: int | None = None
+        self.tally = Tally()
+        self._answered = False
+
+    def may_send(self, now: int) -> bool:
+        """Whether another batch may go: one alone until the first answer, and none behind one that is late."""
+        idle = self.oldest_ms is None
+        if not idle and (not self._answered or self._steps[0].aside):
+            return False
+        return self._window.may_send(now, idle=idle)
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything sent is acknowledged."""
+        return not self._steps
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest unacknowledged batch was sent."""
+        return self._steps[0].sent_ms if self._steps else None
+
+    def add(self, piece: Piece, future: Future[RecordMetadata] | None, now: int) -> None:
+        """``piece`` was sent, or needs no sending."""
+        if piece.batch is not None and future is not None:
+            self._window.sent(piece.batch.size, now)
+        self._steps.append(_Step(piece, future, now))
+        self.sent_offset, self.sent_epoch = piece.next_offset, piece.leader_epoch
+
+    def harvest(self, now: int) -> bool:
+        """Take in answers, in order; whether there were any. Stops at a failure: :meth:`loss` tells it."""
+        before = len(self._steps)
+        while self._steps:
+            step = self._steps[0]
+            if step.future is not None and (not step.future.done() or step.future.exception() is not None):
+                break
+            self._steps.popleft()
+            self._done(step, now)
+        self._set_aside()
+        return len(self._steps) != before
+
+    def take_tally(self) -> Tally:
+        """What was written so far; it counts anew from here on."""
+        tally, self.tally = self.tally, Tally()
+        return tally
+
+    def _done(self, step: _Step, now: int) -> None:
+        piece = step.piece
+        if step.future is not None and piece.batch is not None:
+            told = step.future.result()
+            size = 0 if step.aside else piece.batch.size
+            self._window.acknowledged(size, step.sent_ms, told.throttle_ms, now)
+            self._answered = True
+            if told.base_offset >= 0:
+                self.target_end = told.base_offset + piece.count
+        self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch
+        self.tally.add(piece)
+        if piece.part is not None:
+            piece.part.done()
+
+    def _set_aside(self) -> None:
+        for step in self._steps:
+            if not self._window.overtaken(step.sent_ms):
+                return
+            if not step.aside and step.future is not None and step.piece.batch is not None:
+                step.aside = True
+                self._window.let_go(step.piece.batch.size)
+
+    def loss(self) -> tuple[Piece, BaseException] | None:
+        """The first failure that tells why; None while nothing failed.
+
+        What fails with a transaction says only that it did: the cause is with another batch.
+        """
+        dependent: tuple[Piece, BaseException] | None = None
+        for step in self._steps:
+            error = step.future.exception() if step.future is not None and step.future.done() else None
+            if error is None:
+                continue
+            if not isinstance(error, NeedsAbort):
+                return step.piece, error
+            dependent = dependent or (step.piece, error.__cause__ or error)
+        return dependent
+
+    def give_up(self) -> None:
+        """Nothing of this is waited for any more."""
+        for step in self._steps:
+            if step.future is not None and not step.aside and step.piece.batch is not None:
+                self._window.let_go(step.piece.batch.size)
+        self._steps.clear()

@@ -1,0 +1,43 @@
+"""How a flow wants its ranges copied: plain values, made from its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+COMMIT_BYTES: Final = 64 * 1024 * 1024
+"""A transaction is committed once it holds this many bytes, however young it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPolicy:
+    """What the keys of a flow say, checked by ``config``; times in ms.
+
+    ``exactly_once`` or at least once. A commit comes as soon as a partition is caught up, ``commit_interval_ms`` after
+    the first record at the latest, ``commit_min_interval_ms`` after the one before at the earliest. ``on_gap`` is
+    "fail" or "skip"; so are ``on_too_large`` and ``on_no_key``, each for a single record that the target refuses;
+    ``on_bad_timestamp`` may be "clamp", too. ``start_over`` allows a copy to begin anew where its progress is lost.
+    ``max_bytes_per_second`` is this task's share of the flow's limit (0: none). ``compression`` is a codec's name, or
+    None for the source's own; ``headers`` are added to every record; ``transform`` names a function
+    ("package.module:function", "" for none). ``until_ms`` (ms since 1970) is when a stream's epoch ends: what is not
+    committed by then is dropped, and copied in the next one.
+    """
+
+    exactly_once: bool = True
+    commit_interval_ms: int = 1_000
+    commit_min_interval_ms: int = 20
+    on_gap: str = "fail"
+    on_too_large: str = "fail"
+    on_bad_timestamp: str = "fail"
+    on_no_key: str = "fail"
+    start_over: bool = False
+    max_bytes_per_second: int = 0
+    compression: str | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    transform: str = ""
+    until_ms: int | None = None
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether every record is to be changed, so that no batch can be passed on as it is."""
+        return self.compression is not None or bool(self.headers) or bool(self.transform)

@@ -1,0 +1,95 @@
+"""What a copy needs around it, as the task that runs it gives it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mirror.backoff import Backoff
+from mirror.relay.feed import Remake
+from mirror.relay.gaps import SourceState
+from mirror.relay.pace import Holdings, Window
+from mirror.relay.progress import Progress
+
+if TYPE_CHECKING:
+    from mirror.relay.carriers import Carrier
+    from mirror.relay.partition import PartitionCopy
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Where a partition without progress begins: at ``progress``, restored, or anew; ``target_end`` is its log's."""
+
+    progress: Progress | None
+    target_end: int
+
+
+class Site(Protocol):
+    """The task around a copy. Nothing of it waits."""
+
+    @property
+    def window(self) -> Window:
+        """What is under way to the target."""
+        ...
+
+    @property
+    def holdings(self) -> Holdings:
+        """What was taken from the source."""
+        ...
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long an expired copy rests (KIP-580)."""
+        ...
+
+    def wall(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    def carrier(self, copy: PartitionCopy) -> Carrier:
+        """A new way to the target."""
+        ...
+
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320)."""
+        ...
+
+    def stop_reading(self, copy: PartitionCopy) -> None:
+        """Until :meth:`read_from`."""
+        ...
+
+    def look(self, copy: PartitionCopy) -> Future[SourceState]:
+        """What the source has now."""
+        ...
+
+    def settle(self, copy: PartitionCopy) -> Future[Settled]:
+        """There is no progress: whether it was forgotten. FlowError where it is lost."""
+        ...
+
+    def remake(self, copy: PartitionCopy) -> Remake:
+        """Encodes for this copy, elsewhere."""
+        ...
+
+    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
+        """Have :meth:`PartitionCopy.step` called when ``future`` is done; soon, or (``urgent``) at once."""
+        ...
+
+    def may_retry(self, copy: PartitionCopy) -> bool:
+        """Whether an expired copy is tried again: it must not keep the task alive alone."""
+        ...
+
+    def why_silent(self, copy: PartitionCopy) -> str:
+        """Why the source gives nothing, behind a colon; or an empty text."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Times:
+    """The times that a copy keeps to, in ms."""
+
+    delivery_ms: int
+    request_ms: int
+    stall_ms: int
+    commit_ms: int
+    commit_min_ms: int

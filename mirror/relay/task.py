@@ -1,0 +1,272 @@
+"""One task's copies and what they share: one thread that never waits for a single one of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mirror.backoff import Backoff
+from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce
+from mirror.relay.deep import Made, Recipe, load_transform, remake
+from mirror.relay.facts import TargetFacts
+from mirror.relay.feed import Remake
+from mirror.relay.gaps import SourceState
+from mirror.relay.inquiries import Inquiries
+from mirror.relay.pace import Holdings, Meter, Window
+from mirror.relay.partition import PartitionCopy
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress_log import Kept
+from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.site import Settled, Times
+from mirror.timing import FOREVER_MS, Clock
+from mirror.wire.records import AnyBatch
+
+_LONGEST_WAIT_MS: Final = 1_000
+_STEER_ALL_MS: Final = 100
+"""How often all copies are asked whether they want to read; those that something happened to are asked at once."""
+_INQUIRERS: Final = 4
+_NOTES_EVERY_MS: Final = 3_600_000
+_TOLERABLE: Final = 8
+"""An answer may take this part of delivery.timeout.ms before less is put under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What the copies of a task share. ``producer`` is None where each has one of its own."""
+
+    consumer: Consumer
+    admin: Admin
+    inquiries: Inquiries
+    target_options: Mapping[str, object]
+    memory: BufferMemory
+    producer: Producer | None
+
+
+class Task:
+    """The site of all copies of a task (:class:`mirror.relay.site.Site`), and the loop that steps them."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        policy: CopyPolicy,
+        times: Times,
+        clock: Clock,
+        backoff: Backoff,
+        *,
+        buffer_memory: int,
+        part: int,
+    ) -> None:
+        now = clock.now()
+        self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
+        self.holdings: Final = Holdings(buffer_memory)
+        self.backoff: Final = backoff
+        self._clients: Final = clients
+        self._policy: Final = policy
+        self._times: Final = times
+        self._clock: Final = clock
+        self._part: Final = part
+        self._meter: Final = Meter(policy.max_bytes_per_second, now)
+        self._copies: list[PartitionCopy] = []
+        self._active: set[PartitionCopy] = set()
+        self._due: dict[PartitionCopy, int] = {}
+        self._chains: dict[TopicPartition, int] = {}
+        self._reading: dict[TopicPartition, PartitionCopy] = {}
+        self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._steer_all_at = now
+        self._notes_at = now + _NOTES_EVERY_MS
+        # Filled by callbacks on network threads; appending and popping are atomic.
+        self._touched: deque[PartitionCopy] = deque()
+        self._woken = threading.Event()
+        self._polling = False
+        # One: what is encoded anew takes one processor's time at most, however many partitions need it.
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="mirror-deep")
+        self._inquirers = ThreadPoolExecutor(_INQUIRERS, thread_name_prefix="mirror-inquiry")
+        self._transform = load_transform(policy.transform) if policy.transform else None
+
+    def close(self) -> None:
+        """Nothing more is asked; what is being asked ends with its own time-out."""
+        self._encoder.shutdown(wait=False, cancel_futures=True)
+        self._inquirers.shutdown(wait=False, cancel_futures=True)
+
+    def run(self, ranges: Sequence[Range], facts: Mapping[str, TargetFacts], batch_size: int) -> list[RangeResult]:
+        """Until every copy has its result; in the order of ``ranges``."""
+        now = self._clock.now()
+        for one in ranges:
+            copy = PartitionCopy(one, self._policy, facts[one.target_topic], self._times, batch_size, self, now)
+            self._copies.append(copy)
+            self._active.add(copy)
+        while self._active:
+            self._turn(self._clock.now())
+        return [copy.result for copy in self._copies]
+
+    def kept(self) -> dict[TopicPartition, Kept]:
+        """What is to be noted of each target partition, where its end is known."""
+        return {copy.target: Kept(*kept) for copy in self._copies if (kept := copy.kept) is not None}
+
+    # --- one turn
+
+    def _turn(self, now: int) -> None:
+        stepped = self._step_due(now)
+        self._end_epoch(now)
+        for copy in stepped:
+            if copy.done:
+                self._active.discard(copy)
+                self._due.pop(copy, None)
+            else:
+                self._due[copy] = copy.due_ms(now)
+        self._write_notes(now)
+        self._steer(now, stepped)
+        self._wait(now)
+
+    def _step_due(self, now: int) -> set[PartitionCopy]:
+        stepped = {copy for copy, due in self._due.items() if due <= now}
+        while self._touched:
+            stepped.add(self._touched.popleft())
+        stepped &= self._active
+        for copy in stepped:
+            copy.step(now)
+        return stepped
+
+    def _end_epoch(self, now: int) -> None:
+        until = self._policy.until_ms
+        if until is not None and (late_ms := self.wall() - until) >= 0:
+            for copy in list(self._active):
+                copy.wind_up(now, at_once=late_ms > self._times.request_ms)
+                self._touched.append(copy)
+            self._woken.set()
+
+    def _write_notes(self, now: int) -> None:
+        if now >= self._notes_at:
+            self._notes_at = now + _NOTES_EVERY_MS
+            self._inquirers.submit(self._clients.inquiries.keep, self.kept(), self._times.stall_ms)
+
+    def _steer(self, now: int, stepped: set[PartitionCopy]) -> None:
+        """Fetch only for copies that can soon send it."""
+        consumer = self._clients.consumer
+        if self._seeks or self._assigned != self._reading.keys():
+            self._assigned = set(self._reading)
+            consumer.assign(self._assigned)
+            for tp, place in self._seeks.items():
+                consumer.seek(tp, place)
+            self._paused -= self._seeks.keys()
+            self._paused &= self._assigned
+            self._seeks.clear()
+        if now >= self._steer_all_at:
+            stepped, self._steer_all_at = self._active, now + _STEER_ALL_MS
+        wanted = {copy.source: self._may_read(copy) for copy in stepped if copy.source in self._assigned}
+        if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:
+            consumer.pause(pause)
+            self._paused |= pause
+        if resume := {tp for tp, wants in wanted.items() if wants} & self._paused:
+            consumer.resume(resume)
+            self._paused -= resume
+
+    def _may_read(self, copy: PartitionCopy) -> bool:
+        return copy.wants_more and self.holdings.may_take(copy.held, self._part)
+
+    def _wait(self, now: int) -> None:
+        """Until something happens, or is due. What was touched meanwhile is seen here, or wakes."""
+        if self._touched or not self._active:
+            return
+        blocked_ms = self._meter.wait_ms(now)
+        until = min(min(self._due.values(), default=FOREVER_MS), now + _LONGEST_WAIT_MS)
+        room = self.holdings.room
+        self._polling = not blocked_ms and room > 0 and len(self._paused) < len(self._assigned)
+        if self._paused:
+            until = min(until, now + _STEER_ALL_MS)
+        if self._woken.is_set() or until <= now:
+            self._woken.clear()
+            timeout_ms = 0
+        else:
+            timeout_ms = max(1, min(until - now, blocked_ms or until - now))
+        if not self._polling:
+            self._woken.wait(timeout_ms / 1000)
+            self._woken.clear()
+            for copy in self._reading.values():
+                copy.heard(now)
+            return
+        fetched = self._clients.consumer.poll(timeout_ms, max_bytes=room)
+        self._polling = False
+        self._woken.clear()
+        now = self._clock.now()
+        for one in fetched:
+            self._meter.took(one.size, now)
+            reader = self._reading.get(one.tp)
+            if reader is not None:
+                reader.take_in(one, now)
+                self._touched.append(reader)
+
+    # --- what copies ask (Site)
+
+    def wall(self) -> int:
+        """Milliseconds since 1970."""
+        return self._clock.wall()
+
+    def carrier(self, copy: PartitionCopy) -> Carrier:
+        """A new way to the target."""
+        clients, flow = self._clients, copy.range.flow
+        if clients.producer is None:
+            return ExactlyOnce(flow, copy.target, clients.target_options, clients.admin, clients.memory)
+        chain = self._chains[copy.target] = self._chains.get(copy.target, 0) + 1
+        return AtLeastOnce(flow, copy.target, clients.admin, clients.producer, chain)
+
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+        """With the next turn."""
+        self._reading[copy.source] = copy
+        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch)
+
+    def stop_reading(self, copy: PartitionCopy) -> None:
+        """With the next turn."""
+        self._reading.pop(copy.source, None)
+        self._seeks.pop(copy.source, None)
+
+    def look(self, copy: PartitionCopy) -> Future[SourceState]:
+        """In a thread that may wait."""
+        return self._inquirers.submit(self._clients.inquiries.source_state, copy.source)
+
+    def settle(self, copy: PartitionCopy) -> Future[Settled]:
+        """In a thread that may wait."""
+        return self._inquirers.submit(self._clients.inquiries.settle, copy.range.flow, copy.target)
+
+    def remake(self, copy: PartitionCopy) -> Remake:
+        """In the encoder's thread, one after the other."""
+        del copy
+
+        def submit(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
+            return self._encoder.submit(remake, sources, recipe)
+
+        return submit
+
+    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
+        """Step ``copy`` when ``future`` is done; at once where that is ``urgent``, or it failed, or the copy waits."""
+
+        def told(done: Future[Any]) -> None:
+            self._touched.append(copy)  # before the look at whether anybody sleeps
+            if urgent or copy.eager or done.exception() is not None:
+                self._wake()
+
+        future.add_done_callback(told)
+
+    def _wake(self) -> None:
+        self._woken.set()
+        if self._polling:
+            self._clients.consumer.wake()
+
+    def may_retry(self, copy: PartitionCopy) -> bool:
+        """As long as healthy ones are being copied, or the epoch goes on: it must not keep the task alive alone."""
+        del copy
+        if self._policy.until_ms is not None:
+            return self.wall() < self._policy.until_ms
+        return any(not other.expired for other in self._active)
+
+    def why_silent(self, copy: PartitionCopy) -> str:
+        """What the consumer last heard of the partition."""
+        error = self._clients.consumer.last_error(copy.source)
+        return f": {error}" if error is not None else ""
