@@ -16,7 +16,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
@@ -34,13 +33,15 @@ from mirror.errors import (
     TransactionExpired,
 )
 from mirror.relay.commits import Commits
+from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
-from mirror.relay.feed import Feed, Part, Piece
+from mirror.relay.feed import Piece
 from mirror.relay.gaps import SourceState, classify
 from mirror.relay.outbox import Outbox
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.reading import Reading
 from mirror.relay.refusals import remedy
 from mirror.relay.site import Settled, Site, Times
 from mirror.timing import FOREVER_MS, deadline
@@ -68,22 +69,6 @@ class Stage(enum.Enum):
     DONE = "done"
 
 
-@dataclass(slots=True)
-class _Source:
-    """How far the source was read: up to ``at``, of what was stable up to ``stable_end`` when that was told."""
-
-    at: int = 0
-    stable_end: int = FOREVER_MS
-    heard_ms: int = 0
-    error: BaseException | None = None
-    looks: int = 0
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether there was nothing more when it was last heard of."""
-        return self.error is not None or self.at >= self.stable_end
-
-
 class PartitionCopy:
     """Copies one range. Everything happens in :meth:`step`, :meth:`take_in` and :meth:`wind_up`, on one thread."""
 
@@ -95,20 +80,15 @@ class PartitionCopy:
         self.target: Final = TopicPartition(one.target_topic, one.partition)
         self.result = RangeResult.begun(one, one.start)
         self.stage = Stage.OPENING
-        self.held = 0
         self._policy = policy
         self._facts = facts
         self._times = times
         self._site = site
         self._began_ms = now
-        self._feed = Feed(
-            facts, policy, batch_size, remake=site.remake(self), took=self._took, part_done=self._part_done
-        )
-        self._parts: set[Part] = set()
-        self._end = one.end
+        self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
+        self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._topic_id = one.topic_id
         self._attempts = self._failures = self._looks = 0
-        self._since_wall = one.stuck_since_ms
         self._target_end: int | None = None
         self._known: Progress | None = None
         self._pending: Future[Any] | None = None
@@ -133,13 +113,18 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether it could use more of the source."""
-        reading = self.stage is Stage.COPYING and not self._ended_reading and not self._winding_up
-        return reading and self._feed.idle and not self._commits.full
+        may_read = self.stage is Stage.COPYING and not (self._reading.ended or self._winding_up)
+        return may_read and self._reading.handed_on and not self._commits.full
+
+    @property
+    def held(self) -> int:
+        """Bytes that it took from the source, and still needs."""
+        return self._reading.held
 
     @property
     def eager(self) -> bool:
         """Whether an acknowledgement should wake the task: something waits for it."""
-        return self.stage is Stage.COPYING and (not self._feed.idle or self._ended_reading)
+        return self.stage is Stage.COPYING and (not self._reading.handed_on or self._reading.ended)
 
     @property
     def kept(self) -> tuple[Progress, int] | None:
@@ -152,18 +137,19 @@ class PartitionCopy:
             return self._until_ms
         if self.stage is not Stage.COPYING:
             return FOREVER_MS
-        stall = deadline(self._source.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
+        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
         commit = FOREVER_MS
         if self._commits.wanted and not self._commits.under_way:
             commit = self._commit_due_ms()
             commit = commit if commit > now else FOREVER_MS  # overdue: it waits for something else
-        send = FOREVER_MS if self._feed.idle or self._feed.making else self._site.window.next_ms(now)
+        waits_to_send = not (self._reading.handed_on or self._reading.feed.making)
+        send = self._site.window.next_ms(now) if waits_to_send else FOREVER_MS
         return min(stall, commit, send)
 
     def heard(self, now: int) -> None:
         """The source was not asked: its silence tells nothing."""
         if self.stage is Stage.COPYING:
-            self._source.heard_ms = now
+            self._reading.heard_ms = now
 
     # --- an attempt begins
 
@@ -172,25 +158,13 @@ class PartitionCopy:
         self._attempts += 1
         self.result.retries = self._attempts - 1
         self._opened_ms = now
-        self._source = _Source()
         self._carrier: Carrier = self._site.carrier(self)
         self._outbox = Outbox(self._site.window, 0, None)
-        self._await(self._carrier.open(self._patience_ms()))
-
-    def _patience_ms(self) -> int:
-        """What is left of ``delivery.timeout.ms``, where it began before this epoch; each epoch tries at least once."""
-        if self._since_wall is None:
-            return self._times.delivery_ms
-        waited = max(0, self._site.wall() - self._since_wall)
-        return max(min(self._times.request_ms, self._times.delivery_ms), self._times.delivery_ms - waited)
+        self._await(self._carrier.open(self._clock.left_ms()))
 
     def _await(self, future: Future[Any]) -> None:
         self._pending = future
         self._site.watch(self, future)
-
-    def _age_ms(self, now: int) -> int:
-        waited = 0 if self._since_wall is None else self._site.wall() - self._since_wall
-        return max(now - self._opened_ms, waited)
 
     def _answered(self) -> Future[Any] | None:
         """What was awaited, once it is done."""
@@ -218,7 +192,8 @@ class PartitionCopy:
             return
         error = future.exception()
         if isinstance(error, KafkaTimeout):
-            self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=self._age_ms(now)), now)
+            age_ms = self._clock.age_ms(now - self._opened_ms)
+            self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=age_ms), now)
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:
@@ -244,7 +219,7 @@ class PartitionCopy:
         if self._known is None:
             self.result.start = progress.offset
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
-            must_commit = must_commit or progress.offset >= self._end
+            must_commit = must_commit or progress.offset >= self._reading.end
         self._known = progress
         self.result.end = progress.offset
         self._read(progress, now, must_commit=must_commit)
@@ -253,50 +228,24 @@ class PartitionCopy:
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
-        self._source = _Source(at=progress.offset, heard_ms=now)
         self._outbox = Outbox(self._site.window, progress.offset, progress.leader_epoch)
         self._commits = Commits(self._carrier, self._outbox, self._times, progress, now)
         self._commits.must = must_commit
-        self._feed.begin(progress.offset)
-        if progress.offset < self._end:
+        self._reading.begin(progress.offset, now)
+        if not self._reading.ended:
             self._site.read_from(self, progress.offset, progress.leader_epoch)
 
     # --- copying
 
-    @property
-    def _ended_reading(self) -> bool:
-        return self._source.at >= self._end or self._source.error is not None
-
     def take_in(self, fetched: Fetched, now: int) -> None:
         """The source has given something."""
-        if self.stage is not Stage.COPYING or fetched.offset != self._source.at or self._winding_up:
-            return  # asked for in an earlier attempt
-        self._source.heard_ms = now
-        if fetched.error is not None:
-            self._source.error = fetched.error
-        else:
+        if self.stage is not Stage.COPYING or self._winding_up or not self._reading.take_in(fetched, now):
+            return
+        if fetched.error is None:
             self._looks = 0
-            self._source.at, self._source.stable_end = fetched.next_offset, fetched.last_stable_offset
-            self._feed.take_in(fetched, self._end)
-        if self._ended_reading:
+        if self._reading.ended:
             self._site.stop_reading(self)
         self.step(now)
-
-    def _took(self, part: Part) -> None:
-        self._parts.add(part)
-        self.held += part.size
-        self._site.holdings.took(part.size)
-
-    def _part_done(self, part: Part) -> None:
-        if part in self._parts:
-            self._let_go(part)
-            if part.fetched is not None:
-                part.fetched.release()
-
-    def _let_go(self, part: Part) -> None:
-        self._parts.remove(part)
-        self.held -= part.size
-        self._site.holdings.let_go(part.size)
 
     def _copying(self, now: int) -> None:
         self._outbox.harvest(now)
@@ -316,18 +265,18 @@ class PartitionCopy:
             self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
 
     def _push(self, now: int) -> None:
-        while not self._commits.full and (piece := self._feed.next(self._site.wall())) is not None:
+        while not self._commits.full and (piece := self._reading.feed.next(self._site.wall())) is not None:
             if not self._send(piece, now):
                 return
-            self._feed.pop()
-        if (making := self._feed.making) is not None and making is not self._making:
+            self._reading.feed.pop()
+        if (making := self._reading.feed.making) is not None and making is not self._making:
             self._making = making
             self._site.watch(self, making)
-        if self._feed.idle and self._source.at >= self._end > self._outbox.sent_offset:
+        reading, outbox = self._reading, self._outbox
+        if reading.handed_on and reading.at >= reading.end > outbox.sent_offset:
             # The range's end counts as reached also where its last offsets hold nothing.
-            epoch = -1 if self._outbox.sent_epoch is None else self._outbox.sent_epoch
-            self._outbox.add(Piece(self._outbox.sent_offset, self._end, epoch), None, now)
-            self._outbox.harvest(now)
+            outbox.add(Piece(outbox.sent_offset, reading.end, _epoch(outbox.sent_epoch)), None, now)
+            outbox.harvest(now)
 
     def _send(self, piece: Piece, now: int) -> bool:
         """Whether ``piece`` could be handed over."""
@@ -336,7 +285,7 @@ class PartitionCopy:
             if not self._outbox.may_send(now):
                 return False
             try:
-                future = self._carrier.send(piece.batch, self._created_ms())
+                future = self._carrier.send(piece.batch, self._clock.created_ms())
             except DeliveryTimeout:
                 raise
             except KafkaTimeout:
@@ -347,34 +296,27 @@ class PartitionCopy:
         self._outbox.add(piece, future, now)
         return True
 
-    def _created_ms(self) -> int | None:
-        """When its first batch came to be, where that was in an epoch before this one (ms since 1970)."""
-        if self._since_wall is None:
-            return None
-        return self._site.wall() - (self._times.delivery_ms - self._patience_ms())
-
     def _end_reading(self, now: int) -> None:
         """Everything that came is committed: it is complete, or the source has failed, or gives nothing."""
-        if self._source.error is not None and self._feed.idle and self._outbox.empty:
-            if not isinstance(self._source.error, (OffsetOutOfRange, LogTruncated)):
-                raise as_mirror_error(self._source.error)
+        reading = self._reading
+        if reading.handed_on and self._outbox.empty and reading.error is not None:
+            if not isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
+                raise as_mirror_error(reading.error)
             self._look()
-        elif self._feed.idle and self._outbox.empty and self._source.at >= self._end:
+        elif reading.handed_on and self._outbox.empty and reading.ended:
             self._drop(now, (Outcome.COMPLETE, ""))
         elif self._winding_up:
             self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
-        elif self.wants_more and now - self._source.heard_ms >= self._times.stall_ms:
-            raise FlowError(
-                f"{self.source}: nothing came from the source for {self._times.stall_ms} ms"
-                f"{self._site.why_silent(self)}"
-            )
+        elif self.wants_more and now - reading.heard_ms >= self._times.stall_ms:
+            why = self._site.why_silent(self)
+            raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
 
     # --- committing
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
         return Progress(
             offset=offset,
-            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
+            leader_epoch=leader_epoch if _epoch(leader_epoch) >= 0 else None,
             source_cluster_id=self.range.source_cluster_id,
             topic_id=self._topic_id,
             time_ms=self._site.wall(),
@@ -383,8 +325,8 @@ class PartitionCopy:
     def _commit_due_ms(self) -> int:
         if self._winding_up:
             return 0 if self._outbox.empty else FOREVER_MS
-        exhausted = self._feed.idle and (self._ended_reading or self._source.at >= self._source.stable_end)
-        return self._commits.due_ms(caught_up=exhausted, ended=self._feed.idle and self._ended_reading)
+        reading = self._reading
+        return self._commits.due_ms(caught_up=reading.caught_up, ended=reading.handed_on and reading.ended)
 
     def _take_commit(self, now: int) -> None:
         outcome = self._commits.take(now)
@@ -393,16 +335,17 @@ class PartitionCopy:
         tally, error = outcome
         if tally is not None:
             tally.into(self.result)
-            add_to(self.result.gaps, self._feed.gaps)
-            self._feed.gaps.clear()
-            self._known, self._since_wall, self._failures = self._commits.known, None, 0
+            add_to(self.result.gaps, self._reading.feed.gaps)
+            self._reading.feed.gaps.clear()
+            self._clock.stop()
+            self._known, self._failures = self._commits.known, 0
             self.result.end = self._known.offset
             if (end := self._outbox.target_end) is not None:
                 # Behind a transaction's records stands its marker.
                 self._target_end = end + int(self._carrier.atomic)
         elif (loss := self._outbox.loss()) is not None:
             self._lost(*loss, now)
-        elif not self._carrier.atomic and not (self._ended_reading and self._outbox.empty):
+        elif not self._carrier.atomic and not (self._reading.ended and self._outbox.empty):
             pass  # kept with the next one
         elif type(error) is KafkaTimeout and self._carrier.atomic:
             phase, age_ms = DeliveryPhase.COMMITTING, now - self._commits.since_ms
@@ -418,7 +361,7 @@ class PartitionCopy:
         if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
             self._fail(error, now, piece)
             return
-        reason = remedy(error, piece, self._feed, source=self.source, policy=self._policy, facts=self._facts)
+        reason = remedy(error, piece, self._reading.feed, source=self.source, policy=self._policy, facts=self._facts)
         if reason is None:
             self._drop(now, None)
         else:
@@ -428,7 +371,7 @@ class PartitionCopy:
         if isinstance(error, (DeliveryTimeout, TransactionExpired)):
             self.result.expiries.append(told(error, piece, self._site.wall()))
             self._failures += 1
-            self._since_wall = None
+            self._clock.stop()
             where = f"{self.source}, the batch at offset {piece.base_offset}: " if piece is not None else ""
             self._drop(now, (Outcome.EXPIRED, f"{where}{error}"))
             return
@@ -438,15 +381,13 @@ class PartitionCopy:
     def _drop(self, now: int, after: tuple[Outcome, str] | None) -> None:
         """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once."""
         self._after = after
-        if self._since_wall is None and after is not None and after[0] is Outcome.UNFINISHED:
-            oldest_ms = self._outbox.oldest_ms if self.stage is Stage.COPYING else self._opened_ms
-            self._since_wall = None if oldest_ms is None else self._site.wall() - (now - oldest_ms)
+        if after is not None and after[0] is Outcome.UNFINISHED:
+            since_ms = self._outbox.oldest_ms if self.stage is Stage.COPYING else self._opened_ms
+            self._clock.hand_on(None if since_ms is None else now - since_ms)
         self.stage = Stage.DROPPING
         self._site.stop_reading(self)
         self._outbox.give_up()
-        self._feed.begin(0)
-        for part in list(self._parts):
-            self._let_go(part)
+        self._reading.begin(0, now)
         self._until_ms = now + DROP_MS
         self._await(self._carrier.drop(DROP_MS))
 
@@ -473,7 +414,7 @@ class PartitionCopy:
         self.result.outcome, self.result.error = outcome, text or None
         self.result.seconds = max(0.001, (now - self._began_ms) / 1000)
         if outcome is Outcome.UNFINISHED:
-            self.result.stuck_since_ms = self._since_wall
+            self.result.stuck_since_ms = self._clock.since_ms
         self.stage = Stage.DONE
 
     def wind_up(self, now: int, *, at_once: bool) -> None:
@@ -502,7 +443,7 @@ class PartitionCopy:
             return
         state: SourceState = future.result()
         assert self._known is not None  # noqa: S101 - reading begins at it
-        error = self._source.error
+        error = self._reading.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
         gap = classify(self._known, state.topic_id, state.earliest, state.end, diverging=diverging)
         if gap is None:
@@ -515,7 +456,7 @@ class PartitionCopy:
             raise FlowError(f"{self.source}: {gap}; {gap.advice()}")
         add_to(self.result.gaps, {gap.kind: gap.lost})
         self._topic_id = state.topic_id
-        self._end = max(gap.resume, min(self._end, state.end))
+        self._reading.end = max(gap.resume, min(self._reading.end, state.end))
         resumed = self._progress(gap.resume, None)
         self._read(resumed, now, must_commit=True)
 
@@ -528,6 +469,10 @@ class PartitionCopy:
         Stage.RESTING: _resting,
         Stage.DONE: lambda _copy, _now: None,
     }
+
+
+def _epoch(leader_epoch: int | None) -> int:
+    return -1 if leader_epoch is None else leader_epoch
 
 
 def add_to(total: dict[str, int], counted: Mapping[str, int]) -> None:

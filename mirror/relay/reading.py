@@ -1,0 +1,78 @@
+"""The source's side of a copy: how far it was read, and what of that is not done with."""
+
+from __future__ import annotations
+
+from mirror.consumer.fetched import Fetched
+from mirror.relay.facts import TargetFacts
+from mirror.relay.feed import Feed, Part, Remake
+from mirror.relay.pace import Holdings
+from mirror.relay.policy import CopyPolicy
+from mirror.timing import FOREVER_MS
+
+
+class Reading:
+    """Reads ``[at, end)``; ``stable_end`` is the last stable offset as of the last answer, ``heard_ms`` its time.
+
+    ``held`` are the bytes that are still needed, ``error`` is what ended the reading.
+    """
+
+    def __init__(
+        self, end: int, facts: TargetFacts, policy: CopyPolicy, batch_size: int, *, remake: Remake, holdings: Holdings
+    ) -> None:
+        self.end = end
+        self.held = 0
+        self.feed = Feed(facts, policy, batch_size, remake=remake, took=self._took, part_done=self._part_done)
+        self._holdings = holdings
+        self._parts: set[Part] = set()
+        self.begin(0, 0)
+
+    def begin(self, offset: int, now: int) -> None:
+        """Anew, from ``offset`` on. Nothing of before is needed: its bytes go when nobody can read them any more."""
+        self.at, self.heard_ms, self.stable_end = offset, now, FOREVER_MS
+        self.error: BaseException | None = None
+        self.feed.begin(offset)
+        for part in list(self._parts):
+            self._let_go(part)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.at >= self.end or self.error is not None
+
+    @property
+    def handed_on(self) -> bool:
+        """Whether everything that came was handed on."""
+        return self.feed.idle
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the source had no more when it was last heard of, and all of it was handed on."""
+        return self.feed.idle and (self.ended or self.at >= self.stable_end)
+
+    def take_in(self, fetched: Fetched, now: int) -> bool:
+        """What was fetched; False where it was asked for before :meth:`begin`."""
+        if fetched.offset != self.at:
+            return False
+        self.heard_ms = now
+        if fetched.error is not None:
+            self.error = fetched.error
+        else:
+            self.at, self.stable_end = fetched.next_offset, fetched.last_stable_offset
+            self.feed.take_in(fetched, self.end)
+        return True
+
+    def _took(self, part: Part) -> None:
+        self._parts.add(part)
+        self.held += part.size
+        self._holdings.took(part.size)
+
+    def _part_done(self, part: Part) -> None:
+        if part in self._parts:
+            self._let_go(part)
+            if part.fetched is not None:
+                part.fetched.release()
+
+    def _let_go(self, part: Part) -> None:
+        self._parts.remove(part)
+        self.held -= part.size
+        self._holdings.let_go(part.size)
