@@ -45,14 +45,14 @@ class Commits:
         self._under_way: _UnderWay | None = None
 
     @property
-    def under_way(self) -> bool:
-        """Whether the answer to one is awaited."""
-        return self._under_way is not None
+    def under_way(self) -> Future[None] | None:
+        """The one whose answer is awaited."""
+        return None if self._under_way is None else self._under_way.future
 
     @property
     def full(self) -> bool:
         """Whether nothing more should be sent before the next commit."""
-        return self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self.under_way)
+        return self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self._under_way is not None)
 
     def sent(self, size: int, now: int) -> None:
         """Something is about to be handed over, to be committed."""

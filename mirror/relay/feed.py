@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from mirror.consumer.fetched import Fetched, without_aborted
+from mirror.errors import MirrorError
 from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import GapKind
@@ -107,6 +108,7 @@ class Feed:
         self._limit = facts.max_message_bytes
         self._remedies: list[Remedy] = []
         self._unacceptable: set[int] = set()
+        self._stop: tuple[int, MirrorError] | None = None
         self.transform: Callable[..., object] | None = None
         self.begin(0)
 
@@ -173,12 +175,30 @@ class Feed:
     # --- what goes out
 
     def next(self, wall_ms: int) -> Piece | None:
-        """The next piece; None where there is none (yet). Raises what the encoding raised, and CorruptBatch."""
+        """The next piece; None where there is none (yet).
+
+        Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`cut`.
+        """
         if not self._made and self._making is None and self._backlog:
             self._take_up(wall_ms)
         if self._making is not None and self._making.done():
             self._take_made(self._making)
-        return self._made[0] if self._made else None
+        if not self._made:
+            return None
+        if self._stop is not None and self._made[0].batch is not None and self._made[0].base_offset >= self._stop[0]:
+            raise self._stop[1]
+        return self._made[0]
+
+    def cut(self) -> None:
+        """Nothing of what is left is to be handed on."""
+        for entry in (*self._run, *self._backlog):
+            entry.part.done()
+        for piece in self._made:
+            if piece.part is not None:
+                piece.part.done()
+        self._run, self._making = [], None
+        self._backlog.clear()
+        self._made.clear()
 
     def _take_up(self, wall_ms: int) -> None:
         """The first of the backlog, and those that are made anew with it."""
@@ -243,9 +263,8 @@ class Feed:
         )
 
     def _take_made(self, making: Future[Made]) -> None:
-        self._making = None
         made = making.result()
-        run, self._run = self._run, []
+        self._making, run, self._run = None, self._run, []
         reason = run[0].reason or Reason.SMALL
         size = sum(one.batch.size for one in made.batches)
         part = Part(size, self._part_done, left=1)
@@ -277,6 +296,10 @@ class Feed:
         self._remedies = [remedy for remedy in self._remedies if remedy.reason is not reason]
         self._remedies.append(Remedy(piece.next_offset, reason))
         return True
+
+    def stop_at(self, piece: Piece, error: MirrorError) -> None:
+        """The target does not take ``piece``: what comes before it is copied, and then ``error`` is raised."""
+        self._stop = (piece.base_offset, error)
 
     def leave_out(self, piece: Piece) -> None:
         """The one record of ``piece`` is not acceptable, and a policy says to go on without it."""

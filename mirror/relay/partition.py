@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import (
+    CorruptBatch,
     DeliveryPhase,
     DeliveryTimeout,
     Fenced,
@@ -37,7 +38,7 @@ from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
 from mirror.relay.feed import Piece
 from mirror.relay.gaps import SourceState, classify
-from mirror.relay.outbox import Outbox
+from mirror.relay.outbox import Outbox, Tally
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
@@ -94,6 +95,7 @@ class PartitionCopy:
         self._pending: Future[Any] | None = None
         self._making: Future[Any] | None = None
         self._until_ms = FOREVER_MS
+        self._last: Future[None] | None = None
         self._after: tuple[Outcome, str] | None = None
         self._winding_up = False
         self._open(now)
@@ -265,7 +267,7 @@ class PartitionCopy:
             self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
 
     def _push(self, now: int) -> None:
-        while not self._commits.full and (piece := self._reading.feed.next(self._site.wall())) is not None:
+        while not self._commits.full and (piece := self._next_piece()) is not None:
             if not self._send(piece, now):
                 return
             self._reading.feed.pop()
@@ -276,7 +278,16 @@ class PartitionCopy:
         if reading.handed_on and reading.at >= reading.end > outbox.sent_offset:
             # The range's end counts as reached also where its last offsets hold nothing.
             outbox.add(Piece(outbox.sent_offset, reading.end, _epoch(outbox.sent_epoch)), None, now)
-            outbox.harvest(now)
+        outbox.harvest(now)
+
+    def _next_piece(self) -> Piece | None:
+        try:
+            return self._reading.feed.next(self._site.wall())
+        except MirrorError as error:
+            # What comes before it is committed first: then it is told.
+            self._reading.fail(_placed(error, self.source))
+            self._site.stop_reading(self)
+            return None
 
     def _send(self, piece: Piece, now: int) -> bool:
         """Whether ``piece`` could be handed over."""
@@ -334,15 +345,9 @@ class PartitionCopy:
             return
         tally, error = outcome
         if tally is not None:
-            tally.into(self.result)
-            add_to(self.result.gaps, self._reading.feed.gaps)
-            self._reading.feed.gaps.clear()
+            self._committed(tally)
             self._clock.stop()
-            self._known, self._failures = self._commits.known, 0
-            self.result.end = self._known.offset
-            if (end := self._outbox.target_end) is not None:
-                # Behind a transaction's records stands its marker.
-                self._target_end = end + int(self._carrier.atomic)
+            self._failures = 0
         elif (loss := self._outbox.loss()) is not None:
             self._lost(*loss, now)
         elif not self._carrier.atomic and not (self._reading.ended and self._outbox.empty):
@@ -354,6 +359,16 @@ class PartitionCopy:
             cause = (error.__cause__ if isinstance(error, NeedsAbort) else None) or error
             raise FlowError(f"{self.target}: progress was not kept: {cause}") from cause
 
+    def _committed(self, tally: Tally) -> None:
+        tally.into(self.result)
+        add_to(self.result.gaps, self._reading.feed.gaps)
+        self._reading.feed.gaps.clear()
+        self._known = self._commits.known
+        self.result.end = self._known.offset
+        if (end := self._outbox.target_end) is not None:
+            # Behind a transaction's records stands its marker.
+            self._target_end = end + int(self._carrier.atomic)
+
     # --- the end of an attempt
 
     def _lost(self, piece: Piece, error: BaseException, now: int) -> None:
@@ -362,10 +377,11 @@ class PartitionCopy:
             self._fail(error, now, piece)
             return
         reason = remedy(error, piece, self._reading.feed, source=self.source, policy=self._policy, facts=self._facts)
-        if reason is None:
-            self._drop(now, None)
-        else:
-            self._fail(reason, now)
+        if reason is not None and piece.base_offset == self._commits.known.offset:
+            raise reason
+        if reason is not None:
+            self._reading.feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
+        self._drop(now, None)
 
     def _fail(self, error: BaseException, now: int, piece: Piece | None = None) -> None:
         if isinstance(error, (DeliveryTimeout, TransactionExpired)):
@@ -384,16 +400,29 @@ class PartitionCopy:
         if after is not None and after[0] is Outcome.UNFINISHED:
             since_ms = self._outbox.oldest_ms if self.stage is Stage.COPYING else self._opened_ms
             self._clock.hand_on(None if since_ms is None else now - since_ms)
+        self._last = self._last_commit(now)
         self.stage = Stage.DROPPING
         self._site.stop_reading(self)
         self._outbox.give_up()
         self._reading.begin(0, now)
         self._until_ms = now + DROP_MS
-        self._await(self._carrier.drop(DROP_MS))
+        self._await(self._last or self._carrier.drop(DROP_MS))
+
+    def _last_commit(self, now: int) -> Future[None] | None:
+        """What is acknowledged counts, where a commit does not take the rest with it."""
+        if self.stage is not Stage.COPYING or self._carrier.atomic:
+            return None
+        if self._commits.under_way is None and self._outbox.acked_offset > self._commits.known.offset:
+            self._commits.begin(self._progress, now)
+        return self._commits.under_way
 
     def _dropping(self, now: int) -> None:
         if self._answered() is None and now < self._until_ms:
             return
+        if self._last is not None:
+            tally, _ = self._commits.take(now) or (None, None)
+            if tally is not None:
+                self._committed(tally)
         expired = self._after is not None and self._after[0] is Outcome.EXPIRED
         if self._after is None and not self._winding_up:
             self._open(now)
@@ -469,6 +498,15 @@ class PartitionCopy:
         Stage.RESTING: _resting,
         Stage.DONE: lambda _copy, _now: None,
     }
+
+
+def _placed(error: MirrorError, source: TopicPartition) -> MirrorError:
+    if isinstance(error, CorruptBatch):
+        advice = "mend the source's log, or make another replica the leader"
+        return CorruptBatch(f"{source}: {error}; nothing from there on was copied: {advice}")
+    if str(source) in str(error):
+        return error
+    return FlowError(f"{source}: {error}")
 
 
 def _epoch(leader_epoch: int | None) -> int:

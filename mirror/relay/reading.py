@@ -61,6 +61,11 @@ class Reading:
             self.feed.take_in(fetched, self.end)
         return True
 
+    def fail(self, error: BaseException) -> None:
+        """What comes next cannot be copied; what was handed on before counts."""
+        self.error = error
+        self.feed.cut()
+
     def _took(self, part: Part) -> None:
         self._parts.add(part)
         self.held += part.size

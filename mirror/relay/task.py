@@ -155,12 +155,14 @@ class Task:
             consumer.assign(self._assigned)
             for tp, place in self._seeks.items():
                 consumer.seek(tp, place)
-            self._paused -= self._seeks.keys()
             self._paused &= self._assigned
+            if again := self._paused & self._seeks.keys():
+                consumer.resume(again)
+                self._paused -= again
             self._seeks.clear()
         if now >= self._steer_all_at:
             stepped, self._steer_all_at = self._active, now + _STEER_ALL_MS
-        wanted = {copy.source: self._may_read(copy) for copy in stepped if copy.source in self._assigned}
+        wanted = {copy.source: self._may_read(copy, now) for copy in stepped if copy.source in self._assigned}
         if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:
             consumer.pause(pause)
             self._paused |= pause
@@ -168,8 +170,11 @@ class Task:
             consumer.resume(resume)
             self._paused -= resume
 
-    def _may_read(self, copy: PartitionCopy) -> bool:
-        return copy.wants_more and self.holdings.may_take(copy.held, self._part)
+    def _may_read(self, copy: PartitionCopy, now: int) -> bool:
+        if copy.wants_more and not self.holdings.may_take(copy.held, self._part):
+            copy.heard(now)
+            return False
+        return copy.wants_more
 
     def _wait(self, now: int) -> None:
         """Until something happens, or is due. What was touched meanwhile is seen here, or wakes."""
