@@ -16,12 +16,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import (
-    CorruptBatch,
+    AuthorizationFailed,
+    BrokerError,
     DeliveryPhase,
     DeliveryTimeout,
     Fenced,
@@ -29,23 +31,22 @@ from mirror.errors import (
     KafkaTimeout,
     LogTruncated,
     MirrorError,
-    NeedsAbort,
     OffsetOutOfRange,
     TransactionExpired,
 )
-from mirror.relay.commits import Commits
+from mirror.relay.copying import Copying, Lost, corrupt
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
 from mirror.relay.feed import Piece
 from mirror.relay.gaps import SourceState, classify
-from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.refusals import remedy
 from mirror.relay.site import Settled, Site, Times
-from mirror.timing import FOREVER_MS, deadline
+from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 DROP_MS: Final = 5_000
 """How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
 _EPOCH_ENDED: Final = "the epoch ended before it was complete"
+_ABORTS: Final = 3
+"""So often in a row a transaction that brokers could not end is begun anew."""
 _LOOKS: Final = 3
 """A source that says "not here", and on being asked that nothing is missing, is believed no more often in a row."""
 
@@ -89,11 +92,11 @@ class PartitionCopy:
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._topic_id = one.topic_id
-        self._attempts = self._failures = self._looks = 0
+        self._attempts = self._failures = self._aborts = self._looks = 0
         self._target_end: int | None = None
         self._known: Progress | None = None
         self._pending: Future[Any] | None = None
-        self._making: Future[Any] | None = None
+        self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
         self._last: Future[None] | None = None
         self._after: tuple[Outcome, str] | None = None
@@ -115,8 +118,7 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether it could use more of the source."""
-        may_read = self.stage is Stage.COPYING and not (self._reading.ended or self._winding_up)
-        return may_read and self._reading.handed_on and not self._commits.full
+        return self.stage is Stage.COPYING and self._now_copying.wants_more
 
     @property
     def held(self) -> int:
@@ -126,7 +128,12 @@ class PartitionCopy:
     @property
     def eager(self) -> bool:
         """Whether an acknowledgement should wake the task: something waits for it."""
-        return self.stage is Stage.COPYING and (not self._reading.handed_on or self._reading.ended)
+        return self.stage is Stage.COPYING and self._now_copying.eager
+
+    @property
+    def _now_copying(self) -> Copying:
+        assert self._copying is not None  # noqa: S101 - asked for while COPYING only
+        return self._copying
 
     @property
     def kept(self) -> tuple[Progress, int] | None:
@@ -137,16 +144,7 @@ class PartitionCopy:
         """When :meth:`step` is wanted next, where nothing happens before."""
         if self.stage in {Stage.RESTING, Stage.DROPPING}:
             return self._until_ms
-        if self.stage is not Stage.COPYING:
-            return FOREVER_MS
-        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
-        commit = FOREVER_MS
-        if self._commits.wanted and not self._commits.under_way:
-            commit = self._commit_due_ms()
-            commit = commit if commit > now else FOREVER_MS  # overdue: it waits for something else
-        waits_to_send = not (self._reading.handed_on or self._reading.feed.making)
-        send = self._site.window.next_ms(now) if waits_to_send else FOREVER_MS
-        return min(stall, commit, send)
+        return self._now_copying.due_ms(now) if self.stage is Stage.COPYING else FOREVER_MS
 
     def heard(self, now: int) -> None:
         """The source was not asked: its silence tells nothing."""
@@ -161,7 +159,7 @@ class PartitionCopy:
         self.result.retries = self._attempts - 1
         self._opened_ms = now
         self._carrier: Carrier = self._site.carrier(self)
-        self._outbox = Outbox(self._site.window, 0, None)
+        self._copying = None
         self._await(self._carrier.open(self._clock.left_ms()))
 
     def _await(self, future: Future[Any]) -> None:
@@ -230,10 +228,20 @@ class PartitionCopy:
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
-        self._outbox = Outbox(self._site.window, progress.offset, progress.leader_epoch)
-        self._commits = Commits(self._carrier, self._outbox, self._times, progress, now)
-        self._commits.must = must_commit
-        self._reading.begin(progress.offset, now)
+        self._copying = Copying(
+            progress,
+            self._carrier,
+            self._reading,
+            self._times,
+            self._clock,
+            self._site.window,
+            progress_at=self._progress,
+            committed=self._committed,
+            watch=partial(self._site.watch, self),
+            wall=self._site.wall,
+            must_commit=must_commit,
+            now=now,
+        )
         if not self._reading.ended:
             self._site.read_from(self, progress.offset, progress.leader_epoch)
 
@@ -249,138 +257,76 @@ class PartitionCopy:
             self._site.stop_reading(self)
         self.step(now)
 
-    def _copying(self, now: int) -> None:
-        self._outbox.harvest(now)
-        if (loss := self._outbox.loss()) is not None:
-            self._lost(*loss, now)
-            return
-        self._take_commit(now)
-        if self.stage is not Stage.COPYING:
-            return
-        if not self._winding_up:
-            self._push(now)
-        if self._commits.wanted and not self._commits.under_way and now >= self._commit_due_ms():
-            self._site.watch(self, self._commits.begin(self._progress, now))
-        if not (self._commits.wanted or self._commits.under_way):
-            self._end_reading(now)
-        elif self._winding_up and not self._commits.under_way:
-            self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
-
-    def _push(self, now: int) -> None:
-        while not self._commits.full and (piece := self._next_piece()) is not None:
-            if not self._send(piece, now):
-                return
-            self._reading.feed.pop()
-        if (making := self._reading.feed.making) is not None and making is not self._making:
-            self._making = making
-            self._site.watch(self, making)
-        reading, outbox = self._reading, self._outbox
-        if reading.handed_on and reading.at >= reading.end > outbox.sent_offset:
-            # The range's end counts as reached also where its last offsets hold nothing.
-            outbox.add(Piece(outbox.sent_offset, reading.end, _epoch(outbox.sent_epoch)), None, now)
-        outbox.harvest(now)
-
-    def _next_piece(self) -> Piece | None:
+    def _copy(self, now: int) -> None:
+        copying, reading = self._now_copying, self._reading
         try:
-            return self._reading.feed.next(self._site.wall())
-        except MirrorError as error:
-            # What comes before it is committed first: then it is told.
-            self._reading.fail(_placed(error, self.source))
+            done = copying.turn(now)
+        except Lost as lost:
+            self._lost(lost, now)
+            return
+        if reading.ended:
             self._site.stop_reading(self)
-            return None
-
-    def _send(self, piece: Piece, now: int) -> bool:
-        """Whether ``piece`` could be handed over."""
-        future, size = None, 0
-        if piece.batch is not None:
-            if not self._outbox.may_send(now):
-                return False
-            try:
-                future = self._carrier.send(piece.batch, self._clock.created_ms())
-            except DeliveryTimeout:
-                raise
-            except KafkaTimeout:
-                return False  # no memory at the moment: acknowledgements will free some
-            self._site.watch(self, future, urgent=False)
-            size = piece.batch.size
-        self._commits.sent(size, now)
-        self._outbox.add(piece, future, now)
-        return True
-
-    def _end_reading(self, now: int) -> None:
-        """Everything that came is committed: it is complete, or the source has failed, or gives nothing."""
-        reading = self._reading
-        if reading.handed_on and self._outbox.empty and reading.error is not None:
-            if not isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
-                raise as_mirror_error(reading.error)
-            self._look()
-        elif reading.handed_on and self._outbox.empty and reading.ended:
+        if done and reading.error is None:
             self._drop(now, (Outcome.COMPLETE, ""))
-        elif self._winding_up:
+        elif done and isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
+            self._look()
+        elif done and reading.error is not None:
+            raise corrupt(as_mirror_error(reading.error), str(self.source))
+        elif copying.winding_up and copying.idle:
             self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
-        elif self.wants_more and now - reading.heard_ms >= self._times.stall_ms:
+        elif copying.silent(now):
             why = self._site.why_silent(self)
             raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
-
-    # --- committing
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
         return Progress(
             offset=offset,
-            leader_epoch=leader_epoch if _epoch(leader_epoch) >= 0 else None,
+            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self.range.source_cluster_id,
             topic_id=self._topic_id,
             time_ms=self._site.wall(),
         )
 
-    def _commit_due_ms(self) -> int:
-        if self._winding_up:
-            return 0 if self._outbox.empty else FOREVER_MS
-        reading = self._reading
-        return self._commits.due_ms(caught_up=reading.caught_up, ended=reading.handed_on and reading.ended)
-
-    def _take_commit(self, now: int) -> None:
-        outcome = self._commits.take(now)
-        if outcome is None:
-            return
-        tally, error = outcome
-        if tally is not None:
-            self._committed(tally)
-            self._clock.stop()
-            self._failures = 0
-        elif (loss := self._outbox.loss()) is not None:
-            self._lost(*loss, now)
-        elif not self._carrier.atomic and not (self._reading.ended and self._outbox.empty):
-            pass  # kept with the next one
-        elif type(error) is KafkaTimeout and self._carrier.atomic:
-            phase, age_ms = DeliveryPhase.COMMITTING, now - self._commits.since_ms
-            self._fail(timed_out(self.target, phase, error, age_ms=age_ms, may_have_been_written=True), now)
-        else:
-            cause = (error.__cause__ if isinstance(error, NeedsAbort) else None) or error
-            raise FlowError(f"{self.target}: progress was not kept: {cause}") from cause
-
     def _committed(self, tally: Tally) -> None:
         tally.into(self.result)
         add_to(self.result.gaps, self._reading.feed.gaps)
         self._reading.feed.gaps.clear()
-        self._known = self._commits.known
+        self._known = self._now_copying.commits.known
         self.result.end = self._known.offset
-        if (end := self._outbox.target_end) is not None:
+        if (end := self._now_copying.outbox.target_end) is not None:
             # Behind a transaction's records stands its marker.
             self._target_end = end + int(self._carrier.atomic)
+        if self.stage is Stage.COPYING:
+            self._clock.stop()
+            self._failures = self._aborts = 0
 
     # --- the end of an attempt
 
-    def _lost(self, piece: Piece, error: BaseException, now: int) -> None:
-        """A batch was not taken."""
+    def _lost(self, lost: Lost, now: int) -> None:
+        """A batch, or a commit, was not taken."""
+        error, piece = lost.error, lost.piece
         if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
             self._fail(error, now, piece)
-            return
-        reason = remedy(error, piece, self._reading.feed, source=self.source, policy=self._policy, facts=self._facts)
-        if reason is not None and piece.base_offset == self._commits.known.offset:
+        elif piece is not None:
+            self._refused(error, piece, now)
+        elif isinstance(error, KafkaTimeout):
+            age_ms = now - self._now_copying.commits.since_ms
+            phase = DeliveryPhase.COMMITTING
+            self._fail(timed_out(self.target, phase, error, age_ms=age_ms, may_have_been_written=True), now)
+        elif isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self._aborts < _ABORTS:
+            # What the brokers have forgotten of a producer, they learn again of the next one.
+            self._aborts += 1
+            self._drop(now, None)
+        else:
+            raise FlowError(f"{self.target}: progress was not kept: {error}") from error
+
+    def _refused(self, error: BaseException, piece: Piece, now: int) -> None:
+        feed = self._reading.feed
+        reason = remedy(error, piece, feed, source=self.source, policy=self._policy, facts=self._facts)
+        if reason is not None and piece.base_offset == self._now_copying.commits.known.offset:
             raise reason
         if reason is not None:
-            self._reading.feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
+            feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
         self._drop(now, None)
 
     def _fail(self, error: BaseException, now: int, piece: Piece | None = None) -> None:
@@ -397,30 +343,23 @@ class PartitionCopy:
     def _drop(self, now: int, after: tuple[Outcome, str] | None) -> None:
         """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once."""
         self._after = after
+        copying = self._copying if self.stage is Stage.COPYING else None
         if after is not None and after[0] is Outcome.UNFINISHED:
-            since_ms = self._outbox.oldest_ms if self.stage is Stage.COPYING else self._opened_ms
+            since_ms = self._opened_ms if copying is None else copying.outbox.oldest_ms
             self._clock.hand_on(None if since_ms is None else now - since_ms)
-        self._last = self._last_commit(now)
+        self._last = None if copying is None else copying.last_commit(now)
         self.stage = Stage.DROPPING
         self._site.stop_reading(self)
-        self._outbox.give_up()
-        self._reading.begin(0, now)
+        if copying is not None:
+            copying.end(now)
         self._until_ms = now + DROP_MS
         self._await(self._last or self._carrier.drop(DROP_MS))
-
-    def _last_commit(self, now: int) -> Future[None] | None:
-        """What is acknowledged counts, where a commit does not take the rest with it."""
-        if self.stage is not Stage.COPYING or self._carrier.atomic:
-            return None
-        if self._commits.under_way is None and self._outbox.acked_offset > self._commits.known.offset:
-            self._commits.begin(self._progress, now)
-        return self._commits.under_way
 
     def _dropping(self, now: int) -> None:
         if self._answered() is None and now < self._until_ms:
             return
         if self._last is not None:
-            tally, _ = self._commits.take(now) or (None, None)
+            tally, _ = self._now_copying.commits.take(now) or (None, None)
             if tally is not None:
                 self._committed(tally)
         expired = self._after is not None and self._after[0] is Outcome.EXPIRED
@@ -453,6 +392,8 @@ class PartitionCopy:
         """
         if not self._winding_up or at_once:
             self._winding_up = True
+            if self._copying is not None:
+                self._copying.winding_up = True
             waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
             if self.stage in waits:
                 self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
@@ -492,25 +433,12 @@ class PartitionCopy:
     _STEPS: ClassVar[dict[Stage, Callable[[PartitionCopy, int], None]]] = {
         Stage.OPENING: _opening,
         Stage.SETTLING: _settling,
-        Stage.COPYING: _copying,
+        Stage.COPYING: _copy,
         Stage.LOOKING: _looking,
         Stage.DROPPING: _dropping,
         Stage.RESTING: _resting,
         Stage.DONE: lambda _copy, _now: None,
     }
-
-
-def _placed(error: MirrorError, source: TopicPartition) -> MirrorError:
-    if isinstance(error, CorruptBatch):
-        advice = "mend the source's log, or make another replica the leader"
-        return CorruptBatch(f"{source}: {error}; nothing from there on was copied: {advice}")
-    if str(source) in str(error):
-        return error
-    return FlowError(f"{source}: {error}")
-
-
-def _epoch(leader_epoch: int | None) -> int:
-    return -1 if leader_epoch is None else leader_epoch
 
 
 def add_to(total: dict[str, int], counted: Mapping[str, int]) -> None:

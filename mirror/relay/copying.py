@@ -1,0 +1,216 @@
+"""One attempt at a range, from the source's first answer to its end: read, send, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mirror.errors import CorruptBatch, DeliveryTimeout, FlowError, KafkaTimeout, MirrorError, NeedsAbort
+from mirror.relay.commits import Commits, ProgressAt
+from mirror.relay.feed import Piece
+from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.progress import Progress
+from mirror.timing import FOREVER_MS, deadline
+
+if TYPE_CHECKING:
+    from mirror.relay.carriers import Carrier
+    from mirror.relay.delivery_clock import DeliveryClock
+    from mirror.relay.pace import Window
+    from mirror.relay.reading import Reading
+    from mirror.relay.site import Times
+
+
+class Watch(Protocol):
+    """Have the copy stepped when a future is done; soon, or (``urgent``) at once."""
+
+    def __call__(self, future: Future[Any], *, urgent: bool = True) -> None:
+        """Returns at once."""
+        ...
+
+
+class Lost(Exception):
+    """A batch was not taken (``piece``), or a commit (None)."""
+
+    def __init__(self, error: BaseException, piece: Piece | None) -> None:
+        super().__init__(str(error))
+        self.error: Final = error
+        self.piece: Final = piece
+
+
+class Copying:
+    """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
+
+    ``committed`` hears of what each commit took with it. ``winding_up``: nothing more is sent, what is acknowledged is
+    committed.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        carrier: Carrier,
+        reading: Reading,
+        times: Times,
+        clock: DeliveryClock,
+        window: Window,
+        *,
+        progress_at: ProgressAt,
+        committed: Callable[[Tally], None],
+        watch: Watch,
+        wall: Callable[[], int],
+        must_commit: bool,
+        now: int,
+    ) -> None:
+        self.winding_up = False
+        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch)
+        self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
+        self.commits.must = must_commit
+        self._carrier = carrier
+        self._reading = reading
+        self._times = times
+        self._clock = clock
+        self._window = window
+        self._progress_at = progress_at
+        self._committed = committed
+        self._watch = watch
+        self._wall = wall
+        self._making: Future[Any] | None = None
+        reading.begin(progress.offset, now)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it could use more of the source."""
+        may_read = not (self._reading.ended or self.winding_up or self.commits.full)
+        return may_read and self._reading.feed.idle
+
+    @property
+    def eager(self) -> bool:
+        """Whether it waits for acknowledgements: to send more, or to end."""
+        return not self._reading.feed.idle or self._reading.ended or self.winding_up
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether all that came is in the target's log."""
+        return self._reading.feed.idle and self.outbox.empty
+
+    def due_ms(self, now: int) -> int:
+        """When :meth:`turn` is wanted next, where nothing happens before."""
+        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
+        commit = self._commit_due_ms() if self.commits.wanted and self.commits.under_way is None else FOREVER_MS
+        if commit <= now:
+            commit = FOREVER_MS  # overdue: it waits for something else
+        waits_to_send = not (self._reading.feed.idle or self._reading.feed.making)
+        send = self._window.next_ms(now) if waits_to_send else FOREVER_MS
+        return min(stall, commit, send)
+
+    def turn(self, now: int) -> bool:
+        """Go on as far as that is possible; True where all that will come is copied and committed.
+
+        Raises Lost, and MirrorError for what cannot be sent.
+        """
+        self.outbox.harvest(now)
+        if (loss := self.outbox.loss()) is not None:
+            raise Lost(loss[1], loss[0])
+        self._take_commit(now)
+        if not self.winding_up:
+            self._push(now)
+        if self.commits.wanted and self.commits.under_way is None and now >= self._commit_due_ms():
+            self._watch(self.commits.begin(self._progress_at, now))
+        settled = not self.commits.wanted and self.commits.under_way is None
+        return settled and self.handed_over and self._reading.ended
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to be committed of what is acknowledged, nor being so."""
+        return self.commits.under_way is None and not (self.commits.wanted and self.outbox.empty)
+
+    def silent(self, now: int) -> bool:
+        """Whether the source, although asked, has given nothing for too long."""
+        quiet = self.outbox.empty and self.commits.under_way is None
+        return quiet and self.wants_more and now - self._reading.heard_ms >= self._times.stall_ms
+
+    # --- sending
+
+    def _push(self, now: int) -> None:
+        feed, outbox = self._reading.feed, self.outbox
+        while not self.commits.full and (piece := self._next_piece()) is not None:
+            if not self._send(piece, now):
+                break
+            feed.pop()
+        if feed.making is not None and feed.making is not self._making:
+            self._making = feed.making
+            self._watch(feed.making)
+        if feed.idle and self._reading.at >= self._reading.end > outbox.sent_offset:
+            # The range's end counts as reached also where its last offsets hold nothing.
+            epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
+            outbox.add(Piece(outbox.sent_offset, self._reading.end, epoch), None, now)
+        outbox.harvest(now)
+
+    def _next_piece(self) -> Piece | None:
+        try:
+            return self._reading.feed.next(self._wall())
+        except MirrorError as error:
+            # What comes before it is committed first: then it is told.
+            self._reading.fail(error)
+            return None
+
+    def _send(self, piece: Piece, now: int) -> bool:
+        """Whether ``piece`` could be handed over."""
+        future, size = None, 0
+        if piece.batch is not None:
+            if not self.outbox.may_send(now):
+                return False
+            try:
+                future = self._carrier.send(piece.batch, self._clock.created_ms())
+            except DeliveryTimeout:
+                raise
+            except KafkaTimeout:
+                return False  # no memory at the moment: acknowledgements will free some
+            self._watch(future, urgent=False)
+            size = piece.batch.size
+        self.commits.sent(size, now)
+        self.outbox.add(piece, future, now)
+        return True
+
+    # --- committing
+
+    def _commit_due_ms(self) -> int:
+        if self.winding_up:
+            return 0 if self.outbox.empty else FOREVER_MS
+        ended = self._reading.feed.idle and self._reading.ended
+        return self.commits.due_ms(caught_up=self._reading.caught_up, ended=ended)
+
+    def _take_commit(self, now: int) -> None:
+        tally, error = self.commits.take(now) or (None, None)
+        if tally is not None:
+            self._committed(tally)
+        if error is None:
+            return
+        if (loss := self.outbox.loss()) is not None:
+            raise Lost(loss[1], loss[0])
+        if self._carrier.atomic:
+            raise Lost((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
+        if self._reading.ended and self.handed_over:
+            raise FlowError(f"progress was not kept: {error}") from error
+        # Otherwise it is kept with the next one.
+
+    def last_commit(self, now: int) -> Future[None] | None:
+        """Where the attempt ends early: what is acknowledged counts, if a commit does not take the rest with it."""
+        if self._carrier.atomic:
+            return None
+        if self.commits.under_way is None and self.outbox.acked_offset > self.commits.known.offset:
+            self.commits.begin(self._progress_at, now)
+        return self.commits.under_way
+
+    def end(self, now: int) -> None:
+        """Nothing of this attempt is waited for any more, but for its :meth:`last_commit`."""
+        self.outbox.give_up()
+        self._reading.begin(0, now)
+
+
+def corrupt(error: MirrorError, what: str) -> MirrorError:
+    """``error``, with what is to be done where the source's log is damaged."""
+    if not isinstance(error, CorruptBatch):
+        return error
+    advice = "mend the source's log, or make another replica the leader"
+    return CorruptBatch(f"{what}: {error}; nothing from there on was copied: {advice}")
