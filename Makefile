@@ -10,6 +10,8 @@ LOCK := requirements.txt
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
 NEEDS_NOTHING := not brokers and not spark and not slow
+# In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
+WORKERS := --dist loadgroup --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
@@ -33,10 +35,11 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 	$(BIN)/mirror demo
 
 test: brokers lint ## everything: lint, types, and all the tests, also on real brokers and Spark
-	$(BIN)/pytest --cov --cov-fail-under=$(COVERAGE_FLOOR)
+	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report=
+	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR)
 
 check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
-	$(BIN)/pytest -q -m "$(NEEDS_NOTHING)"
+	$(BIN)/pytest -q $(WORKERS) 2 -m "$(NEEDS_NOTHING)"
 
 .PHONY: lint
 lint: $(INSTALLED)

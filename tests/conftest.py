@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -11,6 +12,7 @@ import hypothesis
 import pytest
 
 from mirror.sandbox.cluster import Cluster
+from tests import jvm
 
 # How long an example takes says something about this machine's load, not about the code.
 hypothesis.settings.register_profile("mirror", deadline=None)
@@ -18,13 +20,49 @@ hypothesis.settings.load_profile("mirror")
 
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
+_TOGETHER = {
+    "tests/security/": "security",
+    "tests/conformance/test_fake_transactions.py": "levels",
+    "tests/conformance/test_producer_backoff.py": "levels",
+}
+"""Modules, by the beginning of their paths, that share clusters of their own: one worker gets all of a group."""
+_TIMED = (
+    "tests/runtime/",
+    "tests/campaign/",
+    "tests/conformance/",
+    "tests/sandbox/test_process.py",
+    "tests/spark/test_submission.py",
+)
+"""Tests under these paths compare times with bounds that a busy machine breaks."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a cluster, so that nobody can forget it and `make check` stays quick."""
+def pytest_configure() -> None:
+    """Have every Spark that a test starts start quickly."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(jvm.SPARK))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what uses a cluster or measures times, so that nobody can forget it; say what stays together, and first."""
     for item in items:
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.brokers)
+        if item.nodeid.startswith(_TIMED):
+            item.add_marker(pytest.mark.timed)
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):
+        # One of several workers. What takes longest goes first: the last test to end should be a short one.
+        items.sort(
+            key=lambda item: (item.get_closest_marker("spark") is None, item.get_closest_marker("brokers") is None)
+        )
+
+
+def _group(item: pytest.Item) -> str | None:
+    """What one worker gets at once: a module's tests; those that take long and share nothing go one by one (None)."""
+    if item.get_closest_marker("spark") or item.nodeid.startswith("tests/brokers/"):
+        return None
+    module = item.nodeid.partition("::")[0]
+    return next((group for path, group in _TOGETHER.items() if module.startswith(path)), module)
 
 
 class NewCluster(Protocol):
@@ -41,14 +79,14 @@ class NewCluster(Protocol):
 @pytest.fixture(scope="session")
 def source_cluster() -> Iterator[Cluster]:
     """One broker to copy from, shared by all tests: use topics with ``unique`` names, and do it no harm."""
-    with Cluster() as cluster:
+    with Cluster(heap=jvm.BROKER) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def target_cluster() -> Iterator[Cluster]:
     """One broker to copy to, shared in the same way."""
-    with Cluster() as cluster:
+    with Cluster(heap=jvm.BROKER) as cluster:
         yield cluster
 
 
@@ -62,7 +100,7 @@ def new_cluster() -> Iterator[NewCluster]:
             properties: Mapping[str, str] | None = None,
             listeners: Mapping[str, str] | None = None,
         ) -> Cluster:
-            return running.enter_context(Cluster(brokers, properties=properties, listeners=listeners))
+            return running.enter_context(Cluster(brokers, properties=properties, listeners=listeners, heap=jvm.BROKER))
 
         yield start
 

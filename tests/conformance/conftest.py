@@ -11,17 +11,19 @@ from mirror.client import Consumer
 from mirror.sandbox import cluster as sandbox
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.node import settings
+from tests import jvm
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Proxy
 
 NewConsumer = Callable[..., Consumer]
+_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Cluster]:
     """One broker, paused and resumed by the tests; whoever pauses it resumes it."""
-    with Cluster() as cluster:
+    with Cluster(heap=jvm.BROKER) as cluster:
         yield cluster
 
 
@@ -38,7 +40,7 @@ def trio() -> Iterator[Cluster]:
         "auto.leader.rebalance.enable": "false",
         "min.insync.replicas": "1",
     }
-    cluster = Cluster(3, properties=properties)
+    cluster = Cluster(3, properties=properties, heap=jvm.BROKER)
     try:
         with pytest.MonkeyPatch.context() as patch:
             # The sandbox gives all brokers the same properties, and a rack is each one's own.
@@ -47,6 +49,23 @@ def trio() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+def _leveled(level: int) -> Iterator[Cluster]:
+    with Cluster(properties=_OFTEN, features={"transaction.version": level}, heap=jvm.BROKER) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def version_1() -> Iterator[Cluster]:
+    """One broker at ``transaction.version`` 1 that looks often for transactions whose time is up; do it no harm."""
+    yield from _leveled(1)
+
+
+@pytest.fixture(scope="session")
+def version_2() -> Iterator[Cluster]:
+    """The same at ``transaction.version`` 2, which is what the release chooses by itself."""
+    yield from _leveled(2)
 
 
 @pytest.fixture

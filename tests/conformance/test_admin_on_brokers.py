@@ -30,6 +30,7 @@ from mirror.client import (
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, OffsetOutOfRange
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
+from tests import jvm
 from tests.conformance.admin_on_brokers import GUARDED, NOBODY, denied, other, reading, refused_calls
 from tests.conformance.test_admin_backoff import refused as answering
 from tests.conformance.topics import Topics
@@ -47,7 +48,7 @@ Unique = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Cluster]:
-    with Cluster(properties=GUARDED) as cluster:
+    with Cluster(properties=GUARDED, heap=jvm.BROKER) as cluster:
         yield cluster
 
 

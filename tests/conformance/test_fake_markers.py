@@ -9,6 +9,7 @@ import pytest
 
 from mirror.cluster.topics import TopicPartition
 from mirror.sandbox.cluster import Cluster
+from tests import jvm
 from tests.conformance.raw_brokers import (
     GROUP,
     TRANSACTION,
@@ -70,7 +71,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     if kind == "fake":
         yield _fake(int(level))
         return
-    with Cluster(2, properties=ONE_REPLICA, features={"transaction.version": int(level)}) as cluster:
+    with Cluster(2, properties=ONE_REPLICA, features={"transaction.version": int(level)}, heap=jvm.BROKER) as cluster:
         wires = [RealWire(address, int(level)) for address in cluster.bootstrap_servers.split(",")]
         yield Pair(wires[0], wires[1], lambda: cluster.pause(2), lambda: cluster.resume(2))
         for wire in wires:

@@ -30,25 +30,22 @@ from tests.conformance.raw_brokers import (
 from tests.fakes.cluster import FakeCluster
 
 NewProducer = Callable[..., RawProducer]
-OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
 
-def _real(level: int) -> Iterator[Wire]:
-    # Version 2 is what the release chooses by itself.
-    with Cluster(properties=OFTEN, features={"transaction.version": 1} if level == 1 else None) as cluster:
-        wire = RealWire(cluster.bootstrap_servers, level)
-        yield wire
-        wire.close()
+def _real(cluster: Cluster, level: int) -> Iterator[Wire]:
+    wire = RealWire(cluster.bootstrap_servers, level)
+    yield wire
+    wire.close()
 
 
 @pytest.fixture(scope="module")
-def real_v1() -> Iterator[Wire]:
-    yield from _real(1)
+def real_v1(version_1: Cluster) -> Iterator[Wire]:
+    yield from _real(version_1, 1)
 
 
 @pytest.fixture(scope="module")
-def real_v2() -> Iterator[Wire]:
-    yield from _real(2)
+def real_v2(version_2: Cluster) -> Iterator[Wire]:
+    yield from _real(version_2, 2)
 
 
 @pytest.fixture(

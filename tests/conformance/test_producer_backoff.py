@@ -59,11 +59,11 @@ def _not_written(_: Seen, body: Any) -> Any:
     return replace(body, responses=tuple(topics))
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["version 1", "version 2"])
-def leveled(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+@pytest.fixture(params=["version_1", "version_2"])
+def leveled(request: pytest.FixtureRequest) -> Cluster:
     """One broker, by its level of ``transaction.version``."""
-    with Cluster(features={"transaction.version": request.param}) as cluster:
-        yield cluster
+    cluster: Cluster = request.getfixturevalue(request.param)
+    return cluster
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_wire_intervals_for_transaction_requests_in_bounds(
     request: pytest.FixtureRequest,
 ) -> None:
     api, change, prepare, only_version_1 = CASES[case]
-    if only_version_1 and "version 2" in request.node.name:
+    if only_version_1 and "version_2" in request.node.name:
         pytest.skip("version 2 has no such request (KIP-890)")
     transactional.init_transactions()
     transactional.begin_transaction()

@@ -26,11 +26,11 @@ from tests.polling import eventually
 WITHIN_S: Final = 30.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_MS: Final = 1_760_000_000_000
+"""Timestamps begin here: fixed and past, so that a copied one is told from one made by the copy."""
 _NOT_THERE_YET: Final = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 """What a broker says of a topic that the controller has just created."""
-"""Timestamps begin here: fixed and past, so that a copied one is told from one made by the copy."""
 
 
 class Side:
@@ -109,13 +109,23 @@ class Side:
         """The high watermark; 0 while the partition is not there."""
         if self.partitions(topic) <= partition:
             return 0
+        ends: list[int] = []
+
+        def told() -> bool:
+            ends.extend(self._end(topic, partition))
+            return bool(ends)
+
+        eventually(told, what="a leader's word")
+        return ends[0]
+
+    def _end(self, topic: str, partition: int) -> list[int]:
         consumer = self._consumer()
         try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)[1])
+            return [int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)[1])]
         except KafkaException as error:
             if error.args[0].code() not in _NOT_THERE_YET:
                 raise
-            return 0
+            return []
         finally:
             consumer.close()
 

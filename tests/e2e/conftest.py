@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox.cluster import Cluster
+from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site
 
@@ -32,7 +33,7 @@ def target(target_cluster: Cluster) -> Side:
 @pytest.fixture(scope="session")
 def guarded_cluster() -> Iterator[Cluster]:
     """A broker that obeys ACLs, compacts quickly, and whose files a test may damage in topics of its own."""
-    with Cluster(properties=_GUARDED) as cluster:
+    with Cluster(properties=_GUARDED, heap=jvm.BROKER) as cluster:
         yield cluster
 
 

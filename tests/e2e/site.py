@@ -43,6 +43,7 @@ class Site:
         self.folder: Final = folder
         self.config: Final = folder / "mirror.toml"
         self.report: Final = folder / "report"
+        self._started: Final = list[subprocess.Popen[str]]()
 
     def write(self, clusters: Mapping[str, str], flows: Mapping[str, str], **options: Mapping[str, object]) -> None:
         """Write the configuration: cluster -> address, flow -> its lines of TOML, and dotted keys by cluster."""
@@ -56,7 +57,7 @@ class Site:
 
     def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(self.config)]
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [*command, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments],
             cwd=self.folder,
             env={**os.environ, **(environ or {}), MARK: str(self.folder)},
@@ -65,6 +66,8 @@ class Site:
             text=True,
             start_new_session=True,
         )
+        self._started.append(child)
+        return child
 
     def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Run:
         return self.finish(self.start(*arguments, environ=environ))
@@ -108,6 +111,9 @@ class Site:
                     process.kill()
             # One may have been on its way to start another. Who waits here with psutil takes a child's status away.
             time.sleep(0.02)
+        for child in self._started:  # a test may have failed before it waited for it
+            with child:
+                pass
 
     def await_end(self) -> None:
         """Fail unless all of it ends by itself."""

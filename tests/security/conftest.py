@@ -15,7 +15,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from mirror.sandbox.cluster import HEAP, Cluster
+from mirror.sandbox.cluster import Cluster
+from tests import jvm
 from tests.security.certificates import Authority, Identity
 from tests.security.tokens import AUDIENCE, Issuer, TokenEndpoint
 
@@ -132,7 +133,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks.as_uri()}"
     properties = _properties(authority, issuer)
     try:
-        with Cluster(properties=properties, listeners=LISTENERS, heap=(*HEAP, allowed)) as cluster:
+        with Cluster(properties=properties, listeners=LISTENERS, heap=(*jvm.BROKER, allowed)) as cluster:
             _prepare(cluster)
             client = authority.identity("client")
             locked = authority.identity("locked-client", password=PASSWORD)

@@ -108,6 +108,7 @@ def test_a_signal_is_passed_on_and_the_script_may_say_goodbye(
 ) -> None:
     # As under spark-submit: the leader (the JVM) dies of the signal at once, its child still has to write something.
     program = f"""
+signal.signal({signum.value}, signal.SIG_DFL)
 child = os.fork()
 if child == 0:
     def leave(*_):
@@ -118,7 +119,6 @@ if child == 0:
     pathlib.Path({str(tmp_path / "there")!r}).write_text(str(os.getpid()))
     while True:
         signal.pause()
-signal.signal({signum.value}, signal.SIG_DFL)
 pipe.close()
 while True:
     signal.pause()
