@@ -29,7 +29,7 @@ class _UnderWay:
 
 
 class Commits:
-    """``known`` is the progress that is committed, or was found; ``must`` asks for a commit also of nothing new.
+    """``known`` is the progress that is committed, or was found; ``must`` asks for one also of nothing new, first.
 
     ``since_ms`` is when the first of what is not committed was handed over.
     """
@@ -52,7 +52,7 @@ class Commits:
     @property
     def full(self) -> bool:
         """Whether nothing more should be sent before the next commit."""
-        return self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self._under_way is not None)
+        return self.must or self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self._under_way is not None)
 
     def sent(self, size: int, now: int) -> None:
         """Something is about to be handed over, to be committed."""

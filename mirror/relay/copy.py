@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -24,6 +25,7 @@ from mirror.runtime.clock import SystemClock, process_rng
 
 _log = logging.getLogger(__name__)
 
+_SWITCH_S: Final = 0.0005
 _SMALLEST_PART: Final = 16 * 1024
 _NOTES_MS: Final = 10_000
 """How long a task waits for its notes to be written: the progress itself is committed."""
@@ -71,6 +73,9 @@ def _copy(
     )
     targets = [TopicPartition(one.target_topic, one.partition) for one in ranges]
     flow = ranges[0].flow
+    # The encoder computes beside the network threads: with the default of 5 ms these would wait so long for the
+    # interpreter behind every call on a socket (bench_deep).
+    sys.setswitchinterval(_SWITCH_S)
     with ExitStack() as stack:
         source_admin = stack.enter_context(Admin(cluster_options(source_options)))
         admin = stack.enter_context(Admin(cluster_options(target_options)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mirror.errors import CorruptBatch, DeliveryTimeout, FlowError, KafkaTimeout, MirrorError, NeedsAbort
+from mirror.errors import CorruptBatch, DeliveryTimeout, KafkaTimeout, MirrorError, NeedsAbort, RecordTooLarge
 from mirror.relay.commits import Commits, ProgressAt
 from mirror.relay.feed import Piece
 from mirror.relay.outbox import Outbox, Tally
@@ -59,17 +59,17 @@ class Copying:
         watch: Watch,
         wall: Callable[[], int],
         must_commit: bool,
+        who: Hashable,
         now: int,
     ) -> None:
         self.winding_up = False
-        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch)
+        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
         self._carrier = carrier
         self._reading = reading
         self._times = times
         self._clock = clock
-        self._window = window
         self._progress_at = progress_at
         self._committed = committed
         self._watch = watch
@@ -89,25 +89,32 @@ class Copying:
         return not self._reading.feed.idle or self._reading.ended or self.winding_up
 
     @property
+    def waits_since_ms(self) -> int | None:
+        """Since when the first of what is not delivered waits."""
+        if self.outbox.oldest_ms is None and self.commits.under_way is not None:
+            return self.commits.since_ms
+        return self.outbox.oldest_ms
+
+    @property
     def handed_over(self) -> bool:
         """Whether all that came is in the target's log."""
         return self._reading.feed.idle and self.outbox.empty
 
     def due_ms(self, now: int) -> int:
-        """When :meth:`turn` is wanted next, where nothing happens before."""
+        """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
         stall = deadline(self._reading.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
         commit = self._commit_due_ms() if self.commits.wanted and self.commits.under_way is None else FOREVER_MS
         if commit <= now:
             commit = FOREVER_MS  # overdue: it waits for something else
-        waits_to_send = not (self._reading.feed.idle or self._reading.feed.making)
-        send = self._window.next_ms(now) if waits_to_send else FOREVER_MS
-        return min(stall, commit, send)
+        return min(stall, commit)
 
     def turn(self, now: int) -> bool:
         """Go on as far as that is possible; True where all that will come is copied and committed.
 
         Raises Lost, and MirrorError for what cannot be sent.
         """
+        if not self.wants_more:
+            self._reading.heard_ms = now  # it was not asked: its silence tells nothing
         self.outbox.harvest(now)
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
@@ -149,7 +156,7 @@ class Copying:
     def _next_piece(self) -> Piece | None:
         try:
             return self._reading.feed.next(self._wall())
-        except MirrorError as error:
+        except Exception as error:  # noqa: BLE001 - a codec's, a transform's: it ends this copy, not its neighbours
             # What comes before it is committed first: then it is told.
             self._reading.fail(error)
             return None
@@ -162,10 +169,11 @@ class Copying:
                 return False
             try:
                 future = self._carrier.send(piece.batch, self._clock.created_ms())
-            except DeliveryTimeout:
-                raise
+            except (DeliveryTimeout, RecordTooLarge) as error:
+                raise Lost(error, piece) from error
             except KafkaTimeout:
-                return False  # no memory at the moment: acknowledgements will free some
+                self.outbox.wait_for_memory()
+                return False
             self._watch(future, urgent=False)
             size = piece.batch.size
         self.commits.sent(size, now)
@@ -188,10 +196,8 @@ class Copying:
             return
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
-        if self._carrier.atomic:
+        if self._carrier.atomic or self.commits.must or (self._reading.ended and self.handed_over):
             raise Lost((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
-        if self._reading.ended and self.handed_over:
-            raise FlowError(f"progress was not kept: {error}") from error
         # Otherwise it is kept with the next one.
 
     def last_commit(self, now: int) -> Future[None] | None:

@@ -1,6 +1,9 @@
 """The deep path: records out of source batches and into new ones (design: "Which batches go deep"). Pure.
 
-It costs about as much CPU per record as per KB of it, so that batches come here only for a :class:`Reason`.
+A record costs about 1 us of CPU and each KB of it as much again (bench_deep), several times what the shallow path
+takes, so that batches come here only for a :class:`Reason`. It may run in a thread of its own: compression goes on
+without the interpreter's lock. ``sys.setswitchinterval(0.0005)`` belongs to that: with the default of 5 ms, a network
+thread beside it may wait that long for the lock behind every call on a socket.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
 
     Keys, values, headers and times are the records' own (a LogAppendTime batch's: its broker's), null and empty told
     apart. One pass; what is held at once is one source batch decompressed and the new batches, of which the last twice
-    while it is compressed: for one 20 MB batch about 60 MB.
+    while it is compressed: beside the sources about three times the bytes of the largest, decompressed (gzip: five),
+    where one source becomes one batch.
 
     Raises CorruptBatch (names the offset), RecordRejected where ``timestamps`` says "fail", and FlowError for a
     transform that fails.

@@ -11,6 +11,7 @@ from mirror.cluster.topics import ConfigEntry
 _MAX_MESSAGE_BYTES: Final = 1_048_588
 """``max.message.bytes``, where it may not be read: Kafka's own default."""
 _NO_LIMIT_MS: Final = 2**63 - 1
+_SLACK_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +51,17 @@ class TargetFacts:
     def earliest_ms(self, wall_ms: int) -> int:
         """The earliest time that a record may have now, in ms since 1970."""
         return -1 if self.log_append_time else max(-1, wall_ms - self.before_max_ms)
+
+    def bounds_ms(self, wall_ms: int, *, exact: bool) -> tuple[int, int]:
+        """The earliest and the latest time; where not ``exact``, such that the broker's clock may differ a little.
+
+        It looks when the batch comes in: a record of just the earliest time would be too old by then.
+        """
+        earliest, latest = self.earliest_ms(wall_ms), self.latest_ms(wall_ms)
+        if exact:
+            return earliest, latest
+        if earliest > -1:
+            earliest += min(_SLACK_MS, self.before_max_ms // 2)
+        if latest < _NO_LIMIT_MS:
+            latest -= min(_SLACK_MS, self.after_max_ms // 2)
+        return earliest, latest

@@ -51,8 +51,9 @@ class Piece:
     """What is to be written next, up to source offset ``next_offset``.
 
     ``batch``, of ``count`` records, is None where nothing is to be written. ``part`` is where its bytes are, None where
-    it has none; ``reason`` why it was encoded anew. ``dropped`` counts what was left out in it, ``deep`` the source
-    batches that were encoded anew and end with it.
+    it has none; ``reason`` why it was encoded anew, ``tried`` the remedies that were applied to it. ``dropped`` counts
+    what was left out in it, ``deep`` the source batches that were encoded anew and end with it, ``gaps`` the offsets
+    before or in it that held nothing to copy.
     """
 
     base_offset: int
@@ -64,29 +65,22 @@ class Piece:
     count: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     deep: dict[str, int] = field(default_factory=dict)
+    gaps: Counter[str] = field(default_factory=Counter)
+    tried: frozenset[Reason] = frozenset()
 
 
 @dataclass(slots=True)
 class _Entry:
     batch: AnyBatch
     part: Part
-    skip: Skip | None
-    reason: Reason | None
-
-
-@dataclass(slots=True)
-class Remedy:
-    """What the target taught: batches that reach below ``until`` are made anew for ``reason``."""
-
-    until: int
-    reason: Reason
+    gaps: Counter[str]
+    skip: Skip | None = None
+    reason: Reason | None = None
+    remedies: frozenset[Reason] = frozenset()
 
 
 class Feed:
-    """The pieces of one copy, from where it begins, in order.
-
-    ``gaps`` counts offsets that held nothing to copy.
-    """
+    """The pieces of one copy, from where it begins, in order."""
 
     def __init__(
         self,
@@ -106,10 +100,10 @@ class Feed:
         self._batch_size = batch_size
         self._remake = remake
         self._limit = facts.max_message_bytes
-        self._remedies: list[Remedy] = []
+        # What the target taught: batches that begin below the offset are made anew for the reason.
+        self._remedies: dict[Reason, int] = {}
         self._unacceptable: set[int] = set()
         self._stop: tuple[int, MirrorError] | None = None
-        self.transform: Callable[..., object] | None = None
         self.begin(0)
 
     def begin(self, start: int) -> None:
@@ -119,7 +113,6 @@ class Feed:
         self._made: deque[Piece] = deque()
         self._making: Future[Made] | None = None
         self._run: list[_Entry] = []
-        self.gaps: Counter[str] = Counter()
 
     # --- what comes in
 
@@ -128,31 +121,42 @@ class Feed:
         part = Part(fetched.size, self._part_done, fetched, left=1)
         self._took(part)
         for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
-            if batch.base_offset >= end:
+            if self._begins(batch) >= end:
                 break
             if batch.next_offset <= self._expected:
                 continue
-            self._count_holes(batch)
-            why = skip(batch, aborted=aborted)
-            self._backlog.append(_Entry(batch, part, why, None if why else self._reason(batch)))
+            remedies = self._remedies_of(self._begins(batch))
+            entry = _Entry(batch, part, self._holes(batch), skip(batch, aborted=aborted))
+            if entry.skip is None:
+                entry.remedies = remedies
+                entry.reason = self._reason(batch, entry.remedies)
+            self._backlog.append(entry)
             part.left += 1
         part.done()
 
-    def _count_holes(self, batch: AnyBatch) -> None:
+    def _holes(self, batch: AnyBatch) -> Counter[str]:
+        found: Counter[str] = Counter()
         if not isinstance(batch, MessageSet):  # theirs are not to be seen from outside
             missing = max(0, batch.base_offset - self._expected)
             if batch.is_control:
-                self.gaps[GapKind.MARKERS] += batch.next_offset - max(batch.base_offset, self._expected)
+                found[GapKind.MARKERS] = batch.next_offset - max(batch.base_offset, self._expected)
             elif batch.base_offset >= self._start:
                 missing += batch.last_offset_delta + 1 - batch.count
             if missing:
-                self.gaps[GapKind.COMPACTED] += missing
+                found[GapKind.COMPACTED] = missing
         self._expected = batch.next_offset
+        return found
 
-    def _reason(self, batch: AnyBatch) -> Reason | None:
-        for remedy in self._remedies:
-            if batch.base_offset < remedy.until:
-                return remedy.reason
+    def _begins(self, batch: AnyBatch) -> int:
+        """The first offset that it may have: of a compressed message set only the last is to be seen from outside."""
+        return self._expected if isinstance(batch, MessageSet) else int(batch.base_offset)
+
+    def _remedies_of(self, begins: int) -> frozenset[Reason]:
+        return frozenset(reason for reason, until in self._remedies.items() if begins < until)
+
+    def _reason(self, batch: AnyBatch, remedies: frozenset[Reason]) -> Reason | None:
+        if remedies:
+            return next(reason for reason in self._remedies if reason in remedies)
         reason = must_go_deep(
             batch,
             start=self._start,
@@ -209,7 +213,7 @@ class Feed:
             return
         self._backlog.popleft()
         batch = entry.batch
-        piece = Piece(batch.base_offset, batch.next_offset, batch.leader_epoch, part=entry.part)
+        piece = Piece(batch.base_offset, batch.next_offset, batch.leader_epoch, part=entry.part, gaps=entry.gaps)
         if entry.skip is not None:
             piece.dropped[entry.skip] = 1
         else:
@@ -225,15 +229,18 @@ class Feed:
     def _gather(self, wall_ms: int) -> list[_Entry]:
         """The batches to be encoded together, off the backlog; none where the first one is passed on as it is."""
         first = self._backlog[0]
-        if first.reason is None and self._too_new(first.batch, wall_ms):
-            first.reason = Reason.BAD_TIMESTAMP
+        if first.skip is None and self._too_new(first.batch, wall_ms):
+            first.reason = first.reason or Reason.BAD_TIMESTAMP
+            first.remedies |= {Reason.BAD_TIMESTAMP}
         run, size = [first], first.batch.size
         for entry in islice(self._backlog, 1, None):
             size += entry.batch.size
             same = entry.skip is None and codec_of(entry.batch) == codec_of(first.batch)
             if not same or size > self._batch_size or self._too_new(entry.batch, wall_ms):
                 break
-            if (entry.reason or first.reason) in _ALONE or (entry.reason is None) != (first.reason is None):
+            if entry.remedies or first.remedies or Reason.TOO_LARGE in {entry.reason, first.reason}:
+                break
+            if (entry.reason is None) != (first.reason is None):
                 break
             run.append(entry)
         if first.reason is None and not worth_coalescing([entry.batch for entry in run]):
@@ -246,20 +253,18 @@ class Feed:
         return not isinstance(batch, MessageSet) and batch.max_timestamp > self._facts.latest_ms(wall_ms)
 
     def _recipe(self, run: list[_Entry], wall_ms: int) -> Recipe:
-        reason = run[0].reason
+        remedies = run[0].remedies
         rule = None
-        if reason is Reason.BAD_TIMESTAMP:
-            rule = TimestampRule(
-                self._facts.earliest_ms(wall_ms), self._facts.latest_ms(wall_ms), self._policy.on_bad_timestamp
-            )
+        if Reason.BAD_TIMESTAMP in remedies:
+            policy = self._policy.on_bad_timestamp
+            rule = TimestampRule(*self._facts.bounds_ms(wall_ms, exact=policy == "fail"), policy)
         return Recipe(
             codec=self._policy.compression,
             limit=self._limit,
             start=self._start,
             headers=self._policy.headers,
-            transform=self.transform,  # type: ignore[arg-type]
             timestamps=rule,
-            keyless="skip" if reason is Reason.NO_KEY else "keep",
+            keyless="skip" if Reason.NO_KEY in remedies else "keep",
         )
 
     def _take_made(self, making: Future[Made]) -> None:
@@ -269,8 +274,9 @@ class Feed:
         size = sum(one.batch.size for one in made.batches)
         part = Part(size, self._part_done, left=1)
         self._took(part)
+        tried = run[0].remedies | {reason}
         for one in made.batches:
-            piece = Piece(one.base_offset, one.next_offset, one.leader_epoch, part=part, reason=reason)
+            piece = Piece(one.base_offset, one.next_offset, one.leader_epoch, part=part, reason=reason, tried=tried)
             part.left += 1
             if one.base_offset in self._unacceptable:
                 piece.dropped[Reason.TOO_LARGE] = 1
@@ -280,6 +286,8 @@ class Feed:
         last = run[-1].batch
         tail = Piece(last.base_offset, last.next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
         tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run))
+        for entry in run:
+            tail.gaps.update(entry.gaps)
         self._made.append(tail)
         for entry in run:
             entry.part.done()
@@ -288,13 +296,12 @@ class Feed:
 
     def remedy(self, piece: Piece, reason: Reason) -> bool:
         """From now on make what is in ``piece`` anew for ``reason``; False where that was done, and did not help."""
-        if piece.reason is reason and (reason is not Reason.TOO_LARGE or piece.count <= 1):
+        if reason in piece.tried and (reason is not Reason.TOO_LARGE or piece.count <= 1):
             return False
         if reason is Reason.TOO_LARGE and piece.reason is not None and piece.batch is not None:
             # Made by us, and still too large: the broker recompresses, or its limit is another one.
             self._limit = max(1, min(self._limit, piece.batch.size) // 2)
-        self._remedies = [remedy for remedy in self._remedies if remedy.reason is not reason]
-        self._remedies.append(Remedy(piece.next_offset, reason))
+        self._remedies[reason] = max(piece.next_offset, self._remedies.get(reason, 0))
         return True
 
     def stop_at(self, piece: Piece, error: MirrorError) -> None:
@@ -304,9 +311,4 @@ class Feed:
     def leave_out(self, piece: Piece) -> None:
         """The one record of ``piece`` is not acceptable, and a policy says to go on without it."""
         self._unacceptable.add(piece.base_offset)
-        self._remedies = [remedy for remedy in self._remedies if remedy.reason is not Reason.TOO_LARGE]
-        self._remedies.append(Remedy(piece.next_offset, Reason.TOO_LARGE))
-
-
-_ALONE = frozenset({Reason.TOO_LARGE, Reason.BAD_TIMESTAMP, Reason.NO_KEY})
-"""What is made anew because the target refused it: neighbours that it takes are left as they are."""
+        self._remedies[Reason.TOO_LARGE] = max(piece.next_offset, self._remedies.get(Reason.TOO_LARGE, 0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from mirror.errors import NeedsAbort
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.feed import Piece
-from mirror.relay.pace import Window
+from mirror.relay.pace import Ticket, Window
 from mirror.relay.ranges import RangeResult
 
 
@@ -22,11 +23,13 @@ class Tally:
     bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     deep: Counter[str] = field(default_factory=Counter)
+    gaps: Counter[str] = field(default_factory=Counter)
 
     def add(self, piece: Piece) -> None:
         """``piece`` is done with."""
         self.skipped.update(piece.dropped)
         self.deep.update(piece.deep)
+        self.gaps.update(piece.gaps)
         if piece.batch is not None:
             self.records += piece.count
             self.batches += 1
@@ -39,13 +42,14 @@ class Tally:
         self.bytes += other.bytes
         self.skipped.update(other.skipped)
         self.deep.update(other.deep)
+        self.gaps.update(other.gaps)
 
     def into(self, result: RangeResult) -> None:
         """It is committed."""
         result.records += self.records
         result.batches += self.batches
         result.bytes += self.bytes
-        for counted, told in ((self.skipped, result.skipped), (self.deep, result.deep)):
+        for counted, told in ((self.skipped, result.skipped), (self.deep, result.deep), (self.gaps, result.gaps)):
             for key, count in counted.items():
                 told[str(key)] = told.get(str(key), 0) + count
 
@@ -55,7 +59,7 @@ class _Step:
     piece: Piece
     future: Future[RecordMetadata] | None
     sent_ms: int
-    aside: bool = False
+    ticket: Ticket | None
 
 
 class Outbox:
@@ -64,8 +68,10 @@ class Outbox:
     ``target_end`` is the target offset after the last record acknowledged, None before the first.
     """
 
-    def __init__(self, window: Window, start: int, leader_epoch: int | None) -> None:
+    def __init__(self, window: Window, start: int, leader_epoch: int | None, who: Hashable) -> None:
+        """``who`` stands in the window's line."""
         self._window = window
+        self._who = who
         self._steps: deque[_Step] = deque()
         self.sent_offset = self.acked_offset = start
         self.sent_epoch = self.acked_epoch = leader_epoch
@@ -74,11 +80,19 @@ class Outbox:
         self._answered = False
 
     def may_send(self, now: int) -> bool:
-        """Whether another batch may go: one alone until the first answer, and none behind one that is late."""
-        idle = self.oldest_ms is None
-        if not idle and (not self._answered or self._steps[0].aside):
-            return False
-        return self._window.may_send(now, idle=idle)
+        """Whether another batch may go: one alone until the first answer, and none behind one that is late.
+
+        Where the window has no room, its line is waited in.
+        """
+        if self._steps:
+            ticket = self._steps[0].ticket
+            if not self._answered or (ticket is not None and ticket.aside):
+                return False
+        return self._window.may_send(self._who, now, idle=self.empty)
+
+    def wait_for_memory(self) -> None:
+        """In the window's line: what gives it room gives memory, too."""
+        self._window.wait(self._who, idle=self.empty)
 
     @property
     def empty(self) -> bool:
@@ -92,9 +106,8 @@ class Outbox:
 
     def add(self, piece: Piece, future: Future[RecordMetadata] | None, now: int) -> None:
         """``piece`` was sent, or needs no sending."""
-        if piece.batch is not None and future is not None:
-            self._window.sent(piece.batch.size, now)
-        self._steps.append(_Step(piece, future, now))
+        ticket = self._window.sent(piece.batch.size, now) if piece.batch is not None and future is not None else None
+        self._steps.append(_Step(piece, future, now, ticket))
         self.sent_offset, self.sent_epoch = piece.next_offset, piece.leader_epoch
 
     def harvest(self, now: int) -> bool:
@@ -106,7 +119,6 @@ class Outbox:
                 break
             self._steps.popleft()
             self._done(step, now)
-        self._set_aside()
         return len(self._steps) != before
 
     def take_tally(self) -> Tally:
@@ -116,10 +128,9 @@ class Outbox:
 
     def _done(self, step: _Step, now: int) -> None:
         piece = step.piece
-        if step.future is not None and piece.batch is not None:
+        if step.future is not None and step.ticket is not None:
             told = step.future.result()
-            size = 0 if step.aside else piece.batch.size
-            self._window.acknowledged(size, step.sent_ms, told.throttle_ms, now)
+            self._window.acknowledged(step.ticket, told.throttle_ms, now)
             self._answered = True
             if told.base_offset >= 0:
                 self.target_end = told.base_offset + piece.count
@@ -127,14 +138,6 @@ class Outbox:
         self.tally.add(piece)
         if piece.part is not None:
             piece.part.done()
-
-    def _set_aside(self) -> None:
-        for step in self._steps:
-            if not self._window.overtaken(step.sent_ms):
-                return
-            if not step.aside and step.future is not None and step.piece.batch is not None:
-                step.aside = True
-                self._window.let_go(step.piece.batch.size)
 
     def loss(self) -> tuple[Piece, BaseException] | None:
         """The first failure that tells why; None while nothing failed.
@@ -154,6 +157,7 @@ class Outbox:
     def give_up(self) -> None:
         """Nothing of this is waited for any more."""
         for step in self._steps:
-            if step.future is not None and not step.aside and step.piece.batch is not None:
-                self._window.let_go(step.piece.batch.size)
+            if step.ticket is not None:
+                self._window.let_go(step.ticket)
+        self._window.leave(self._who)
         self._steps.clear()

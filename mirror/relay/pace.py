@@ -6,80 +6,155 @@ producer, where its clock starts, only when it can soon be sent.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Final
 
-_FIRST: Final = 1024 * 1024
+from mirror.timing import FOREVER_MS
+
+_FIRST: Final = 256 * 1024
 _LATE_MS: Final = 1_000
+_ASK_AGAIN_MS: Final = 100
+_BOLD_MS: Final = 2_500
+"""From this much tolerable delay on, the window doubles with each round.
+
+A quota of Kafka's lets about ten seconds' worth pass at once, and asks for as much patience afterwards: what is under
+way by then must fit into the time that there is.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A batch of ``size`` bytes that was handed over at ``sent_ms``; one that is set ``aside`` does not count."""
+
+    size: int
+    sent_ms: int
+    aside: bool = False
 
 
 class Window:
     """Bytes handed to a target's producers and not answered for; grows with answers, shrinks with their delay.
 
-    It doubles with each round of answers in time. An answer that took more than ``tolerable_ms`` halves it; one by
-    which the broker says that it throttles leaves one batch at a time, and none before the broker listens again
-    (KIP-219). A sick partition must not take the others' room: a batch that was overtaken, in that others which were
-    sent a second later are answered for, is set aside. Where the window is full and nothing moves, those who have
-    nothing under way try one at a time: either it overtakes, or all are slow.
+    It doubles with each round of answers in time, more slowly where ``tolerable_ms`` is short. An answer that took more
+    than that halves it; one by which the broker says that it throttles leaves one batch at a time, and none before the
+    broker listens again (KIP-219). Who finds no room stands in line, and is called when there is some: a batch each
+    in turn, or those who send most would have all of it. A sick partition must not take the others' room: a batch that
+    was overtaken, in that others which were sent a second later are answered for, is set aside. Where the window is
+    full and nothing moves, those who have nothing under way try one at a time: either it overtakes, or all are slow.
     """
 
     def __init__(self, most: int, tolerable_ms: int, now: int) -> None:
         self._most: Final = most
         self._tolerable_ms: Final = tolerable_ms
-        self._limit = min(_FIRST, most)
-        self._under_way = 0
-        self._held_until_ms = 0
-        self._shrunk_until_ms = 0
+        self._gain: Final = min(1.0, tolerable_ms / _BOLD_MS)
+        self._limit: float = max(1.0, min(_FIRST * self._gain, most))
+        self._counted = 0
+        self._out: dict[Ticket, None] = {}
+        self._line: dict[Hashable, bool] = {}
+        self._called: tuple[Hashable, int] | None = None
         self._full = False
+        self._held_until_ms = self._shrunk_until_ms = now
         self._moved_ms = self._answered_ms = self._latest_sent_ms = now
         self._patience_ms = _LATE_MS
 
-    def may_send(self, now: int, *, idle: bool) -> bool:
-        """Whether another batch may go; ``idle`` is a partition that has none under way."""
-        if now < self._held_until_ms:
-            return False
-        if self._under_way < self._limit or self._under_way <= 0:
+    @property
+    def awaited(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def may_send(self, who: Hashable, now: int, *, idle: bool) -> bool:
+        """Whether ``who`` may send a batch; ``idle``: it has none under way. Otherwise it stands in line."""
+        called, self._called = self._called, None
+        if called == (who, now):
             return True
-        self._full = True
-        if idle and now - self._moved_ms >= self._patience_ms:
-            self._moved_ms = now
+        if self._has_room(now) and next(iter(self._line), who) == who:
+            self._line.pop(who, None)
             return True
+        self.wait(who, idle=idle)
         return False
 
+    def wait(self, who: Hashable, *, idle: bool) -> None:
+        """``who`` stands in line, where it stood if it did."""
+        self._line[who] = idle
+
+    def leave(self, who: Hashable) -> None:
+        """``who`` wants nothing any more."""
+        self._line.pop(who, None)
+
+    def call(self, now: int) -> Hashable | None:
+        """Whose turn it is to send a batch, now; None where nobody's is. It stands in line no more."""
+        who: Hashable | None = None
+        if self._line and self._has_room(now):
+            who = next(iter(self._line))
+        elif now >= self._held_until_ms and now - self._moved_ms >= self._patience_ms:
+            who = next((one for one, idle in self._line.items() if idle), None)
+            self._moved_ms = now
+        if who is not None:
+            del self._line[who]
+            self._called = (who, now)
+        return who
+
     def next_ms(self, now: int) -> int:
-        """When to ask again, where nothing else happens before."""
-        return max(self._held_until_ms, self._moved_ms + self._patience_ms, now + 1)
+        """When to :meth:`call`, where nothing else happens before."""
+        if not self._line:
+            return FOREVER_MS
+        if now < self._held_until_ms:
+            return self._held_until_ms
+        # With room in the window: somebody waits for memory.
+        return max(now + _ASK_AGAIN_MS, min(self._moved_ms + self._patience_ms, now + _LATE_MS))
 
-    def sent(self, size: int, now: int) -> None:
+    def _has_room(self, now: int) -> bool:
+        if now < self._held_until_ms:
+            return False
+        if self._counted <= 0 or self._counted < self._limit:
+            return True
+        self._full = True
+        return False
+
+    def sent(self, size: int, now: int) -> Ticket:
         """A batch went out."""
-        if self._under_way <= 0:
+        if not self._out:
             self._moved_ms = self._answered_ms = now  # before that nobody waited for an answer
-        self._under_way += size
+        ticket = Ticket(size, now)
+        self._out[ticket] = None
+        self._counted += size
+        return ticket
 
-    def overtaken(self, sent_ms: int) -> bool:
-        """Whether a batch that was sent at ``sent_ms`` should be set aside."""
-        return sent_ms + _LATE_MS <= self._latest_sent_ms
+    def let_go(self, ticket: Ticket) -> None:
+        """A batch does not count any more."""
+        if ticket in self._out:
+            del self._out[ticket]
+            self._counted -= ticket.size
 
-    def let_go(self, size: int) -> None:
-        """A batch does not count any more: it is set aside, or given up."""
-        self._under_way -= size
-
-    def acknowledged(self, size: int, sent_ms: int, throttle_ms: int, now: int) -> None:
-        """A batch that was sent at ``sent_ms`` is in the log; ``size`` is 0 where it was set aside."""
-        self._under_way -= size
+    def acknowledged(self, ticket: Ticket, throttle_ms: int, now: int) -> None:
+        """A batch is in the log."""
+        self.let_go(ticket)
         self._patience_ms = max(_LATE_MS, 2 * (now - self._answered_ms))
         self._answered_ms = self._moved_ms = now
-        self._latest_sent_ms = max(self._latest_sent_ms, sent_ms)
+        self._latest_sent_ms = max(self._latest_sent_ms, ticket.sent_ms)
+        self._set_aside()
         if throttle_ms > 0:
             self._limit = 1
             self._held_until_ms = max(self._held_until_ms, now + throttle_ms)
-        elif now - sent_ms > self._tolerable_ms:
+        elif ticket.aside:
+            pass  # late by itself: it says nothing of the others
+        elif now - ticket.sent_ms > self._tolerable_ms:
             if now >= self._shrunk_until_ms:
-                self._limit = max(1, self._limit // 2)
+                self._limit = max(1, self._limit / 2)
                 # What is under way was sent under the old limit: it says nothing about the new one.
-                self._shrunk_until_ms = 2 * now - sent_ms
+                self._shrunk_until_ms = 2 * now - ticket.sent_ms
         elif self._full:
-            self._limit = min(self._most, self._limit + size)
-            self._full = self._under_way >= self._limit
+            self._limit = min(self._most, self._limit + ticket.size * self._gain)
+            self._full = self._counted >= self._limit
+
+    def _set_aside(self) -> None:
+        """Those that were overtaken; they are in the order of their sending."""
+        while self._out:
+            oldest = next(iter(self._out))
+            if oldest.sent_ms + _LATE_MS > self._latest_sent_ms:
+                return
+            oldest.aside = True
+            self.let_go(oldest)
 
 
 class Meter:

@@ -14,7 +14,7 @@ and go on there.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -206,7 +206,7 @@ class PartitionCopy:
         future = self._answered()
         if future is None:
             return
-        settled: Settled = future.result()
+        settled: Settled = _result(future)
         self._target_end = settled.target_end
         # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
         # that begins at the end of its source would begin at a later end each time.
@@ -240,6 +240,7 @@ class PartitionCopy:
             watch=partial(self._site.watch, self),
             wall=self._site.wall,
             must_commit=must_commit,
+            who=self,
             now=now,
         )
         if not self._reading.ended:
@@ -289,8 +290,6 @@ class PartitionCopy:
 
     def _committed(self, tally: Tally) -> None:
         tally.into(self.result)
-        add_to(self.result.gaps, self._reading.feed.gaps)
-        self._reading.feed.gaps.clear()
         self._known = self._now_copying.commits.known
         self.result.end = self._known.offset
         if (end := self._now_copying.outbox.target_end) is not None:
@@ -345,7 +344,7 @@ class PartitionCopy:
         self._after = after
         copying = self._copying if self.stage is Stage.COPYING else None
         if after is not None and after[0] is Outcome.UNFINISHED:
-            since_ms = self._opened_ms if copying is None else copying.outbox.oldest_ms
+            since_ms = self._opened_ms if copying is None else copying.waits_since_ms
             self._clock.hand_on(None if since_ms is None else now - since_ms)
         self._last = None if copying is None else copying.last_commit(now)
         self.stage = Stage.DROPPING
@@ -411,7 +410,7 @@ class PartitionCopy:
         future = self._answered()
         if future is None:
             return
-        state: SourceState = future.result()
+        state: SourceState = _result(future)
         assert self._known is not None  # noqa: S101 - reading begins at it
         error = self._reading.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
@@ -424,11 +423,11 @@ class PartitionCopy:
             return
         if self._policy.on_gap != "skip":
             raise FlowError(f"{self.source}: {gap}; {gap.advice()}")
-        add_to(self.result.gaps, {gap.kind: gap.lost})
         self._topic_id = state.topic_id
         self._reading.end = max(gap.resume, min(self._reading.end, state.end))
         resumed = self._progress(gap.resume, None)
         self._read(resumed, now, must_commit=True)
+        self._now_copying.outbox.tally.gaps[gap.kind] += gap.lost
 
     _STEPS: ClassVar[dict[Stage, Callable[[PartitionCopy, int], None]]] = {
         Stage.OPENING: _opening,
@@ -441,7 +440,9 @@ class PartitionCopy:
     }
 
 
-def add_to(total: dict[str, int], counted: Mapping[str, int]) -> None:
-    """Add up by key; a key that counts nothing is shown all the same."""
-    for key, count in counted.items():
-        total[str(key)] = total.get(str(key), 0) + count
+def _result(future: Future[Any]) -> Any:
+    """Raises MirrorError, whatever went wrong: it ends this copy, not its neighbours."""
+    error = future.exception()
+    if error is not None:
+        raise as_mirror_error(error)
+    return future.result()

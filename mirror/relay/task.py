@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mirror.backoff import Backoff
@@ -80,6 +80,7 @@ class Task:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._steer_all_at = now
+        self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
         self._notes_at = now + _NOTES_EVERY_MS
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
@@ -114,6 +115,7 @@ class Task:
 
     def _turn(self, now: int) -> None:
         stepped = self._step_due(now)
+        self._call_waiting(now, stepped)
         self._end_epoch(now)
         for copy in stepped:
             if copy.done:
@@ -134,13 +136,24 @@ class Task:
             copy.step(now)
         return stepped
 
+    def _call_waiting(self, now: int, stepped: set[PartitionCopy]) -> None:
+        """Those who wait for room, one after the other, each once: who finds no memory waits again."""
+        waiting = self.window.awaited
+        while waiting and (copy := self.window.call(now)) is not None:
+            waiting -= 1
+            assert isinstance(copy, PartitionCopy)  # noqa: S101 - nobody else stands in line
+            copy.step(now)
+            stepped.add(copy)
+
     def _end_epoch(self, now: int) -> None:
-        until = self._policy.until_ms
-        if until is not None and (late_ms := self.wall() - until) >= 0:
-            for copy in list(self._active):
-                copy.wind_up(now, at_once=late_ms > self._times.request_ms)
-                self._touched.append(copy)
-            self._woken.set()
+        """When its time comes, and once more when nothing is waited for any longer."""
+        if self.wall() < self._epoch_ends_at:
+            return
+        at_once = self._epoch_ends_at != self._policy.until_ms
+        self._epoch_ends_at = FOREVER_MS if at_once else self._epoch_ends_at + self._times.request_ms
+        for copy in list(self._active):
+            copy.wind_up(now, at_once=at_once)
+            self._touched.append(copy)
 
     def _write_notes(self, now: int) -> None:
         if now >= self._notes_at:
@@ -181,7 +194,8 @@ class Task:
         if self._touched or not self._active:
             return
         blocked_ms = self._meter.wait_ms(now)
-        until = min(min(self._due.values(), default=FOREVER_MS), now + _LONGEST_WAIT_MS)
+        until = min(min(self._due.values(), default=FOREVER_MS), now + _LONGEST_WAIT_MS, self.window.next_ms(now))
+        until = min(until, now + max(0, self._epoch_ends_at - self.wall()))
         room = self.holdings.room
         self._polling = not blocked_ms and room > 0 and len(self._paused) < len(self._assigned)
         if self._paused:
@@ -245,7 +259,7 @@ class Task:
         del copy
 
         def submit(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
-            return self._encoder.submit(remake, sources, recipe)
+            return self._encoder.submit(remake, sources, replace(recipe, transform=self._transform))
 
         return submit
 
@@ -254,7 +268,7 @@ class Task:
 
         def told(done: Future[Any]) -> None:
             self._touched.append(copy)  # before the look at whether anybody sleeps
-            if urgent or copy.eager or done.exception() is not None:
+            if urgent or copy.eager or self.window.awaited or done.exception() is not None:
                 self._wake()
 
         future.add_done_callback(told)

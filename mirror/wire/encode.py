@@ -1,13 +1,15 @@
-"""Records into a batch (magic 2): for those who have single records. The copy itself passes batches on.
+"""Records into a batch (magic 2): for those who have single records. Copying passes batches on where it can.
 
 The record codec is aiokafka's (compiled, kept), as are the compressors.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import HEADER_BYTES, Batch
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -16,6 +18,9 @@ CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """``compression.type`` -> the bits in a batch's attributes."""
 
 _ATTRIBUTES_LOW_BYTE: Final = 22
+_TIMES: Final = struct.Struct(">qq")
+_TIMES_AT: Final = 27
+_LATEST: Final = 2**63 - 1
 _GZIP_LEVEL: Final = 6
 _LZ4_FAST: Final = 1
 _ZSTD_LEVEL: Final = 3
@@ -27,7 +32,7 @@ class BatchBuilder:
     The limit is one of memory: how far records will shrink is not guessed.
     """
 
-    __slots__ = ("_add", "_builder", "codec", "count", "limit")
+    __slots__ = ("_add", "_builder", "_shift", "codec", "count", "limit")
 
     def __init__(self, codec: str, limit: int) -> None:
         """``codec`` is one of :data:`CODECS`."""
@@ -37,6 +42,7 @@ class BatchBuilder:
         self.codec: Final = codec
         self.limit: Final = limit
         self.count = 0
+        self._shift = 0
         # Compressed here and not by it: its lz4 is the slow kind, where Kafka's own default is the fast one.
         self._builder = DefaultRecordBatchBuilder(
             magic=2,
@@ -62,8 +68,18 @@ class BatchBuilder:
         return int(self._builder.size())
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> bool:
-        """Add a record; False where it does not fit. The first one always does."""
-        if self._add(self.count, timestamp_ms, key, value, list(headers)) is None:
+        """Add a record; False where it does not fit. The first one always does. ``timestamp_ms`` may be -1 (none).
+
+        What the record codec cannot take (a key that is no bytes, a time beyond 64 bits) is its TypeError, ValueError
+        or OverflowError, and changes nothing.
+        """
+        if not self.count:
+            # A first time of -1 is the codec's own sign for "no record yet": it would give all those before the first
+            # that has a time that one's. So all are moved by one, and moved back in the header.
+            self._shift = int(timestamp_ms == NO_TIMESTAMP)
+        elif self._shift and timestamp_ms == _LATEST:
+            return False
+        if self._add(self.count, timestamp_ms + self._shift, key, value, list(headers)) is None:
             return False
         self.count += 1
         return True
@@ -74,8 +90,12 @@ class BatchBuilder:
         Where compression saves nothing, there is none.
         """
         data: bytearray = self._builder.build()
+        if self._shift:
+            base, latest = _TIMES.unpack_from(data, _TIMES_AT)
+            _TIMES.pack_into(data, _TIMES_AT, base - self._shift, latest - self._shift)
         if self.codec != "none":
-            compressed = _compress(self.codec, bytes(data[HEADER_BYTES:]))
+            with memoryview(data) as view:  # bytes is all that lz4 takes; one copy
+                compressed = _compress(self.codec, bytes(view[HEADER_BYTES:]))
             if len(compressed) < len(data) - HEADER_BYTES:
                 data[HEADER_BYTES:] = compressed
                 data[_ATTRIBUTES_LOW_BYTE] |= CODECS[self.codec]

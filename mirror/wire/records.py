@@ -1,5 +1,7 @@
 """The header of a record batch (magic 2, KIP-98) as a view over its bytes: read, verify, patch. The payload is opaque.
 
+Messages of the older formats, which only old segments hold, are in :mod:`mirror.wire.legacy`.
+
 Layout: base offset i64, length i32, partition leader epoch i32, magic i8, CRC u32, then what the CRC-32C covers:
 attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer epoch i16,
 base sequence i32, record count i32, records.
@@ -14,6 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from mirror.errors import CorruptBatch
+from mirror.wire.legacy import SMALLEST_LENGTH, MessageSet, check_length
 
 HEADER_BYTES: Final = 61
 _LENGTH_END: Final = 12
@@ -129,23 +132,33 @@ class Batch:
         _CRC.pack_into(self.view, _CRC_START, self.crc)
 
 
-def split_batches(records: memoryview) -> Iterator[Batch]:
+AnyBatch = Batch | MessageSet
+"""What a Fetch may bring."""
+
+
+def split_batches(records: memoryview) -> Iterator[AnyBatch]:
     """The whole batches in ``records``, in order; a last one cut off by the fetch's size limit is left out.
 
-    Raises CorruptBatch for a length that cannot be, and for message sets older than magic 2, whose offset it names.
+    Of the formats before batches, each message is one. Raises CorruptBatch for a length or a format that cannot be.
     """
     start = 0
     while len(records) - start >= _MAGIC_AT + 1:
         base_offset, length = _LENGTH.unpack_from(records, start)
         (magic,) = _MAGIC.unpack_from(records, start + _MAGIC_AT)
-        if magic != 2:  # noqa: PLR2004 - the format's own name
-            msg = f"the batch at offset {base_offset} has magic {magic}; only version 2 batches are read yet"
-            raise CorruptBatch(msg)
-        if length < HEADER_BYTES - _LENGTH_END:
-            msg = f"the batch at offset {base_offset} says it has {length} bytes, less than its own header"
+        if magic == 2:  # noqa: PLR2004 - the format's own name
+            if length < HEADER_BYTES - _LENGTH_END:
+                msg = f"the batch at offset {base_offset} says it has {length} bytes, less than its own header"
+                raise CorruptBatch(msg)
+        elif magic in SMALLEST_LENGTH:
+            check_length(base_offset, magic, length)
+        else:
+            msg = (
+                f"the batch at offset {base_offset} has the format version (magic) {magic}, where 0, 1 and 2 are known:"
+                " its log is damaged, or this version of the mirror is older than the broker's format"
+            )
             raise CorruptBatch(msg)
         end = start + _LENGTH_END + length
         if end > len(records):
             return
-        yield Batch(records[start:end])
+        yield Batch(records[start:end]) if magic == 2 else MessageSet(records[start:end])  # noqa: PLR2004 - as above
         start = end

@@ -45,6 +45,7 @@ def _measure(read: Callable[[], tuple[int, int]], count: int) -> Measure:
 def ours(servers: str, topic: str, count: int, *, verify: bool) -> Measure:
     """Batches as views; records are counted by the batches' headers."""
     from mirror.client import Consumer, TopicPartition
+    from mirror.wire.records import Batch
 
     with Consumer({"bootstrap.servers": servers}) as consumer:
         consumer.list_topics()
@@ -61,6 +62,7 @@ def ours(servers: str, topic: str, count: int, *, verify: bool) -> Measure:
                 for batch in fetched.batches:
                     if verify:
                         batch.verify()
+                    assert isinstance(batch, Batch)
                     records += batch.count
                 size += fetched.size
             return records, size

@@ -32,7 +32,8 @@ def load(topic: str, folder: Path) -> list[tuple[TopicPartition, Batch]]:
     parts = []
     for file in sorted(folder.iterdir(), key=lambda file: int(file.name)):
         tp = TopicPartition(topic, int(file.name))
-        parts.append([(tp, batch) for batch in split_batches(memoryview(bytearray(file.read_bytes())))])
+        found = split_batches(memoryview(bytearray(file.read_bytes())))
+        parts.append([(tp, batch) for batch in found if isinstance(batch, Batch)])
     return [one for turn in itertools.zip_longest(*parts) for one in turn if one is not None]
 
 

@@ -25,10 +25,10 @@ from mirror.wire.messages.produce import (
     ProduceRequest,
     ProduceTopic,
 )
-from mirror.wire.records import TRANSACTIONAL, Batch, split_batches
+from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection
-from tests.fakes.record_batches import build
+from tests.fakes.record_batches import batches_in, build
 
 BY_NAME = 12
 """The last version of Produce and Fetch that names topics; Metadata has it, too."""
@@ -278,7 +278,7 @@ def log_of(wire: Wire, tp: TopicPartition) -> tuple[list[Batch], int]:
     body = FetchRequest(0, 0, 1 << 20, 0, (FetchTopic(tp.topic, None, (part,)),))
     told = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
     assert told.error_code == 0
-    return list(split_batches(told.records)), told.last_stable_offset
+    return batches_in(told.records), told.last_stable_offset
 
 
 def shape(wire: Wire, tp: TopicPartition) -> list[tuple[str, int]]:

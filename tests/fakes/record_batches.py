@@ -6,7 +6,8 @@ import functools
 import struct
 from collections.abc import Sequence
 
-from mirror.wire.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, Batch
+from mirror.errors import CorruptBatch
+from mirror.wire.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, Batch, split_batches
 
 _POLYNOMIAL = 0x82F63B78
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -99,6 +100,16 @@ def build_marker(producer_id: int, producer_epoch: int, kind: int, *, base_offse
 
 def batch(data: bytearray) -> Batch:
     return Batch(memoryview(data))
+
+
+def batches_in(data: bytes | bytearray | memoryview) -> list[Batch]:
+    """A copy's batches. Raises CorruptBatch, also for the older formats, which no broker takes any more (KIP-724)."""
+    found: list[Batch] = []
+    for one in split_batches(memoryview(bytearray(data))):
+        if not isinstance(one, Batch):
+            raise CorruptBatch(f"the batch at offset {one.base_offset} has magic {one.magic}")
+        found.append(one)
+    return found
 
 
 def stamped(data: bytes | bytearray | memoryview, base_offset: int, leader_epoch: int) -> bytearray:

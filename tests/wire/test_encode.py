@@ -30,7 +30,7 @@ _made = st.tuples(
     _bytes,
     _bytes,
     st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=3),
-    st.integers(0, 2**63 - 1),
+    st.integers(-3, 2**63 - 2),  # the last of all does not go with -1: see below
 )
 
 
@@ -114,6 +114,7 @@ def test_nobody_has_sent_it_yet(codec: str) -> None:
     assert (batch.base_offset, batch.leader_epoch, batch.magic) == (0, -1, 2)
     batch.patch(4_711, 3, 99, transactional=True)
     (again,) = split_batches(batch.view)
+    assert isinstance(again, Batch)
     again.verify()
     assert (again.producer_id, again.producer_epoch, again.base_sequence) == (4_711, 3, 99)
     assert again.is_transactional
@@ -148,6 +149,41 @@ def test_the_upper_bound_holds(record: _Made) -> None:
     key, value, headers, _ = record
     bound = BatchBuilder.upper_bound(key, value, headers)
     assert _build("none", [record]).size <= bound <= _build("none", [record]).size + 21
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@given(times=st.lists(st.sampled_from([-1, -2, 0, 1, _TIME, 2**62]), min_size=1, max_size=6))
+def test_records_without_a_time_keep_having_none(codec: str, times: list[int]) -> None:
+    """-1 is the record codec's own sign for "no record yet", and gave what came before a time that time."""
+    records: list[_Made] = [(None, b"value" * 30, [], time) for time in times]
+    batch = _build(codec, records)
+    assert list(records_of(batch)) == _expected(records)
+    assert (batch.base_timestamp, batch.max_timestamp) == (times[0], max(times))
+    read: list[Any] = list(DefaultRecordBatch(_unpacked(batch)))
+    assert [one.timestamp for one in read] == times
+
+
+def test_no_time_and_the_last_of_all_do_not_go_together() -> None:
+    builder = BatchBuilder("none", _NO_LIMIT)
+    assert builder.append(None, b"a", [], -1)
+    assert not builder.append(None, b"b", [], 2**63 - 1), "their difference has no place in a batch"
+    assert builder.append(None, b"c", [], 2**63 - 2)
+    assert [record.timestamp_ms for record in records_of(builder.build())] == [-1, 2**63 - 2]
+
+
+def test_what_is_refused_leaves_no_trace() -> None:
+    builder = BatchBuilder("none", _NO_LIMIT)
+    wrong: list[tuple[Any, ...]] = [
+        (b"k", "text", [], -1),
+        (b"k", b"v", [("h", 1)], 0),
+        (b"k", b"v", [], 2**63),
+        (b"k", b"v", [1], 0),
+    ]
+    for one in wrong:
+        with pytest.raises((TypeError, OverflowError)):
+            builder.append(*one)
+    assert builder.append(b"k", b"v", [], _TIME)
+    assert list(records_of(builder.build())) == [Record(0, _TIME, b"k", b"v", ())]
 
 
 def test_views_and_arrays_are_copied() -> None:

@@ -1,0 +1,195 @@
+"""Records that the target would refuse, and transforms that fail: by name, with the offset, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.errors import FlowError, RecordRejected
+from mirror.relay.deep import Made, Reason, Recipe, TimestampRule, Transform, load_transform, remake
+from mirror.wire.decode import Record, records_of
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import Batch
+
+EARLIEST, LATEST = 1_600_000_000_000, 1_700_000_000_000
+
+
+def source(times: Sequence[int] = (LATEST,)) -> Batch:
+    """Records b"0", b"1", ... of these times, from offset 0 on."""
+    builder = BatchBuilder("none", 1_000_000)
+    for number, time in enumerate(times):
+        assert builder.append(b"key", b"%d" % number, (), time)
+    return builder.build()
+
+
+def rule(policy: str) -> Recipe:
+    return Recipe(timestamps=TimestampRule(EARLIEST, LATEST, policy))
+
+
+def read(made: Made) -> list[Record]:
+    return [one for part in made.batches for one in records_of(part.batch)]
+
+
+# --- times
+
+
+@pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
+def test_what_the_target_allows_stays_as_it_is(policy: str) -> None:
+    times = [EARLIEST, LATEST, -1, EARLIEST + 1]
+    made = remake([source(times)], rule(policy))
+    assert [one.timestamp_ms for one in read(made)] == times
+    assert made.dropped == {}
+
+
+def test_a_time_beyond_the_latest_fails_and_says_what_to_do() -> None:
+    with pytest.raises(RecordRejected) as caught:
+        remake([source([LATEST, LATEST + 1])], rule("fail"))
+    assert caught.value.code == 32
+    assert str(caught.value) == (
+        "the record at offset 1 has the time 1700000000001 (2023-11-14 22:13:20 UTC), after what the target allows"
+        " (1700000000000 (2023-11-14 22:13:20 UTC)): raise message.timestamp.after.max.ms of the target topic,"
+        ' or set on-bad-timestamp = "clamp" or "skip"'
+    )
+
+
+def test_a_time_before_the_earliest_names_the_other_key() -> None:
+    with pytest.raises(
+        RecordRejected, match=r"offset 0 .*before what the target .*message\.timestamp\.before\.max\.ms"
+    ):
+        remake([source([EARLIEST - 1])], rule("fail"))
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**62)])
+def test_a_time_beyond_the_calendar_is_shown_as_a_number(time: int) -> None:
+    with pytest.raises(RecordRejected, match=rf"has the time {time}, "):
+        remake([source([time])], rule("fail"))
+
+
+@given(times=st.lists(st.integers(-5, 2**62), min_size=1, max_size=8))
+def test_clamped_times_are_the_nearest_allowed(times: list[int]) -> None:
+    made = remake([source(times)], rule("clamp"))
+    assert [one.timestamp_ms for one in read(made)] == [
+        time if time == -1 else min(max(time, EARLIEST), LATEST) for time in times
+    ]
+    assert [one.value for one in read(made)] == [b"%d" % number for number in range(len(times))]
+
+
+def test_skipped_times_are_counted_and_progress_passes_them() -> None:
+    made = remake([source([EARLIEST - 1, LATEST, LATEST + 1])], rule("skip"))
+    assert [one.value for one in read(made)] == [b"1"]
+    assert made.dropped == {Reason.BAD_TIMESTAMP: 2}
+    assert [(part.base_offset, part.next_offset) for part in made.batches] == [(1, 3)]
+    assert remake([source([EARLIEST - 1])], rule("skip")).batches == []
+
+
+def test_the_time_that_counts_is_the_transforms() -> None:
+    recipe = Recipe(
+        timestamps=TimestampRule(EARLIEST, LATEST, "fail"), transform=lambda one: one._replace(timestamp_ms=LATEST)
+    )
+    assert [one.timestamp_ms for one in read(remake([source([LATEST + 1])], recipe))] == [LATEST]
+
+
+# --- transforms
+
+
+def broken(record: Record) -> Record:
+    """Raises on the second record, with a text of two lines."""
+    if record.value == b"1":
+        raise ValueError("not\n  this one")
+    return record
+
+
+def test_a_transform_that_raises_is_named_with_offset_and_reason() -> None:
+    with pytest.raises(FlowError) as caught:
+        remake([source([1, 2])], Recipe(transform=broken))
+    assert str(caught.value) == f"transform {__name__}:broken failed at offset 1: ValueError: not this one"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+class _Callable:
+    def __call__(self, record: Record) -> Record | None:
+        raise KeyError(record.offset)
+
+
+def test_a_transform_that_is_no_plain_function_is_named_by_its_class() -> None:
+    with pytest.raises(FlowError, match=r":_Callable failed at offset 0: KeyError: 0$"):
+        remake([source()], Recipe(transform=_Callable()))
+
+
+@pytest.mark.parametrize("wrong", [b"bytes", 1, (0, 0, None, None, ())])
+def test_a_transform_that_gives_something_else_is_named(wrong: object) -> None:
+    transform: Transform = lambda _: wrong  # type: ignore[assignment,return-value] # noqa: E731 - it is what is tried
+    with pytest.raises(FlowError, match=rf"<lambda> gave a {type(wrong).__name__}, not a Record or None at offset 0$"):
+        remake([source()], Recipe(transform=transform))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"key": "text"},
+        {"value": 1},
+        {"timestamp_ms": "now"},
+        {"timestamp_ms": 2**63},
+        {"timestamp_ms": None},
+        {"headers": None},
+        {"headers": (("name", 1),)},
+        {"headers": (("name",),)},
+        {"headers": ((b"name", b"1"),)},
+        {"headers": (("\ud800", b"1"),)},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_one_is_named(wrong: dict[str, object]) -> None:
+    recipe = Recipe(transform=lambda one: one._replace(**wrong))  # type: ignore[arg-type] # it is what is tried
+    with pytest.raises(FlowError, match=r"gave what is no record at offset 0: \w+: "):
+        remake([source()], recipe)
+    # It is looked at before it comes to the codec, too.
+    recipe = Recipe(transform=recipe.transform, headers=(("h", b"1"),), timestamps=TimestampRule(0, 2**64, "clamp"))
+    with pytest.raises(FlowError, match=r"gave what is no record at offset 0: \w+: "):
+        remake([source()], recipe)
+
+
+# --- their names
+
+
+def test_a_transform_is_found_by_its_name() -> None:
+    assert load_transform("operator:itemgetter") is __import__("operator").itemgetter
+    assert load_transform("os.path:basename")("a/b") == "b"  # type: ignore[arg-type,comparison-overlap] # any function
+
+
+@pytest.mark.parametrize("name", ["operator", "operator:", ":itemgetter", ":", "operator.itemgetter"])
+def test_a_name_of_another_form_is_refused(name: str) -> None:
+    with pytest.raises(FlowError, match=f'^transform = "{name}": give it as "package.module:function"$'):
+        load_transform(name)
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(FlowError, match=r'^transform = "no.such:thing" cannot be loaded: ModuleNotFoundError: No mod'):
+        load_transform("no.such:thing")
+    with pytest.raises(FlowError, match=r"cannot be loaded: AttributeError: .*no_such"):
+        load_transform("operator:no_such")
+    with pytest.raises(FlowError, match=r'"os:name" is str, not a function of one record$'):
+        load_transform("os:name")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines$"),
+        ("import sys; sys.exit('no')", "SystemExit: no$"),
+        ("def f(:", "SyntaxError: "),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_line(
+    text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    name = f"broken_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(FlowError, match=why) as caught:
+        load_transform(f"{name}:function")
+    assert "\n" not in str(caught.value)
