@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Table = Mapping[str, object]
 
+OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.timeout.ms"})
+
 _PARSE: Final[Mapping[str, Callable[[Table], object]]] = {
     "producer": ProducerSettings.parse,
     "consumer": ConsumerSettings.parse,
@@ -76,8 +78,10 @@ def client_problems(client: str, path: KeyPath, table: Table, cluster: Table | N
     ]
     if problems or cluster is None:
         return problems
+    # What belongs to transactions is the flow's: mirror.config.together looks at it.
+    own = {key: value for key, value in table.items() if key not in OF_TRANSACTIONS}
     try:
-        _PARSE[client](revealed({**cluster, **table}))
+        _PARSE[client](revealed({**cluster, **own}))
     except ConfigError as error:
         return [_placed(problem, path, sources) for problem in error.problems]
     return []

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mirror.config import clients, loops, schema
+from mirror.config import clients, loops, schema, together
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
 from mirror.config.problems import Sources, model_problems, plain
@@ -52,7 +52,10 @@ def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem])
     for name, table in schema.tables(data, "flows"):
         flow = _flow(name, table, sources, problems)
         problems += _end_problems(name, table, clusters, sources)
-        problems += _client_problems(name, table, usable, sources)
+        of_clients = list(_client_problems(name, table, usable, sources))
+        problems += of_clients
+        if flow is not None:
+            problems += together.problems(flow, None if of_clients else usable.get(flow.target), sources)
         if flow is not None and {flow.source, flow.target} <= clusters.keys():
             flows.append(flow)
     problems += _graph_problems(flows, clusters, sources)

@@ -11,11 +11,12 @@ import re
 import warnings
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
 from mirror.config.naming import suggestion
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
+from mirror.relay.policy import CopyPolicy
 
 Plain: TypeAlias = str | int | bool | list[str]
 Option: TypeAlias = Plain | SecretStr
@@ -27,6 +28,10 @@ FLOW_NAME: Final = "<name>"
 _T = TypeVar("_T")
 _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
+_INT64_MAX: Final = 2**63 - 1
+_INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
+SLOWEST_BYTES_PER_SECOND: Final = 1024
+"""Below that, one batch of the usual size limit would take a quarter of an hour."""
 
 
 def _only(default: _T, reason: str) -> AfterValidator:
@@ -77,6 +82,35 @@ def _not_zero(factor: int) -> int:
     return factor
 
 
+def _no_limit_or_enough(limit: int) -> int:
+    if 0 < limit < SLOWEST_BYTES_PER_SECOND:
+        raise ValueError(f"must be 0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}")
+    return limit
+
+
+def _function(name: str) -> str:
+    module, colon, function = name.partition(":")
+    if name and not (colon and all(part.isidentifier() for part in [*module.split("."), function])):
+        raise ValueError('must be a function as "package.module:function", or "" for none')
+    return name
+
+
+def _headers(table: object) -> object:
+    """Checked as a whole: a value that is wrong is not shown, it may be a secret."""
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if not isinstance(value, str | SecretStr):
+            raise ValueError(f"the value of {shown(name)} must be text in quotes")  # noqa: TRY004 - as pydantic wants it
+        try:
+            (name + _text(value)).encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{shown(name)} and its value must be text that UTF-8 can say") from None
+    return table
+
+
+def _text(value: str | SecretStr) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
 Pattern: TypeAlias = Annotated[str, AfterValidator(_regular_expression)]
 
 
@@ -119,30 +153,36 @@ class FlowConfig(BaseModel):
         default=("__.*", ".*[.-](internal|replica)"), description="a list of regular expressions"
     )
     naming: Literal["prefix", "identity"] = Field(default="prefix", description='"prefix" or "identity"')
-    delivery: Annotated[
-        Literal["at-least-once", "exactly-once"],
-        _only("at-least-once", "transactions come with a later version"),
-    ] = Field(default="at-least-once", description='"at-least-once"')
+    delivery: Literal["exactly-once", "at-least-once"] = Field(
+        default="exactly-once", description='"exactly-once" or "at-least-once"'
+    )
     start: Annotated[str, BeforeValidator(_start), AfterValidator(_start_point)] = Field(
         default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
     )
-    on_gap: Annotated[Literal["fail", "skip"], _only("fail", "passing over a gap comes with a later version")] = Field(
-        default="fail", description='"fail"'
-    )
-    commit_interval_ms: int = Field(
-        default=1000, ge=20, le=_INT32_MAX, description="whole milliseconds from 20 to 2147483647"
-    )
-    commit_min_interval_ms: Annotated[int, _only(20, "a commit as soon as a partition is caught up comes later")] = (
-        Field(default=20, description="20 (milliseconds)")
-    )
+    start_over: bool = Field(default=False, description="true or false")
+    on_gap: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
+    on_too_large: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
+    on_bad_timestamp: Literal["fail", "clamp", "skip"] = Field(default="fail", description='"fail", "clamp" or "skip"')
+    on_no_key: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
+    commit_interval_ms: int = Field(default=1000, ge=20, le=_INT32_MAX, description=_INTERVAL)
+    commit_min_interval_ms: int = Field(default=20, ge=20, le=_INT32_MAX, description=_INTERVAL)
     epoch_ms: Annotated[int, _only(180_000, "streams come with a later version")] = Field(
         default=180_000, description="180000 (milliseconds)"
     )
     replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(_not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
     )
-    max_bytes_per_second: Annotated[int, _only(0, "limits on bandwidth come with a later version")] = Field(
-        default=0, description="0 (bytes per second; no limit)"
+    max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(_no_limit_or_enough)] = Field(
+        default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
+    )
+    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="source", description='"source", "none", "gzip", "snappy", "lz4" or "zstd"'
+    )
+    headers: Annotated[dict[str, str | SecretStr], BeforeValidator(_headers)] = Field(
+        default_factory=dict, description="a table of texts, added to every record as its headers"
+    )
+    transform: Annotated[str, AfterValidator(_function)] = Field(
+        default="", description='a function as "package.module:function", or "" for none'
     )
     shutdown_timeout_ms: Annotated[int, _only(20_000, "streams come with a later version")] = Field(
         default=20_000, description="20000 (milliseconds)"
@@ -158,6 +198,37 @@ class FlowConfig(BaseModel):
             for field in cls.model_fields.values()
             if field.validation_alias != FLOW_NAME
         }
+
+    @field_serializer("headers", when_used="json")
+    def _headers_to_show(self, headers: dict[str, str | SecretStr]) -> dict[str, str]:
+        return {name: HIDDEN if isinstance(value, SecretStr) else value for name, value in headers.items()}
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether records and progress are written in one transaction."""
+        return self.delivery == "exactly-once"
+
+    def copy_policy(self, *, tasks: int = 1, until_ms: int | None = None) -> CopyPolicy:
+        """How a task copies, one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``.
+
+        ``until_ms`` (ms since 1970) is when a stream's epoch ends.
+        """
+        limit = self.max_bytes_per_second
+        return CopyPolicy(
+            exactly_once=self.exactly_once,
+            commit_interval_ms=self.commit_interval_ms,
+            commit_min_interval_ms=self.commit_min_interval_ms,
+            on_gap=self.on_gap,
+            on_too_large=self.on_too_large,
+            on_bad_timestamp=self.on_bad_timestamp,
+            on_no_key=self.on_no_key,
+            start_over=self.start_over,
+            max_bytes_per_second=max(1, limit // tasks) if limit else 0,
+            compression=None if self.compression == "source" else self.compression,
+            headers=tuple((name, _text(value).encode()) for name, value in self.headers.items()),
+            transform=self.transform,
+            until_ms=until_ms,
+        )
 
     @property
     def start_timestamp_ms(self) -> int | None:

@@ -68,13 +68,14 @@ def from_text(path: KeyPath, text: str) -> object:
     """``text`` of a variable as the type the key at ``path`` has; left as text where it cannot be, for the checks.
 
     A list is JSON, since a comma may be part of a regular expression; a list of Kafka's also keeps Kafka's own commas.
+    A table is JSON, too.
     """
     match _kind(path):
         case "int" if _INTEGER.fullmatch(text.strip()):
             return int(text)
         case "bool" if text.strip().lower() in {"true", "false"}:
             return text.strip().lower() == "true"
-        case "list" if text.lstrip().startswith("["):
+        case "list" | "json" if text.lstrip().startswith(("[", "{")):
             return _json(text)
         case _:
             return text
@@ -87,9 +88,9 @@ def _kind(path: KeyPath) -> str:
     if rest:
         return CLIENT_KEYS[key][rest[0]].kind
     annotation = next(field.annotation for field in FlowConfig.model_fields.values() if field.alias == key)
-    if annotation is int:
-        return "int"
-    return "list" if key.startswith("topics") else "str"
+    if annotation in {int, bool}:
+        return "int" if annotation is int else "bool"
+    return "json" if key == "headers" or key.startswith("topics") else "str"
 
 
 def _json(text: str) -> object:

@@ -61,7 +61,9 @@ def _copy(
     policy: CopyPolicy,
     clock: SystemClock,
 ) -> list[RangeResult]:
-    writing = ProducerSettings.parse(target_options)
+    # Each partition has an id of its own later on; keys about transactions need one to be checked.
+    some_id = {"transactional.id": "mirror"} if policy.exactly_once else {}
+    writing = ProducerSettings.parse({**target_options, **some_id})
     source_options = _reading_options(source_options, len(ranges), writing.buffer_memory, policy.max_bytes_per_second)
     reading = ConsumerSettings.parse(source_options)
     times = Times(

@@ -102,7 +102,8 @@ class Copying:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
-        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if self.wants_more else FOREVER_MS
+        listens = self._quiet and self.wants_more
+        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if listens else FOREVER_MS
         commit = self._commit_due_ms() if self.commits.wanted and self.commits.under_way is None else FOREVER_MS
         if commit <= now:
             commit = FOREVER_MS  # overdue: it waits for something else
@@ -131,10 +132,13 @@ class Copying:
         """Whether nothing is left to be committed of what is acknowledged, nor being so."""
         return self.commits.under_way is None and not (self.commits.wanted and self.outbox.empty)
 
+    @property
+    def _quiet(self) -> bool:
+        return self.outbox.empty and self.commits.under_way is None
+
     def silent(self, now: int) -> bool:
         """Whether the source, although asked, has given nothing for too long."""
-        quiet = self.outbox.empty and self.commits.under_way is None
-        return quiet and self.wants_more and now - self._reading.heard_ms >= self._times.stall_ms
+        return self._quiet and self.wants_more and now - self._reading.heard_ms >= self._times.stall_ms
 
     # --- sending
 

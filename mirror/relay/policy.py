@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 COMMIT_BYTES: Final = 64 * 1024 * 1024
@@ -33,7 +33,7 @@ class CopyPolicy:
     start_over: bool = False
     max_bytes_per_second: int = 0
     compression: str | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: str = ""
     until_ms: int | None = None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.relay.progress import ProgressStore
 from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of
 
 if TYPE_CHECKING:
@@ -49,20 +50,27 @@ def result_from_json(values: Mapping[str, Any]) -> RangeResult:
     return RangeResult(**{**values, "outcome": Outcome(values["outcome"])})
 
 
-def make_plan(flow: FlowConfig, source: Admin, target: Admin, parallelism: int) -> Plan:
+def make_plan(flow: FlowConfig, source: Admin, target: Admin, parallelism: int, *, wall_ms: int) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
-    ``parallelism`` is the largest number of tasks. Raises FlowError where no topic matches, KafkaError where a cluster
-    cannot be asked.
+    ``parallelism`` is the largest number of tasks, ``wall_ms`` the time (ms since 1970) that the age of progress is
+    measured by. Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
     source_id = source.describe_cluster().cluster_id
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     seen = _survey(flow, wanted, source)
-    store = ProgressStore(target, flow.name, source_id)
+    store = ProgressStore(target, flow.name)
     progress = store.read({TopicPartition(each.target_topic, each.partition) for each in seen})
+    anew_before_ms = wall_ms - commit_anew_after_ms(target)
     starts = [
-        start_of(flow.name, source_id, each, progress.get(TopicPartition(each.target_topic, each.partition)))
+        start_of(
+            flow,
+            source_id,
+            each,
+            progress.get(TopicPartition(each.target_topic, each.partition)),
+            anew_before_ms=anew_before_ms,
+        )
         for each in seen
     ]
     return Plan(

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
+from mirror.relay.gaps import classify
 from mirror.relay.ranges import Outcome, Range, RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mirror.config.models import FlowConfig
+    from mirror.relay.gaps import Gap
     from mirror.relay.progress import Progress
 
 NO_LEADER: Final = -1
@@ -70,17 +72,26 @@ def writer_of(flow: FlowConfig, target_topic: str) -> str | None:
 
 
 def start_of(
-    flow: str, source_cluster_id: str, seen: SourcePartition, progress: Progress | None
+    flow: FlowConfig,
+    source_cluster_id: str,
+    seen: SourcePartition,
+    progress: Progress | None,
+    *,
+    anew_before_ms: int = 0,
 ) -> Range | RangeResult:
     """What is to be copied of one partition: a Range, or a settled result where a task has nothing to do.
 
-    ``progress`` is what the target holds for it. A gap between progress and log, a log that ends before the progress,
-    another topic id or another source cluster is a ``failed`` result: copying on would lose or mix records silently.
+    ``progress`` is what the target holds for it. One that was committed before ``anew_before_ms`` (ms since 1970) gets
+    a Range even with nothing to copy: the task commits it anew, before the target forgets it.
+
+    A gap between progress and log is a ``failed`` result, unless the flow says ``on-gap = "skip"``: then the Range
+    begins behind it, and the task counts it. Progress of another source cluster is always ``failed``: to copy on would
+    mix records silently.
     """
 
     def settled(outcome: Outcome, at: int, error: str | None = None) -> RangeResult:
         return RangeResult(
-            flow=flow,
+            flow=flow.name,
             topic=seen.topic,
             target_topic=seen.target_topic,
             partition=seen.partition,
@@ -90,52 +101,45 @@ def start_of(
             error=error,
         )
 
+    def copied(start: int) -> Range:
+        return Range(
+            flow=flow.name,
+            topic=seen.topic,
+            target_topic=seen.target_topic,
+            partition=seen.partition,
+            start=start,
+            end=max(start, seen.end),
+            source_cluster_id=source_cluster_id,
+            topic_id=seen.topic_id,
+        )
+
     if seen.leader == NO_LEADER:
         at = progress.offset if progress else 0
         return settled(Outcome.FAILED, at, "the source partition has no leader; the next run goes on from here")
-    if progress is not None and (reason := _mismatch(source_cluster_id, seen, progress)):
-        return settled(Outcome.FAILED, progress.offset, reason)
-    start = progress.offset if progress else seen.first
-    if start >= seen.end and (progress is not None or start == seen.earliest):
-        return settled(Outcome.COMPLETE, start)
-    # Without progress a range of no records still goes to a task, which commits where the flow begins: a flow that
-    # starts at "latest" would otherwise start at a later "latest" in each run, and skip what came between.
-    return Range(
-        flow=flow,
-        topic=seen.topic,
-        target_topic=seen.target_topic,
-        partition=seen.partition,
-        start=start,
-        end=max(start, seen.end),
-        source_cluster_id=source_cluster_id,
-        topic_id=seen.topic_id,
+    if progress is None:
+        # A range of no records still goes to a task, which commits where the flow begins: a flow that starts at
+        # "latest" would otherwise start at a later "latest" in each run, and skip what came between.
+        empty = seen.first >= seen.end and seen.first == seen.earliest
+        return settled(Outcome.COMPLETE, seen.first) if empty else copied(seen.first)
+    if progress.source_cluster_id not in {"", source_cluster_id}:
+        return settled(Outcome.FAILED, progress.offset, _other_source(source_cluster_id, progress))
+    gap = classify(progress, seen.topic_id, seen.earliest, seen.end)
+    if gap is not None:
+        return copied(gap.resume) if flow.on_gap == "skip" else settled(Outcome.FAILED, gap.offset, _fails(gap))
+    if progress.offset >= seen.end and progress.time_ms >= anew_before_ms:
+        return settled(Outcome.COMPLETE, progress.offset)
+    return copied(progress.offset)
+
+
+def _other_source(source_cluster_id: str, progress: Progress) -> str:
+    return (
+        f"other source: the progress on the target is that of source cluster {progress.source_cluster_id}, this one"
+        f" is {source_cluster_id}; two deployments share a flow name, rename one flow"
     )
 
 
-def _mismatch(source_cluster_id: str, seen: SourcePartition, progress: Progress) -> str | None:
-    """Why the progress does not fit the source, in one line, or None."""
-    at = progress.offset
-    if progress.source_cluster_id and progress.source_cluster_id != source_cluster_id:
-        return (
-            f"other source: the progress on the target is that of source cluster {progress.source_cluster_id}, this one"
-            f" is {source_cluster_id}; two deployments share a flow name, rename one flow"
-        )
-    if progress.topic_id and seen.topic_id and progress.topic_id != seen.topic_id:
-        return (
-            f"truncated or recreated: topic id {progress.topic_id} was copied up to offset {at}, the source topic is"
-            f" now {seen.topic_id}; copy it under another flow name or target topic"
-        )
-    if at > seen.end:
-        return (
-            f"truncated or recreated: copied up to offset {at}, but the source ends at {seen.end};"
-            " copy it under another flow name or target topic"
-        )
-    if at < seen.earliest:
-        return (
-            f"retention: copied up to offset {at}, but the source begins at {seen.earliest}: offsets {at} to"
-            f" {seen.earliest - 1} are gone and were never copied (on-gap = fail)"
-        )
-    return None
+def _fails(gap: Gap) -> str:
+    return f"{gap}; {gap.advice()}"
 
 
 def pack(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:

@@ -15,6 +15,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from mirror.client import Admin
 from mirror.relay.ranges import Range
+from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SOURCE_FORMAT, FlowOptions
 from mirror.spark.plan import Plan, make_plan
@@ -22,22 +23,32 @@ from mirror.spark.plan import Plan, make_plan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_TYPES: Final = {"partition": IntegerType(), "start": LongType(), "end": LongType()}
+_TYPES: Final = {
+    "partition": IntegerType(),
+    "start": LongType(),
+    "end": LongType(),
+    "stuck_since_ms": LongType(),
+}
+_NULLABLE: Final = frozenset({"stuck_since_ms"})
 
 ROW_SCHEMA: Final = StructType(
     [
         StructField("task", IntegerType(), nullable=False),
-        *(StructField(each.name, _TYPES.get(each.name, StringType()), nullable=False) for each in fields(Range)),
+        StructField("tasks", IntegerType(), nullable=False),
+        *(
+            StructField(each.name, _TYPES.get(each.name, StringType()), each.name in _NULLABLE)
+            for each in fields(Range)
+        ),
     ]
 )
-"""A row: the task's number, then the columns of :class:`mirror.relay.ranges.Range`."""
+"""A row: the task's number and how many tasks there are, then the columns of :class:`mirror.relay.ranges.Range`."""
 
 
 @dataclass
 class TaskPartition(InputPartition):
     """One task and its rows, as :data:`ROW_SCHEMA` says."""
 
-    rows: list[tuple[int | str, ...]]
+    rows: list[tuple[int | str | None, ...]]
 
 
 class RangesSource(DataSource):
@@ -73,7 +84,10 @@ class RangesReader(DataSourceReader):
             ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             raise
         ledger.write_plan(plan)
-        return [TaskPartition([(task, *astuple(each)) for each in ranges]) for task, ranges in enumerate(plan.tasks)]
+        tasks = len(plan.tasks)
+        return [
+            TaskPartition([(task, tasks, *astuple(each)) for each in ranges]) for task, ranges in enumerate(plan.tasks)
+        ]
 
     def _plan(self) -> Plan:
         config, flow = self.options.load()
@@ -81,8 +95,8 @@ class RangesReader(DataSourceReader):
             Admin(config.clusters[flow.source].client_options()) as source,
             Admin(config.clusters[flow.target].client_options()) as target,
         ):
-            return make_plan(flow, source, target, self.parallelism)
+            return make_plan(flow, source, target, self.parallelism, wall_ms=SystemClock().wall())
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int | str, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[int | str | None, ...]]:
         """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
         return iter(partition.rows if isinstance(partition, TaskPartition) else ())

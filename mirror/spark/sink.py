@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
+from mirror.config.together import source_options, target_options
 from mirror.errors import MirrorError
 from mirror.relay.copy import copy_ranges
 from mirror.relay.ranges import Outcome, Range, RangeResult
@@ -65,7 +66,7 @@ class RangesWriter(DataSourceArrowWriter):
         attempt = context.attemptNumber() if context else 0
         task = rows[0]["task"]
         try:
-            results = self._copy(ranges)
+            results = self._copy(ranges, rows[0]["tasks"])
         except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
             foreseen = isinstance(error, MirrorError)
             line = str(error) if foreseen else f"{type(error).__name__}: {error}"
@@ -73,13 +74,13 @@ class RangesWriter(DataSourceArrowWriter):
             return TaskResults([Attempt(task, attempt, failed(each, line), trace) for each in ranges])
         return TaskResults([Attempt(task, attempt, result) for result in results])
 
-    def _copy(self, ranges: list[Range]) -> list[RangeResult]:
+    def _copy(self, ranges: list[Range], tasks: int) -> list[RangeResult]:
         config, flow = self.options.load()
         return copy_ranges(
             ranges,
-            source_options={**config.clusters[flow.source].client_options(), **flow.consumer},
-            target_options={**config.clusters[flow.target].client_options(), **flow.producer},
-            commit_interval_ms=flow.commit_interval_ms,
+            source_options=source_options(config, flow),
+            target_options=target_options(config, flow),
+            policy=flow.copy_policy(tasks=tasks),
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -8,11 +8,15 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from mirror.relay.gaps import GapKind
+from mirror.relay.judge import Skip
 from mirror.relay.ranges import Outcome, RangeResult
 
 if TYPE_CHECKING:
     from mirror.spark.results import FlowReport
 
+_LOSSES = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
+_NOTHING_TO_COPY = frozenset(Skip)
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 
 
@@ -29,15 +33,17 @@ def flow_table(report: FlowReport) -> Table:
     table.add_column("bytes", decimal(size), justify="right")
     table.add_column("rate", _rate(size, seconds), justify="right")
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
-    if any(result.error for result in report.partitions):
-        table.add_column("error", overflow="fold")
-    for result in report.partitions:
-        table.add_row(*_cells(result, with_error=len(table.columns) > len(_cells(result, with_error=False))))
+    said = [remarks(result) for result in report.partitions]
+    if any(said):
+        table.add_column("error" if any(result.error for result in report.partitions) else "remarks", overflow="fold")
+    for result, text in zip(report.partitions, said, strict=True):
+        table.add_row(*_cells(result), *([Text(text)] if any(said) else []))
     return table
 
 
-def _cells(result: RangeResult, *, with_error: bool) -> list[str | Text]:
-    cells: list[str | Text] = [
+def _cells(result: RangeResult) -> list[str | Text]:
+    # Text, not str: a topic's name or a broker's message is never markup.
+    return [
         Text(result.topic),
         f"{result.partition}",
         f"{result.records:,}",
@@ -45,8 +51,22 @@ def _cells(result: RangeResult, *, with_error: bool) -> list[str | Text]:
         _rate(result.bytes, result.seconds),
         Text(result.outcome.value, style=_STYLES.get(result.outcome, "red")),
     ]
-    # Text, not str: a topic's name or a broker's message is never markup.
-    return [*cells, Text(result.error or "")] if with_error else cells
+
+
+def remarks(result: RangeResult) -> str:
+    """What a user should know of one partition: its error, what was lost or left out, what expired; mostly nothing."""
+    said = [result.error] if result.error else []
+    gaps = [f"{count:,} offsets ({kind})" for kind, count in sorted(result.gaps.items()) if kind in _LOSSES]
+    if gaps:
+        said.append(f"gaps passed over: {', '.join(gaps)}")
+    dropped = [f"{count:,} ({why})" for why, count in sorted(result.skipped.items()) if why not in _NOTHING_TO_COPY]
+    if dropped:
+        said.append(f"left out: {', '.join(dropped)}")
+    if result.expiries:
+        last = result.expiries[-1]
+        times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"
+        said.append(f"expired {times}, the last: {last.get('cause')} ({last.get('phase')})")
+    return "; ".join(said)
 
 
 def _rate(size: int, seconds: float) -> str:

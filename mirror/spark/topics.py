@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import Admin, NewTopic, TopicDescription
+from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, FlowError, KafkaError
+from mirror.relay.progress_log import topic_of
+from mirror.spark import offsets_retention, preflight
 from mirror.spark.planner import select_topics, writer_of
+from mirror.spark.preflight import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,22 +27,70 @@ NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "followe
 """Topic configurations that name the source's own brokers (MirrorMaker's DefaultConfigPropertyFilter has them too)."""
 
 
+PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
+"""As Kafka Connect's own topics; in segments small enough to be compacted (the one being written never is)."""
+
+
 def prepare_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
     """Make every target topic of ``flow`` ready; idempotent.
 
     Missing ones are created with the source topic's partition count and explicitly set configuration, and the flow's
-    replication factor; those with fewer partitions get more.
+    replication factor; those with fewer partitions get more. So is the topic that notes the flow's progress.
 
-    Returns warnings of one line each. Raises FlowError where no topic matches, KafkaError where a cluster cannot be
-    asked or refuses.
+    Returns warnings of one line each, also about what the two sides' configurations will make of the records. Raises
+    FlowError where no topic matches, KafkaError where a cluster cannot be asked or refuses.
     """
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     _create_missing(flow, wanted, source, target)
     made = _await_topics(flow, [flow.target_topic(name) for name in wanted], target)
     _add_partitions(flow, wanted, made, target)
-    configs = target.describe_topic_configs(sorted(made))
-    return [line for name in sorted(made) for line in _warnings(made[name], configs.get(name, {}))]
+    configs = _configs(target, sorted(made))
+    sources = _configs(source, list(wanted), partial=True)
+    pairs = {
+        flow.target_topic(name): (TopicConfig.of(there), TopicConfig.of(configs[flow.target_topic(name)]))
+        for name, there in sources.items()
+    }
+    return [
+        *(line for name in sorted(made) for line in _warnings(made[name], configs[name])),
+        *preflight.warnings(flow, pairs),
+        *_prepare_progress_topic(flow, target),
+        *offsets_retention.warnings(target),
+    ]
+
+
+def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = False) -> dict[str, dict[str, str]]:
+    """Each topic's configuration, with its brokers' defaults.
+
+    What the source does not tell (``partial``) cannot be compared; whether that permission matters is found out when a
+    topic is created.
+    """
+    found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=partial)
+    return {
+        resource.name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
+        for resource, entries in found.items()
+    }
+
+
+def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
+    """Create the topic of notes, or look at the one that is there.
+
+    Only warns: without it everything works until the target forgets a progress (offsets.retention.minutes).
+    """
+    name = topic_of(flow.name)
+    try:
+        if name in target.describe_topics([name]):
+            return list(preflight.progress_topic_warnings(name, _configs(target, [name])[name]))
+        target.create_topics([NewTopic(name, 1, flow.replication_factor, PROGRESS_TOPIC_CONFIGS)])
+    except KafkaError as error:
+        if isinstance(error, BrokerError) and error.code == TOPIC_ALREADY_EXISTS:
+            return []
+        line = (
+            f"topic {name} cannot be made ready, so that a progress that the target forgets is not restored: {error}"
+            " (one partition, cleanup.policy = compact)"
+        )
+        return [line]
+    return []
 
 
 def _create_missing(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:

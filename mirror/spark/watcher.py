@@ -80,7 +80,7 @@ class Watcher:
             return
         partitions = {TopicPartition(each.target_topic, each.partition) for each in ranges}
         with Admin(self._options) as admin:
-            store = ProgressStore(admin, self._flow, ranges[0].source_cluster_id)
+            store = ProgressStore(admin, self._flow)
             while not self._done.wait(POLL_S):
                 try:
                     progress = store.read(partitions)

@@ -43,7 +43,7 @@ def test_check_config_shows_what_it_understood() -> None:
     result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE)])
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    for text in ["clusters.paris", "paris-1:9092", "flows.paris-berlin", '".*[.-](internal|replica)"', "at-least-once"]:
+    for text in ["clusters.paris", "paris-1:9092", "flows.paris-berlin", '".*[.-](internal|replica)"', "exactly-once"]:
         assert text in result.stdout
 
 

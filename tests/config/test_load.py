@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from mirror.config.load import load
 from mirror.errors import ConfigError
+from mirror.relay.policy import CopyPolicy
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 
@@ -26,8 +27,9 @@ def test_defaults(read: Load) -> None:
     flow = config.flows["paris-berlin"]
     assert (flow.name, flow.source, flow.target, flow.topics) == ("paris-berlin", "paris", "berlin", ("orders",))
     assert flow.topics_exclude == ("__.*", ".*[.-](internal|replica)")
-    assert (flow.naming, flow.delivery, flow.start, flow.on_gap) == ("prefix", "at-least-once", "earliest", "fail")
+    assert (flow.naming, flow.delivery, flow.start, flow.on_gap) == ("prefix", "exactly-once", "earliest", "fail")
     assert (flow.commit_interval_ms, flow.replication_factor) == (1000, -1)
+    assert flow.copy_policy() == CopyPolicy()
     assert config.clusters["paris"].client_options() == {"bootstrap.servers": "paris-1:9092"}
 
 
@@ -107,15 +109,25 @@ FLOW_PROBLEMS = [
     ("commit-interval-ms = 0x" + "f" * 5000, "commit-interval-ms = (an integer too large): must be"),
     ("replication-factor = 0", "replication-factor = 0: must be -1 (the target's default) or a whole number"),
     ("replication-factor = -2", "replication-factor = -2: must be -1 (the target's default) or a whole number"),
-    (
-        'delivery = "exactly-once"',
-        'delivery = "exactly-once": not supported yet: transactions come with a later version',
-    ),
-    ('delivery = "twice"', 'delivery = "twice": must be "at-least-once"'),
-    ('on-gap = "skip"', 'on-gap = "skip": not supported yet'),
-    ("commit-min-interval-ms = 30", "commit-min-interval-ms = 30: not supported yet"),
+    ('delivery = "twice"', 'delivery = "twice": must be "exactly-once" or "at-least-once"'),
+    ('on-gap = "clamp"', 'on-gap = "clamp": must be "fail" or "skip"'),
+    ('on-too-large = "clamp"', 'on-too-large = "clamp": must be "fail" or "skip"'),
+    ('on-bad-timestamp = "drop"', 'on-bad-timestamp = "drop": must be "fail", "clamp" or "skip"'),
+    ('on-no-key = "clamp"', 'on-no-key = "clamp": must be "fail" or "skip"'),
+    ('start-over = "true"', 'start-over = "true": must be true or false'),
+    ("start-over = 1", "start-over = 1: must be true or false"),
+    ("commit-min-interval-ms = 19", "commit-min-interval-ms = 19: must be whole milliseconds from 20"),
+    ("commit-min-interval-ms = 1001", "commit-min-interval-ms = 1001: must be at most commit-interval-ms (1000)"),
+    ("max-bytes-per-second = 1023", "= 1023: must be 0 (no limit) or a whole number of bytes from 1024"),
+    ("max-bytes-per-second = -1", "= -1: must be 0 (no limit) or a whole number of bytes from 1024"),
+    ('compression = "brotli"', 'compression = "brotli": must be "source", "none", "gzip", "snappy", "lz4" or "zstd"'),
+    ('headers = "a=b"', 'headers = "a=b": must be a table of texts'),
+    ("headers.number = 5", 'headers = a table: the value of "number" must be text in quotes'),
+    ("headers.password = 5", 'headers = a table: the value of "password" must be text in quotes'),
+    ('transform = "package.module"', 'transform = "package.module": must be a function as "package.module:function"'),
+    ('transform = "a..b:f"', 'transform = "a..b:f": must be a function as "package.module:function"'),
+    ('transform = "a:f()"', 'transform = "a:f()": must be a function as "package.module:function"'),
     ("epoch-ms = 1", "epoch-ms = 1: not supported yet"),
-    ("max-bytes-per-second = 1", "max-bytes-per-second = 1: not supported yet"),
     ("shutdown-timeout-ms = 1", "shutdown-timeout-ms = 1: not supported yet"),
     ('topics-exclude = "x"', 'topics-exclude = "x": must be a list of regular expressions'),
     ('topics-exclude = ["("]', 'topics-exclude = "(": not a regular expression: missing ), unterminated subpattern'),

@@ -20,7 +20,12 @@ from typing import Any, Self
 import mirror.client
 import mirror.relay.copy
 from mirror.client import (
+    Broker,
     ClusterDescription,
+    ConfigEntry,
+    ConfigKind,
+    ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetAndMetadata,
     OffsetResult,
@@ -29,11 +34,16 @@ from mirror.client import (
     TopicPartition,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed
-from mirror.relay.progress import Progress, ProgressStore
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
 
 FOLDER = "FAKE_KAFKA_FOLDER"
 """Environment: the folder of the clusters' files."""
+RETENTION_MINUTES = "10080"
+"""How long the brokers remember committed offsets."""
+NOW_MS = 1_800_000_000_000
+"""When ``copy_ranges`` commits, ms since 1970."""
 
 
 class Cluster:
@@ -83,7 +93,7 @@ class Cluster:
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
-        ``list_offsets``: refused with that text.
+        ``list_offsets``, ``broker_configs``: refused with that text.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -104,7 +114,7 @@ class Admin:
         pass
 
     def describe_cluster(self) -> ClusterDescription:
-        return ClusterDescription(self.cluster.state()["id"], 1, ())
+        return ClusterDescription(self.cluster.state()["id"], 1, (Broker(1, self.cluster.server, 9092),))
 
     def list_topics(self) -> dict[str, TopicDescription]:
         return self.describe_topics(self.cluster.state()["topics"])
@@ -116,6 +126,25 @@ class Admin:
     def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         topics = self.cluster.state()["topics"]
         return {name: topics[name]["configs"] for name in names}
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+        timeout_ms: int | None = None,  # noqa: ARG002  (the same)
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        state = self.cluster.state()
+        of_brokers = any(resource.kind == ConfigKind.BROKER for resource in resources)
+        if of_brokers and "broker_configs" in state["moods"]:
+            raise AuthorizationFailed(state["moods"]["broker_configs"], 31)
+        topics = state["topics"]
+        return {
+            resource: _entries(topics[resource.name]["configs"])
+            if resource.kind == ConfigKind.TOPIC
+            else {"offsets.retention.minutes": ConfigEntry(RETENTION_MINUTES, ConfigSource.DEFAULT, False, True)}
+            for resource in resources
+        }
 
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         for topic in topics:
@@ -165,6 +194,11 @@ class Admin:
             kept.update({str(tp): (each.offset, each.leader_epoch, each.metadata) for tp, each in offsets.items()})
 
 
+def _entries(configs: Mapping[str, str]) -> dict[str, ConfigEntry]:
+    set_here = {key: ConfigEntry(value, ConfigSource.TOPIC, False, False) for key, value in configs.items()}
+    return {"retention.ms": ConfigEntry("604800000", ConfigSource.DEFAULT, False, False), **set_here}
+
+
 def _description(name: str, topic: Mapping[str, Any]) -> TopicDescription:
     partitions = [
         PartitionDescription(number, each["leader"], 0, tuple(range(each["replicas"])), tuple(range(each["replicas"])))
@@ -178,7 +212,7 @@ def copy_ranges(
     *,
     source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
-    commit_interval_ms: int,  # noqa: ARG001  (and are committed at once)
+    policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))
@@ -212,13 +246,19 @@ def _copy(each: Range, target: Cluster) -> RangeResult:
         target.path.with_suffix(".hangs").touch()
         signal.pause()
     tp = TopicPartition(each.target_topic, each.partition)
-    store = ProgressStore(Admin({"bootstrap.servers": target.server}), each.flow, each.source_cluster_id)
-    known = store.read([tp]).get(tp)
+    admin = Admin({"bootstrap.servers": target.server})
+    known = ProgressStore(admin, each.flow).read([tp]).get(tp)
     result.start = known.offset if known else each.start
     with target.change() as state:
         state["topics"][each.target_topic]["partitions"][each.partition]["end"] += each.end - result.start
-    moved = Progress(offset=each.end, leader_epoch=0, source_cluster_id=each.source_cluster_id, topic_id=each.topic_id)
-    assert not store.write({tp: moved}, 0)
+    moved = Progress(
+        offset=each.end,
+        leader_epoch=0,
+        source_cluster_id=each.source_cluster_id,
+        topic_id=each.topic_id,
+        time_ms=NOW_MS,
+    )
+    admin.commit_group_offsets(group_of(each.flow, tp), {tp: to_offset(moved)})
     result.end = each.end
     result.records = result.end - result.start
     result.batches = 1

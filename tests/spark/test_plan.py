@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import ConnectionFailed, FlowError
+from mirror.errors import AuthorizationFailed, ConnectionFailed, FlowError
+from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
 from mirror.spark.plan import Plan, make_plan
 from mirror.spark.topics import check_clashes, prepare_topics
-from tests.spark.fakes import Admin, Cluster, copy_ranges
+from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ class Pair:
         self.b = Cluster("b:1", folder).make()
         self.source = cast("client.Admin", Admin({"bootstrap.servers": "a:1"}))
         self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
+        self.now_ms = NOW_MS
 
     def prepare(self, one: FlowConfig) -> list[str]:
         return prepare_topics(one, self.source, self.target)
 
     def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
-        return make_plan(one, self.source, self.target, tasks)
+        return make_plan(one, self.source, self.target, tasks, wall_ms=self.now_ms)
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_a_topic_that_appears_meanwhile_is_taken(pair: Pair, monkeypatch: pytest
 
     monkeypatch.setattr(Admin, "create_topics", late)
     pair.prepare(flow(topics=["orders", "clicks"]))
-    assert set(pair.b.state()["topics"]) == {"a.orders", "a.clicks"}
+    assert set(pair.b.state()["topics"]) == {"a.orders", "a.clicks", "mirror-progress.f.internal"}
 
 
 def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None:
@@ -88,6 +90,76 @@ def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None
     assert "a.orders has one replica" in one_replica
     assert "KIP-185" in one_replica
     assert "min.insync.replicas = 2 but has 1" in too_few
+
+
+NOTES = "mirror-progress.f.internal"
+
+
+def test_the_topic_of_notes_is_made_once(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    assert pair.prepare(flow(replication_factor=2)) == []
+    made = pair.b.state()["topics"][NOTES]
+    assert (len(made["partitions"]), made["partitions"][0]["replicas"]) == (1, 2)
+    assert made["configs"]["cleanup.policy"] == "compact"
+    assert pair.prepare(flow(replication_factor=3)) == []
+    assert pair.b.state()["topics"][NOTES] == made
+
+
+def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.add_topic(NOTES, [0])
+    (line,) = pair.prepare(flow())
+    assert f"topic {NOTES} has cleanup.policy = delete" in line
+    assert "set cleanup.policy = compact" in line
+
+
+def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [1])
+    plain = Admin.create_topics
+
+    def refuse(self: Admin, topics: list[client.NewTopic]) -> None:
+        if topics[0].name == NOTES:
+            raise AuthorizationFailed("the permission Create on the topic is missing", 29)
+        plain(self, topics)
+
+    monkeypatch.setattr(Admin, "create_topics", refuse)
+    (line,) = pair.prepare(flow())
+    assert f"topic {NOTES} cannot be made ready" in line
+    assert "the permission Create" in line
+    assert "a.orders" in pair.b.state()["topics"]
+
+
+def test_configurations_that_do_harm_together_are_warnings(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1], configs={"retention.ms": "-1"})
+    pair.b.add_topic("a.orders", [1], configs={"max.message.bytes": "1000"})
+    retention, size = pair.prepare(flow())
+    assert retention.startswith("target topic a.orders: retention.ms = 604800000 (7 days), where the source has no")
+    assert "max.message.bytes = 1000, where the source has 1048588" in size
+
+
+def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"broker_configs": "the permission DescribeConfigs on the cluster is missing"})
+    (line,) = pair.prepare(flow())
+    assert "offsets.retention.minutes cannot be read and is taken for 7 days" in line
+    assert "DescribeConfigs" in line
+    assert len(pair.plan(flow()).ranges) == 1
+
+
+@pytest.mark.parametrize(("hours", "anew"), [(23, False), (25, True)])
+def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair, hours: int, anew: bool) -> None:
+    pair.a.add_topic("orders", [10])
+    pair.prepare(flow())
+    copy_ranges(
+        pair.plan(flow()).ranges,
+        source_options={},
+        target_options={"bootstrap.servers": "b:1"},
+        policy=CopyPolicy(),
+    )
+    pair.now_ms += hours * 3_600_000
+    plan = pair.plan(flow())
+    assert [(each.start, each.end) for each in plan.ranges] == [(10, 10)] * anew
+    assert len(plan.settled) == (not anew)
 
 
 def test_two_flows_into_one_topic_are_refused(pair: Pair) -> None:
@@ -125,7 +197,7 @@ def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
         [(0, 0, 10)],
     ]
     assert [(each.partition, each.outcome) for each in plan.settled] == [(1, Outcome.COMPLETE)]
-    copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, commit_interval_ms=1)
+    copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
     with pair.a.change() as state:
         state["topics"]["orders"]["partitions"][0]["end"] = 12
     assert [(each.partition, each.start, each.end) for each in pair.plan(flow()).ranges] == [(0, 10, 12)]

@@ -36,8 +36,8 @@ def seen(
     )
 
 
-def at(offset: int, *, cluster: str = HERE, topic_id: str = "t1") -> Progress:
-    return Progress(offset=offset, leader_epoch=0, source_cluster_id=cluster, topic_id=topic_id)
+def at(offset: int, *, cluster: str = HERE, topic_id: str = "t1", time_ms: int = 0) -> Progress:
+    return Progress(offset=offset, leader_epoch=0, source_cluster_id=cluster, topic_id=topic_id, time_ms=time_ms)
 
 
 def test_only_wanted_topics_in_order() -> None:
@@ -96,7 +96,7 @@ def copy(start: int, end: int) -> Range:
 )
 def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
     expected = replace(copy(start, end), topic_id=partition.topic_id)
-    assert start_of("f", HERE, partition, progress) == expected
+    assert start_of(flow(), HERE, partition, progress) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_copied(partition: SourcePartition, progress: Progress | None, s
     [(seen(), at(100), 100), (seen(end=0), None, 0), (seen(earliest=9, end=9), None, 9)],
 )
 def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: Progress | None, offset: int) -> None:
-    result = start_of("f", HERE, partition, progress)
+    result = start_of(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
 
@@ -113,8 +113,9 @@ def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: P
     ("partition", "progress", "offset", "words"),
     [
         (seen(earliest=10), at(7), 7, "retention: copied up to offset 7, but the source begins at 10: offsets 7 to 9 "),
-        (seen(end=6), at(7), 7, "truncated or recreated: copied up to offset 7, but the source ends at 6"),
-        (seen(topic_id="t2"), at(7), 7, "truncated or recreated: topic id t1 was copied"),
+        (seen(earliest=10), at(7), 7, 'set on-gap = "skip" to go on at offset 10'),
+        (seen(end=6), at(7), 7, "truncated: copied up to offset 7, but the source's log was cut back to 6"),
+        (seen(topic_id="t2"), at(7), 7, "recreated: copied up to offset 7 of a topic that was deleted and made again"),
         (seen(), at(7, cluster="other"), 7, "other source: the progress on the target is that of source cluster other"),
         (seen(leader=NO_LEADER), at(7), 7, "no leader"),
         (seen(leader=NO_LEADER), None, 0, "no leader"),
@@ -123,10 +124,37 @@ def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: P
 def test_what_must_not_be_copied_fails(
     partition: SourcePartition, progress: Progress | None, offset: int, words: str
 ) -> None:
-    result = start_of("f", HERE, partition, progress)
+    result = start_of(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end) == (Outcome.FAILED, offset, offset)
     assert words in str(result.error)
+
+
+@pytest.mark.parametrize(
+    ("partition", "progress", "start", "end"),
+    [
+        (seen(earliest=10), at(7), 10, 100),
+        (seen(end=6), at(7), 6, 6),
+        (seen(earliest=3, topic_id="t2"), at(7), 3, 100),
+    ],
+)
+def test_a_flow_that_skips_goes_on_behind_the_gap(
+    partition: SourcePartition, progress: Progress, start: int, end: int
+) -> None:
+    expected = replace(copy(start, end), topic_id=partition.topic_id)
+    assert start_of(flow(on_gap="skip"), HERE, partition, progress) == expected
+
+
+def test_another_source_is_never_skipped() -> None:
+    result = start_of(flow(on_gap="skip"), HERE, seen(earliest=10), at(7, cluster="other"))
+    assert isinstance(result, RangeResult)
+    assert result.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(("time_ms", "anew"), [(0, True), (999, True), (1000, False), (5000, False)])
+def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew: bool) -> None:
+    found = start_of(flow(), HERE, seen(), at(100, time_ms=time_ms), anew_before_ms=1000)
+    assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
 
 
 def backlog(partition: int, size: int) -> Range:

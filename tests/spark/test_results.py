@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from mirror.client import TopicPartition
+from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.ledger import KEPT_RUNS, Attempt, Ledger, PlanningError, write_atomically
 from mirror.spark.plan import Plan
 from mirror.spark.results import FlowReport, exit_status, join, write_summary
-from mirror.spark.table import flow_table
+from mirror.spark.table import flow_table, remarks
 from mirror.spark.watcher import copied
 from tests.spark.test_planner import backlog
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 END = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
+
+
+EXPIRY = DeliveryTimeout("late", cause=DeliveryCause.NO_LEADER, phase=DeliveryPhase.IN_FLIGHT, age_ms=5).describe()
 
 
 def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) -> RangeResult:
@@ -67,7 +71,9 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
 
 
 def test_the_summary_s_shape(tmp_path: Path) -> None:
-    write_summary(tmp_path / "deep" / "er", [report(result(0, records=5, batches=1, bytes=500, seconds=0.5))])
+    one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
+    one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
+    write_summary(tmp_path / "deep" / "er", [report(one)])
     (flow,) = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())["flows"]
     assert flow.pop("partitions") == [
         {
@@ -84,6 +90,11 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "outcome": "complete",
             "error": None,
             "skipped": {},
+            "deep": {"offset gaps": 3},
+            "gaps": {"retention": 7},
+            "expiries": [EXPIRY],
+            "retries": 1,
+            "stuck_since_ms": None,
         }
     ]
     assert flow == {
@@ -113,7 +124,7 @@ def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
     assert (ledger.plan(), ledger.error(), ledger.attempts()) == (None, None, [])
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[result(1)])
     attempts = [
-        Attempt(0, 1, result(0, skipped={"control": 2})),
+        Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
@@ -152,6 +163,34 @@ def test_errors_are_shown_whole_and_never_as_markup() -> None:
     assert "1 of 2 complete" in text
     assert text.count("x") >= 300
     assert "[red]no[/red]" in "".join(text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (result(0), ""),
+        (
+            result(0, skipped={"control": 3, "aborted": 1, "empty": 1}, gaps={"compacted": 5, "markers": 2}, retries=1),
+            "",
+        ),
+        (result(0, gaps={"retention": 1200, "markers": 2}), "gaps passed over: 1,200 offsets (retention)"),
+        (result(0, skipped={"no key": 2, "control": 1}), "left out: 2 (no key)"),
+        (result(0, expiries=[EXPIRY]), "expired once, the last: no leader (in flight)"),
+        (
+            result(0, Outcome.EXPIRED, error="late", expiries=[EXPIRY, EXPIRY]),
+            "late; expired 2 times, the last: no leader (in flight)",
+        ),
+    ],
+)
+def test_what_is_remarkable_of_a_partition(one: RangeResult, expected: str) -> None:
+    assert remarks(one) == expected
+
+
+def test_remarks_of_complete_partitions_are_no_errors() -> None:
+    text = shown(report(result(0, gaps={"truncated": 7})), width=100)
+    assert "remarks" in text
+    assert "error" not in text
+    assert max(len(line) for line in text.splitlines()) <= 100
 
 
 def test_the_bar_counts_what_is_committed_within_the_ranges() -> None:

@@ -1,0 +1,84 @@
+"""What the keys of one flow say together, and with their clusters': contradictions, and the clients' options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mirror.config.clients import OF_TRANSACTIONS, revealed
+from mirror.errors import Problem
+from mirror.producer.settings import ProducerSettings
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.config.problems import Sources
+
+_INT32_MAX: Final = 2**31 - 1
+_TIMEOUT: Final = "transaction.timeout.ms"
+
+
+def problems(flow: FlowConfig, target: Mapping[str, object] | None, sources: Sources) -> Iterator[Problem]:
+    """What is contradictory in ``flow``; ``target`` is its target cluster's table, None where that cannot be used."""
+    here = ("flows", flow.name)
+    if flow.commit_min_interval_ms > flow.commit_interval_ms:
+        allowed = f"must be at most commit-interval-ms ({flow.commit_interval_ms})"
+        yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
+    if "transactional.id" in flow.producer:
+        allowed = "each partition's transactions have a name of their own, made from the flow's: remove the key"
+        yield sources.problem((*here, "producer", "transactional.id"), flow.producer["transactional.id"], allowed)
+    if "compression.type" in flow.producer:
+        allowed = "batches are passed on as they are: remove it, and set the flow's own compression for another codec"
+        yield sources.problem((*here, "producer", "compression.type"), flow.producer["compression.type"], allowed)
+    if flow.consumer.get("isolation.level") == "read_uncommitted":
+        allowed = 'must be "read_committed": records of aborted transactions are never copied'
+        yield sources.problem((*here, "consumer", "isolation.level"), "read_uncommitted", allowed)
+    if "auto.offset.reset" in flow.consumer:
+        allowed = "is of no use: the flow's start and on-gap say where to begin and go on; remove the key"
+        yield sources.problem((*here, "consumer", "auto.offset.reset"), flow.consumer["auto.offset.reset"], allowed)
+    if target is not None:
+        yield from _timeout_problems(flow, target, sources)
+
+
+def _timeout_problems(flow: FlowConfig, target: Mapping[str, object], sources: Sources) -> Iterator[Problem]:
+    path = ("flows", flow.name, "producer", _TIMEOUT)
+    given = flow.producer.get(_TIMEOUT)
+    if not flow.exactly_once:
+        if given is not None:
+            yield sources.problem(path, given, 'is of no use with delivery = "at-least-once": remove the key')
+        return
+    shortest, parts = _shortest_transaction(flow, target)
+    if isinstance(given, int) and given < shortest:
+        yield sources.problem(path, given, f"must be at least {parts}")
+    elif given is None and shortest > _INT32_MAX:
+        allowed = f"would have to be {parts}, more than its largest value {_INT32_MAX}: lower one of them"
+        yield sources.problem(path, None, allowed)
+
+
+def source_options(config: MirrorConfig, flow: FlowConfig) -> dict[str, object]:
+    """The dotted keys of the consumer that reads from the flow's source. With secrets."""
+    return {**config.clusters[flow.source].client_options(), **flow.consumer}
+
+
+def target_options(config: MirrorConfig, flow: FlowConfig) -> dict[str, object]:
+    """The dotted keys of the producers that write to the flow's target. With secrets.
+
+    They have no ``transactional.id``, which is each partition's own, and a ``transaction.timeout.ms`` only where the
+    flow says one: else the copy chooses it by the rule that is checked here.
+    """
+    return {**config.clusters[flow.target].client_options(), **flow.producer}
+
+
+def _shortest_transaction(flow: FlowConfig, target: Mapping[str, object]) -> tuple[int, str]:
+    """Below it the coordinator aborts before a batch's own time is up, which looks as if another took over. In words.
+
+    A transaction's first batch may be ``commit-interval-ms`` old when its last one begins its delivery.
+    """
+    own = {key: value for key, value in flow.producer.items() if key not in OF_TRANSACTIONS}
+    settings = ProducerSettings.parse(revealed({**target, **own}))
+    delivery_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
+    shortest = delivery_ms + request_ms + flow.commit_interval_ms
+    parts = (
+        f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms})"
+        f" + commit-interval-ms ({flow.commit_interval_ms}) = {shortest}"
+    )
+    return shortest, parts

@@ -1,0 +1,298 @@
+"""Notes of progress: kept, read, and held against the target. The real clients, on brokers in memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.relay.progress import Progress
+from mirror.relay.progress_log import Kept, ProgressLog, topic_of
+from mirror.runtime import thread
+from mirror.wire.api import Api
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import TRANSACTIONAL
+from tests.fakes import errors
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action, ServerCall
+from tests.fakes.log import PartitionLog
+from tests.fakes.network import FakeNetwork
+from tests.fakes.record_batches import build
+
+TOPIC = topic_of("f")
+OTHER = TopicPartition("a.orders-1", 1)
+TP = TopicPartition("a.orders", 11)
+DATA = TopicPartition("a.orders", 0)
+_IDLE_S, _IDLE_MS = 0.001, 20
+
+
+class ThreadedNetwork(FakeNetwork):
+    """Fake brokers behind a real network thread: where nothing moves, the cluster's clock runs ahead of the wall's."""
+
+    def __init__(self, cluster: FakeCluster, *own: Any) -> None:
+        super().__init__(cluster, *own)
+        self._woken = threading.Event()
+
+    def wakeup(self) -> None:
+        self._woken.set()
+
+    def poll(self, timeout_ms: int) -> None:
+        if self._turn(self._clock.now()) or timeout_ms == 0 or self._woken.wait(_IDLE_S):
+            self._woken.clear()
+            return
+        self._clock.advance(min(timeout_ms, _IDLE_MS))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = FakeCluster(2)
+    made.add_topic(TOPIC)
+    made.add_topic(DATA.topic)
+    monkeypatch.setattr(thread, "SystemClock", lambda: made.clock)
+    monkeypatch.setattr(thread, "SelectorNetwork", lambda settings, _, rng: ThreadedNetwork(made, settings, rng))
+    return made
+
+
+@pytest.fixture
+def notes(cluster: FakeCluster) -> Iterator[ProgressLog]:
+    yield ProgressLog({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
+    alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
+    assert alive == [], "every client was closed"
+
+
+def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> Kept:
+    progress = Progress(offset=offset, leader_epoch=epoch, source_cluster_id="s", topic_id="t", time_ms=77)
+    return Kept(progress, target_end)
+
+
+# --- keeping and reading
+
+
+def test_what_was_kept_is_read(notes: ProgressLog) -> None:
+    wanted = {TP: kept(5, 6), OTHER: kept(7, 8, epoch=None)}
+    assert notes.keep(wanted, 10_000) == {}
+    assert notes.read([TP, OTHER]) == wanted
+    assert notes.read([OTHER, DATA]) == {OTHER: wanted[OTHER]}
+
+
+def test_the_last_note_wins(notes: ProgressLog) -> None:
+    for offset in (9, 5, 7):
+        assert notes.keep({TP: kept(offset)}, 10_000) == {}
+    assert notes.read([TP]) == {TP: kept(7)}
+
+
+def test_names_that_make_the_same_text_are_told_apart(notes: ProgressLog) -> None:
+    one, two = TopicPartition("a-1", 1), TopicPartition("a", 11)
+    assert notes.keep({one: kept(1), two: kept(2)}, 10_000) == {}
+    assert notes.read([one, two]) == {one: kept(1), two: kept(2)}
+
+
+def test_a_note_taken_back_is_none(cluster: FakeCluster, notes: ProgressLog) -> None:
+    notes.keep({TP: kept(5)}, 10_000)
+    key = json.dumps({"topic": TP.topic, "partition": TP.partition}, separators=(",", ":")).encode()
+    put(cluster, key, None)
+    assert notes.read([TP]) == {}
+
+
+def test_no_topic_and_an_empty_one_hold_nothing(cluster: FakeCluster, notes: ProgressLog) -> None:
+    assert notes.read([TP]) == {}
+    del cluster.topics[TOPIC]
+    assert notes.read([TP]) == {}
+
+
+def test_nothing_asked_nothing_done(cluster: FakeCluster, notes: ProgressLog) -> None:
+    assert (notes.read([]), notes.keep({}, 10_000)) == ({}, {})
+    assert cluster.received == []
+
+
+def put(cluster: FakeCluster, key: bytes | None, value: bytes | None) -> None:
+    """A record by another program."""
+    builder = BatchBuilder("none", 16_384)
+    builder.append(key, value, (), 0)
+    cluster.log(TOPIC).append(bytes(builder.build().view))
+
+
+GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0, "end": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff",
+        b"no json",
+        b"[]",
+        b"{}",
+        json.dumps({**GOOD, "v": 2}).encode(),
+        json.dumps({**GOOD, "offset": -1}).encode(),
+        json.dumps({**GOOD, "offset": True}).encode(),
+        json.dumps({**GOOD, "end": "1"}).encode(),
+        json.dumps({**GOOD, "cluster": None}).encode(),
+    ],
+)
+def test_what_is_not_understood_is_passed_over_with_a_word(
+    cluster: FakeCluster, notes: ProgressLog, caplog: pytest.LogCaptureFixture, value: bytes
+) -> None:
+    notes.keep({TP: kept(5)}, 10_000)
+    key = json.dumps({"topic": TP.topic, "partition": TP.partition}).encode()
+    put(cluster, key, value)
+    put(cluster, b"garbage", value)
+    put(cluster, None, value)
+    with caplog.at_level(logging.WARNING):
+        assert notes.read([TP]) == {TP: kept(5)}
+    (line,) = caplog.messages
+    assert line.startswith(f"{TOPIC}: 3 records are not understood and passed over, the first at offset 1: ")
+
+
+def test_a_note_of_today_is_what_the_format_says(cluster: FakeCluster, notes: ProgressLog) -> None:
+    put(cluster, b'{"topic":"a.orders","partition":11}', json.dumps(GOOD).encode())
+    progress = Progress(offset=1, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=0)
+    assert notes.read([TP]) == {TP: Kept(progress, 1)}
+
+
+def test_what_could_not_be_kept_is_told_for_each(cluster: FakeCluster, notes: ProgressLog) -> None:
+    refused: dict[TopicPartition | str, int] = {TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED}
+    cluster.control.on(Api.PRODUCE, Action(errors=refused), times=None)
+    lost = notes.keep({TP: kept(5), OTHER: kept(6)}, 10_000)
+    assert {tp: type(error) for tp, error in lost.items()} == dict.fromkeys([TP, OTHER], AuthorizationFailed)
+
+
+def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, notes: ProgressLog) -> None:
+    del cluster.topics[TOPIC]
+    before = cluster.clock.now()
+    lost = notes.keep({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
+    assert len(lost) == 50
+    assert all(isinstance(error, KafkaTimeout) for error in lost.values())
+    assert 5_000 <= cluster.clock.now() - before < 10_000
+
+
+def test_a_broker_that_is_gone_is_waited_for_no_longer(cluster: FakeCluster) -> None:
+    for node in cluster.brokers:
+        cluster.kill(node)
+    notes = ProgressLog({"bootstrap.servers": cluster.bootstrap}, "f")
+    assert isinstance(notes.keep({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
+
+
+# --- held against the target
+
+
+def aborted(log: PartitionLog) -> None:
+    log.append_values(b"void", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(5, commit=False)
+
+
+def committed(log: PartitionLog) -> None:
+    log.append_values(b"good", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(5, commit=True)
+
+
+def only_markers(log: PartitionLog) -> None:
+    log.end_transaction(6, commit=True)
+    log.end_transaction(6, commit=False)
+
+
+def aborted_twice_and_interleaved(log: PartitionLog) -> None:
+    aborted(log)
+    log.append_values(b"void", attributes=TRANSACTIONAL, producer_id=7)
+    log.append_values(b"void", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(7, commit=False)
+    log.end_transaction(5, commit=False)
+
+
+def plain(log: PartitionLog) -> None:
+    log.append_values(b"good")
+
+
+def good_behind_void(log: PartitionLog) -> None:
+    for _ in range(50):
+        aborted(log)
+    committed(log)
+
+
+def emptied(log: PartitionLog) -> None:
+    """What compaction leaves of a producer's last batch."""
+    log.append(build((), last_offset_delta=0, producer_id=9, producer_epoch=0, base_sequence=0))
+
+
+def hole(log: PartitionLog) -> None:
+    log.end_offset += 2
+    only_markers(log)
+
+
+def cut_back(log: PartitionLog) -> None:
+    log.truncate(4)
+
+
+def later_start(log: PartitionLog) -> None:
+    aborted(log)
+    log.delete_before(log.end_offset)
+
+
+def nothing(log: PartitionLog) -> None:
+    del log
+
+
+def all_before_is_gone(log: PartitionLog) -> None:
+    log.delete_before(log.end_offset)
+
+
+@pytest.mark.parametrize(
+    ("since", "true"),
+    [
+        (nothing, True),
+        (only_markers, True),
+        (aborted, True),
+        (aborted_twice_and_interleaved, True),
+        (all_before_is_gone, True),
+        (committed, False),
+        (plain, False),
+        (good_behind_void, False),
+        (emptied, False),
+        (hole, False),
+        (cut_back, False),
+        (later_start, False),
+    ],
+)
+def test_forgotten_progress_is_restored_or_reported_never_restarted(
+    cluster: FakeCluster, notes: ProgressLog, since: Callable[[PartitionLog], None], true: bool
+) -> None:
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1", b"2", b"3")
+    committed(log)
+    note = kept(5, log.end_offset)
+    since(log)
+    assert notes.still_true(DATA, note, 10_000) is true
+
+
+def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: ProgressLog) -> None:
+    """Behind it may lie committed records that nobody can see yet."""
+    log = cluster.log(DATA.topic)
+    log.append_values(b"open", attributes=TRANSACTIONAL, producer_id=5)
+    committed_behind = log.append_values(b"good", attributes=TRANSACTIONAL, producer_id=6)
+    log.end_transaction(6, commit=True)
+    with pytest.raises(KafkaTimeout, match=r"a.orders-0: could be read up to offset 0 only, not to 3"):
+        notes.still_true(DATA, kept(5, 0), 300)
+    assert log.last_stable_offset < committed_behind
+    cluster.after(500, lambda: log.end_transaction(5, commit=False))
+    assert notes.still_true(DATA, kept(5, 0), 10_000) is False
+
+
+def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster, notes: ProgressLog) -> None:
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1")
+    note = kept(5, log.end_offset)
+    committed(log)
+
+    def overtake(call: ServerCall) -> None:
+        if call.api is Api.FETCH:
+            log.delete_before(log.end_offset)
+
+    cluster.control.add(overtake)
+    assert notes.still_true(DATA, note, 10_000) is False
+    assert log.start_offset > note.target_end

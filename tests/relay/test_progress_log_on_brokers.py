@@ -1,0 +1,71 @@
+"""Notes of progress on real brokers: a compacted topic, real transactions, committed and aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mirror.client import EARLIEST, LATEST, Admin, NewTopic, Producer, TopicPartition
+from mirror.relay.progress import Progress
+from mirror.relay.progress_log import Kept, ProgressLog, topic_of
+from mirror.sandbox.cluster import Cluster
+
+
+def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    flow, topic = unique("f").replace(".", "-"), unique("a.orders")
+    tp, idle = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    options = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    notes = ProgressLog(options, flow)
+    with Admin(options) as admin, Producer({**options, "transactional.id": unique("t")}) as producer:
+        admin.create_topics([NewTopic(topic, 2)])
+        assert notes.read([tp]) == {}, "no topic of notes yet"
+        admin.create_topics([NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
+
+        def end() -> int:
+            return admin.list_offsets({tp: LATEST}, isolation="read_uncommitted")[tp].offset
+
+        def transaction(*, commit: bool) -> None:
+            producer.begin_transaction()
+            producer.send(topic, 0, value=b"record").result(10)
+            producer.commit_transaction() if commit else producer.abort_transaction()
+
+        producer.init_transactions()
+        transaction(commit=True)
+        progress = Progress(offset=9, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=1)
+        wanted = {tp: Kept(progress, end()), idle: Kept(progress, 0)}
+        assert notes.keep({tp: Kept(progress, 0)}, 10_000) == {}
+        assert notes.keep(wanted, 10_000) == {}
+        assert notes.read([tp, idle]) == wanted
+        assert notes.still_true(idle, wanted[idle], 10_000)
+
+        for _ in range(3):
+            transaction(commit=False)
+            assert notes.still_true(tp, wanted[tp], 10_000)
+        voided = end()
+        assert voided > wanted[tp].target_end
+        transaction(commit=True)
+        assert not notes.still_true(tp, wanted[tp], 10_000)
+        assert not notes.still_true(tp, Kept(progress, voided), 10_000)
+        assert notes.still_true(tp, Kept(progress, end()), 10_000)
+        assert not notes.still_true(tp, Kept(progress, end() + 1), 10_000)
+
+        admin.delete_records({tp: end()})
+        assert admin.list_offsets({tp: EARLIEST})[tp].offset == end()
+        assert not notes.still_true(tp, wanted[tp], 10_000)
+        assert notes.still_true(tp, Kept(progress, end()), 10_000)
+
+
+def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
+    target_cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    flow = unique("f")
+    options = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    notes = ProgressLog(options, flow)
+    with Admin(options) as admin:
+        admin.create_topics([NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
+    tps = [TopicPartition("a.orders", number) for number in range(2_000)]
+    last: dict[TopicPartition, Kept] = {}
+    for turn in range(3):
+        progress = Progress(offset=turn, leader_epoch=None, source_cluster_id="s", topic_id="t", time_ms=turn)
+        last = {tp: Kept(progress, tp.partition) for tp in tps}
+        assert notes.keep(last, 10_000) == {}
+    assert notes.read(tps) == last

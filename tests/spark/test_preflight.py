@@ -1,0 +1,132 @@
+"""Two topics' configurations side by side: what is said, with what to set, and what is not worth a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.spark.preflight import FOREVER, TopicConfig, progress_topic_warnings, warnings
+from tests.spark.test_planner import flow
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "max.message.bytes": "1048588",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(FOREVER),
+    "message.timestamp.after.max.ms": "3600000",
+}
+"""A topic of Kafka 4."""
+PLAIN = TopicConfig.of(DEFAULTS)
+HOUR = 3_600_000
+
+
+def told(source: TopicConfig = PLAIN, target: TopicConfig = PLAIN, **of_flow: object) -> list[str]:
+    return warnings(flow("f", "a", "b", **of_flow), {"a.orders": (source, target)})
+
+
+def test_a_plain_pair_is_not_worth_a_word() -> None:
+    assert told() == []
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        {"cleanup": frozenset({"compact"}), "retention_ms": FOREVER},
+        {"retention_ms": HOUR},
+        {"max_message_bytes": 9_000_000},
+        {"compression": "lz4"},
+        {"append_time": True},
+        {"after_max_ms": FOREVER},
+        {"before_max_ms": 700 * HOUR},
+    ],
+)
+def test_nor_is_a_topic_made_from_the_source_s(alike: dict[str, object]) -> None:
+    both = replace(PLAIN, **alike)  # type: ignore[arg-type]
+    assert told(both, both) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "parts"),
+    [
+        ({"after_max_ms": FOREVER}, {}, ["timestamp.after.max.ms = 3600000 (1 hours)", "has no limit", "clamp"]),
+        ({}, {"before_max_ms": HOUR}, ["timestamp.before.max.ms = 3600000", "604800000 (7 days)", "on-bad-timestamp"]),
+        ({}, {"retention_ms": HOUR}, ["retention.ms = 3600000", "604800000", "raise retention.ms"]),
+        ({"retention_ms": FOREVER}, {}, ["retention.ms = 604800000", "no limit"]),
+        ({}, {"cleanup": frozenset({"compact"})}, ["cleanup.policy has compact", "on-no-key", "take it out"]),
+        ({}, {"max_message_bytes": 1000}, ["max.message.bytes = 1000", "has 1048588", "on-too-large", "raise it"]),
+        ({}, {"compression": "gzip"}, ["compression.type = gzip", "set it to producer", 'compression = "gzip"']),
+        ({}, {"compression": "uncompressed"}, ["compression.type = uncompressed", 'compression = "none"']),
+        ({}, {"append_time": True}, ["LogAppendTime, where the source has CreateTime", "set CreateTime"]),
+        ({"append_time": True}, {}, ["CreateTime, where the source has LogAppendTime", "encoded anew"]),
+        (
+            {"max_message_bytes": 20_000_000},
+            {"max_message_bytes": 20_000_000},
+            ["batches of up to 20000000 bytes", "buffer.memory has 33554432", "buffer.memory to 40000000"],
+        ),
+    ],
+)
+def test_what_matters(source: dict[str, object], target: dict[str, object], parts: list[str]) -> None:
+    (line,) = told(replace(PLAIN, **source), replace(PLAIN, **target))  # type: ignore[arg-type]
+    assert line.startswith("target topic a.orders: ")
+    assert [part for part in parts if part not in line] == []
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "of_flow"),
+    [
+        ({"after_max_ms": FOREVER}, {}, {"on_bad_timestamp": "clamp"}),
+        ({}, {"before_max_ms": HOUR}, {"on_bad_timestamp": "skip"}),
+        ({}, {"compression": "lz4"}, {"compression": "lz4"}),
+        ({}, {"compression": "uncompressed"}, {"compression": "none"}),
+        (
+            {"max_message_bytes": 20_000_000},
+            {"max_message_bytes": 20_000_000},
+            {"producer": {"buffer.memory": 40_000_000}},
+        ),
+        # Older than the target keeps them, but their age begins with the copy.
+        ({}, {"append_time": True, "retention_ms": HOUR}, {}),
+    ],
+)
+def test_what_the_flow_has_settled(
+    source: dict[str, object], target: dict[str, object], of_flow: dict[str, object]
+) -> None:
+    lines = told(replace(PLAIN, **source), replace(PLAIN, **target), **of_flow)  # type: ignore[arg-type]
+    assert [line for line in lines if "LogAppendTime" not in line] == []
+
+
+def test_times_that_the_source_set_itself_are_never_in_the_future() -> None:
+    source = replace(PLAIN, append_time=True, after_max_ms=FOREVER)
+    assert [line for line in told(source) if "after.max.ms" in line] == []
+
+
+def test_topics_with_the_same_trouble_share_a_line() -> None:
+    pair = (PLAIN, replace(PLAIN, max_message_bytes=1000))
+    (line,) = warnings(flow(), {f"t{number}": pair for number in range(5)})
+    assert line.startswith("target topics t0, t1, t2 and 2 more: max.message.bytes")
+
+
+def test_an_old_source_limits_times_by_one_key_or_not_at_all() -> None:
+    assert TopicConfig.of({}).after_max_ms == FOREVER
+    old = TopicConfig.of({"message.timestamp.difference.max.ms": "5"})
+    assert (old.before_max_ms, old.after_max_ms) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("configs", "retention_ms"),
+    [
+        ({"retention.ms": "-1"}, FOREVER),
+        ({"cleanup.policy": "compact", "retention.ms": "5"}, FOREVER),
+        ({"cleanup.policy": "compact, delete", "retention.ms": "5"}, 5),
+    ],
+)
+def test_how_long_a_topic_keeps_its_records(configs: dict[str, str], retention_ms: int) -> None:
+    assert TopicConfig.of(configs).retention_ms == retention_ms
+
+
+def test_notes_need_compaction_alone() -> None:
+    assert list(progress_topic_warnings("t", {"cleanup.policy": "compact"})) == []
+    assert len(list(progress_topic_warnings("t", {"cleanup.policy": "compact,delete"}))) == 1

@@ -1,0 +1,62 @@
+"""Topics made ready and plans made on real brokers: what a plain pair of clusters says, and what a harmful one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mirror.client import Admin, NewTopic, TopicPartition
+from mirror.relay.progress import Progress, group_of, to_offset
+from mirror.spark import offsets_retention
+from mirror.spark.plan import make_plan
+from mirror.spark.topics import prepare_topics
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from mirror.sandbox.cluster import Cluster
+
+DAY_MS = 86_400_000
+
+
+def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    topic, name = unique("orders"), unique("f")
+    one = flow(name, topics=[topic])
+    with (
+        Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
+        Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
+    ):
+        source.create_topics([NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
+        told = [line for line in prepare_topics(one, source, target) if "one replica" not in line]
+        assert told == [], "a target topic made from its source's configuration"
+        notes = target.describe_topic_configs([f"mirror-progress.{name}.internal"])
+        assert notes == {f"mirror-progress.{name}.internal": {"cleanup.policy": "compact", "segment.bytes": "16777216"}}
+
+        tp = TopicPartition(f"a.{topic}", 0)
+        source_id = source.describe_cluster().cluster_id
+        kept = Progress(offset=0, leader_epoch=None, source_cluster_id=source_id, topic_id="", time_ms=5 * DAY_MS)
+        target.commit_group_offsets(group_of(name, tp), {tp: to_offset(kept)})
+        assert offsets_retention.commit_anew_after_ms(target) == DAY_MS
+        assert make_plan(one, source, target, 1, wall_ms=6 * DAY_MS).ranges == []
+        assert len(make_plan(one, source, target, 1, wall_ms=6 * DAY_MS + 1).ranges) == 1
+
+
+def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    topic = unique("orders")
+    one = flow(unique("f"), topics=[topic])
+    harm = {
+        "retention.ms": "60000",
+        "max.message.bytes": "1000",
+        "compression.type": "gzip",
+        "cleanup.policy": "compact,delete",
+        "message.timestamp.before.max.ms": "1000",
+        "message.timestamp.after.max.ms": "1000",
+    }
+    with (
+        Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
+        Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
+    ):
+        source.create_topics([NewTopic(topic, 1)])
+        target.create_topics([NewTopic(f"a.{topic}", 1, configs=harm)])
+        said = prepare_topics(one, source, target)
+        for key in harm:
+            assert len([line for line in said if f": {key} " in line]) == 1, (key, said)
