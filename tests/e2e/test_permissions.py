@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from mirror.client import TopicPartition
+from mirror.relay.carriers import transactional_id
 from mirror.relay.progress import SHARDS
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
@@ -25,13 +27,14 @@ ON_THE_TARGET = {
     "t-alter": AclOperation.ALTER,
 }
 ON_THE_PROGRESS = {"g-read": AclOperation.READ, "g-describe": AclOperation.DESCRIBE}
+ON_THE_ID = {"i-write": AclOperation.WRITE}
 
 
 def test_a_missing_permission_is_named_and_nothing_is_written(
     site: Site, source: Side, guarded: Side, unique: Callable[[str], str]
 ) -> None:
     """One session, one flow for each permission. The cluster with ACLs is once the source and else the target."""
-    topics = {name: unique(name) for name in (*ON_THE_SOURCE, *ON_THE_TARGET, *ON_THE_PROGRESS)}
+    topics = {name: unique(name) for name in (*ON_THE_SOURCE, *ON_THE_TARGET, *ON_THE_PROGRESS, *ON_THE_ID)}
     _prepare(topics, source, guarded)
     flows = {
         name: flow("g", "a", [topic]) if name in ON_THE_SOURCE else flow("a", "g", [topic])
@@ -59,11 +62,12 @@ def test_a_missing_permission_is_named_and_nothing_is_written(
         "t-alter": (f"a.{topics['t-alter']}", missing.format("Alter", "topic")),
         "g-read": ("mirror.g-read.", missing.format("Read", "group")),
         "g-describe": ("mirror.g-describe.", missing.format("Describe", "group")),
+        "i-write": ("mirror.i-write.", missing.format("Write", "transactional id")),
     }.items():
         assert [part for part in parts if part not in told[name]] == [], told[name]
 
     results = [result for flow in site.flows().values() for result in flow["partitions"]]
-    assert len(results) == 2 * len(["s-read", "t-write", "g-read"])
+    assert len(results) == 2 * len(["s-read", "t-write", "g-read", "i-write"])
     assert {(each["outcome"], each["start"], each["end"], each["records"]) for each in results} == {("failed", 0, 0, 0)}
     assert f"a.{topics['t-create']}" not in guarded.topics()
     written = {name for name, topic in topics.items() for n in range(2) if guarded.end(f"a.{topic}", n)}
@@ -88,3 +92,7 @@ def _prepare(topics: dict[str, str], source: Side, guarded: Side) -> None:
     for name, operation in ON_THE_PROGRESS.items():
         for shard in range(SHARDS):
             guarded.deny(group_kind, f"mirror.{name}.{shard}", operation)
+    for name, operation in ON_THE_ID.items():
+        for partition in range(2):
+            target_tp = TopicPartition(f"a.{topics[name]}", partition)
+            guarded.deny(ResourceType.TRANSACTIONAL_ID, transactional_id(name, target_tp), operation)
