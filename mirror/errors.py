@@ -163,6 +163,24 @@ class DeliveryTimeout(KafkaTimeout):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self),), self.__dict__
 
+    def describe(self) -> dict[str, object]:
+        """What is known of the expiry as plain values (str, int, bool, None), for results and telemetry.
+
+        The keys are the attributes' names; ``phase``, ``cause`` and ``last_error`` (None where there was none) are
+        texts, times are ms.
+        """
+        return {
+            "phase": self.phase.value,
+            "cause": self.cause.value,
+            "age_ms": self.age_ms,
+            "queued_ms": self.queued_ms,
+            "in_flight_ms": self.in_flight_ms,
+            "attempts": self.attempts,
+            "record_count": self.record_count,
+            "last_error": None if self.last_error is None else str(self.last_error),
+            "may_have_been_written": self.may_have_been_written,
+        }
+
 
 class ConnectionFailed(KafkaError):
     """A broker could not be reached, or the connection broke before the answer came."""
@@ -245,7 +263,12 @@ class TransactionExpired(BrokerError):
 
 
 class OffsetOutOfRange(BrokerError):
-    """The offset asked for is not in the partition's log, or not any more."""
+    """The offset asked for is not in the partition's log, or not any more.
+
+    ``log_start`` is where the log begins, where the broker told it; Apache Kafka's own (seen: 4.3) never does.
+    """
+
+    log_start: int | None = None
 
 
 class NoPosition(KafkaError):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Final
 
+from mirror.cluster.in_flight import InFlight
 from mirror.cluster.requests import Request
 from mirror.cluster.sasl import Login, SaslExchange
 from mirror.errors import (
@@ -64,19 +64,6 @@ class Phase(enum.Enum):
     READY = "ready"
 
 
-@dataclass(slots=True, eq=False)
-class _InFlight:
-    """``request`` None is a request of the session itself; ``abandoned``: its caller has been told already."""
-
-    correlation_id: int
-    api: Api
-    version: int
-    request: Request | None
-    caller_deadline: int
-    connection_deadline: int
-    abandoned: bool = False
-
-
 class BrokerSession:
     """Frames, correlation ids, negotiation, authentication, throttling and timeouts of one connection.
 
@@ -112,7 +99,7 @@ class BrokerSession:
         self._renew_at_ms = FOREVER_MS
         self._frames = FrameReader()
         self._waiting: deque[tuple[Request, int]] = deque()
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._correlation_id = 0
 
     @property
@@ -186,7 +173,7 @@ class BrokerSession:
         self.last_used_ms = now
         connection_deadline = deadline(now, self._request_timeout_ms)
         self._in_flight.append(
-            _InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)
+            InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)
         )
 
     def _unsendable(self, api: Api, error: Exception, *, own: bool) -> InvalidArgument:
@@ -230,7 +217,7 @@ class BrokerSession:
             body = codec.decode_response(sent.api, sent.version, frame)
         except ProtocolError as error:
             told = ProtocolError(f"{self.label}: {error}")
-            _lost(sent, told, now)
+            sent.lost(told, now)
             raise told from error
         self.heard = True
         self._throttle(body, now)
@@ -246,7 +233,7 @@ class BrokerSession:
             self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
             self.throttled_ms += throttle_ms
 
-    def _answer_own(self, sent: _InFlight, frame: bytearray, now: int) -> None:
+    def _answer_own(self, sent: InFlight, frame: bytearray, now: int) -> None:
         if sent.api is Api.API_VERSIONS:
             self._negotiated(frame, now)
             return
@@ -381,17 +368,9 @@ class BrokerSession:
         waiting, self._waiting = self._waiting, deque()
         self.outgoing.clear()
         for sent in in_flight:
-            _lost(sent, error, now)
+            sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
-
-
-def _lost(sent: _InFlight, error: KafkaError, now: int) -> None:
-    """Nobody will answer ``sent`` any more."""
-    if sent.request is not None and sent.abandoned:
-        sent.request.settled(now)
-    elif sent.request is not None:
-        sent.request.on_failure(error, now)
 
 
 def _negotiated_version(frame: bytearray) -> int:

@@ -8,6 +8,7 @@ from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import Poll, Request
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent
+from mirror.consumer.fetched import PartsOf
 from mirror.consumer.fetching import Fetching
 from mirror.consumer.offsets import Offsets
 from mirror.consumer.positions import Positions
@@ -21,15 +22,16 @@ class ConsumerCore:
 
     every_turn = True
 
-    def __init__(self, settings: ConsumerSettings, loop: ClusterLoop) -> None:
+    def __init__(self, settings: ConsumerSettings, loop: ClusterLoop, parts_of: PartsOf = lambda _views: ()) -> None:
         cluster = settings.cluster
         self.positions = Positions(Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng))
         self.metadata = loop.metadata
         self._offsets = Offsets(settings, loop.metadata, self.positions, loop.calls)
         self._channel = loop.new_channel()
         self._network = loop.network
-        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel)
+        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel, parts_of)
         self._poll_event: PollEvent | None = None
+        self._woken = False
         self._position_events: list[PositionEvent] = []
         self._closing: LeaveEvent | None = None
         self._to_close: list[Request] = []
@@ -49,10 +51,30 @@ class ConsumerCore:
         if self._poll_event is not None:
             self._poll_event.complete([])
         self._poll_event = event
+        if self._woken:
+            self.wake()
         self._hand_over()
+
+    def wake(self) -> None:
+        """Answer the poll that waits, with whatever is there; where none does, the next one."""
+        event, self._poll_event = self._poll_event, None
+        self._woken = event is None or event.future.done()
+        if event is not None and not self._woken:
+            event.woken = True
+            event.answer(self.positions.take(event.max_bytes))
+
+    def forget_poll(self, event: PollEvent) -> None:
+        """Nobody got the answer of ``event``: what it took and the wake that ended it are still to come."""
+        if self._poll_event is event:
+            self._poll_event = None
+        event.complete([])
+        self.positions.untake(event.taken)
+        self._woken = self._woken or event.woken
 
     def wait_for_position(self, event: PositionEvent) -> None:
         """Answer ``event`` as soon as its partition has a position."""
+        if (position := self.positions.get(event.tp)) is not None:
+            position.asked = True
         self._position_events.append(event)
         self._hand_over()
 
@@ -63,8 +85,8 @@ class ConsumerCore:
         if self._poll_event is not None:
             if self._poll_event.future.done():
                 self._poll_event = None
-            elif taken := self.positions.take():
-                self._poll_event.complete(taken)
+            elif taken := self.positions.take(self._poll_event.max_bytes):
+                self._poll_event.answer(taken)
                 self._poll_event = None
         if self._position_events:
             self._position_events = [event for event in self._position_events if not event.answered(self)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import Taken
 from mirror.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -15,10 +16,16 @@ if TYPE_CHECKING:
 
 
 class PollEvent(CompletableEvent[list[Fetched]]):
-    """Everything fetched, or nothing when time is up."""
+    """What was fetched, ``max_bytes`` of it at most (None: all), or nothing when time is up.
 
-    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+    ``taken`` is what it was answered with; ``woken`` whether that was because of a wake.
+    """
+
+    def __init__(self, deadline_ms: int, timeout_ms: int, max_bytes: int | None = None) -> None:
         super().__init__("poll", deadline_ms, timeout_ms)
+        self.taken: list[Taken] = []
+        self.woken = False
+        self.max_bytes = max_bytes
         self._core: ConsumerCore | None = None
 
     def apply(self, core: ConsumerCore, now: int) -> None:
@@ -27,9 +34,43 @@ class PollEvent(CompletableEvent[list[Fetched]]):
         self._core = core
         core.wait_for_records(self)
 
+    def answer(self, taken: list[Taken]) -> None:
+        """Answer with these."""
+        self.taken = taken
+        self.complete([one.fetched for one in taken])
+
     def expire(self) -> None:
         """Time is up: what the last network poll brought, else nothing; never an error."""
-        self.complete(self._core.positions.take() if self._core is not None else [])
+        self.answer(self._core.positions.take(self.max_bytes) if self._core is not None else [])
+
+
+class CutShortEvent(Event):
+    """A poll's sender left before it had the answer, by Ctrl-C say: as if it had never asked."""
+
+    def __init__(self, poll: PollEvent) -> None:
+        self._poll = poll
+
+    def apply(self, core: ConsumerCore, now: int) -> None:
+        """At once."""
+        del now
+        core.forget_poll(self._poll)
+
+
+class WakeEvent(Event):
+    """The poll that waits, else the next one, is not to wait any longer. For the loop: the core may be gone.
+
+    ``under_way`` is True from when it is queued until it is applied: any more of them would say the same.
+    """
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self.under_way = False
+        self._core = core
+
+    def apply(self, core: object, now: int) -> None:
+        """At once. First the flag: whoever still saw it set has its turn with this one."""
+        del core, now
+        self.under_way = False
+        self._core.wake()
 
 
 class PositionEvent(CompletableEvent[int]):
@@ -37,7 +78,7 @@ class PositionEvent(CompletableEvent[int]):
 
     def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"position of {tp}", deadline_ms, timeout_ms)
-        self._tp = tp
+        self.tp = tp
         self._core: ConsumerCore | None = None
 
     def apply(self, core: ConsumerCore, now: int) -> None:
@@ -48,7 +89,7 @@ class PositionEvent(CompletableEvent[int]):
 
     def answered(self, core: ConsumerCore) -> bool:
         """Answer where that is possible by now."""
-        position = core.positions.get(self._tp)
+        position = core.positions.get(self.tp)
         if position is not None and position.consumed is not None:
             self.complete(position.consumed)
         elif position is not None and position.stopped and position.error is not None:
@@ -58,7 +99,7 @@ class PositionEvent(CompletableEvent[int]):
     def expire(self) -> None:
         """Time is up: with what stood in the way."""
         if self._core is not None and not self.answered(self._core):
-            self.last_error = self._core.last_error(self._tp)
+            self.last_error = self._core.last_error(self.tp)
         super().expire()
 
 
@@ -89,15 +130,16 @@ class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
 
 
 class AssignEvent(Event):
-    """From now on these partitions and no others."""
+    """From now on these partitions and no others; new ones begin ``paused``."""
 
-    def __init__(self, tps: Collection[TopicPartition]) -> None:
+    def __init__(self, tps: Collection[TopicPartition], *, paused: bool = False) -> None:
         self._tps = tps
+        self._paused = paused
 
     def apply(self, core: ConsumerCore, now: int) -> None:
         """At once."""
         del now
-        core.positions.assign(self._tps)
+        core.positions.assign(self._tps, paused=self._paused)
         core.metadata.want({tp.topic for tp in self._tps})
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.decode import Record, records_of
 from mirror.wire.messages.fetch import AbortedTransaction
-from mirror.wire.records import Batch
+from mirror.wire.records import AnyBatch
+
+
+class Part(Protocol):
+    """The memory of one partition's part of an answer (``runtime.pages``)."""
+
+    def release(self) -> None:
+        """Nobody needs its bytes any more. Called once, from any thread."""
+        ...
+
+
+PartsOf = Callable[[Sequence[memoryview]], Sequence[Part]]
+"""The parts of an answer that these views are all of, in their order; none where they need no releasing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -17,20 +30,34 @@ class Fetched:
     """Batches of one partition in order, or the ``error`` that stopped it (it is not fetched again until a seek).
 
     ``offset`` is where the fetch began (it may lie inside the first batch), ``next_offset`` where the next one will.
-    The views keep the whole answer's memory alive.
+    ``size`` is the batches' bytes; ``held`` what their part of the answer takes, with a last batch that was cut off.
+    The views keep the whole answer's memory alive, but for what is released of it.
     """
 
     tp: TopicPartition
     offset: int
     next_offset: int
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[AnyBatch] = field(default_factory=list)
     size: int = 0
+    held: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     leader_epoch: int = -1
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
+    part: Part | None = field(default=None, repr=False, compare=False)
+
+    def release(self) -> None:
+        """Done with all batches: their bytes are undefined from here on, and their memory may go back to the system.
+
+        Not before the last of them is acknowledged: until then it may have to be sent again. From any thread; to do it
+        again does nothing. Other entries of the same answer stay as they are. Without it the memory of an answer goes
+        as a whole, once no batch of it is left.
+        """
+        part, self.part = self.part, None
+        if part is not None:
+            part.release()
 
     def records(self) -> Iterator[Record]:
         """The records, decoded: from ``offset`` on, without markers and aborted transactions.
@@ -44,7 +71,9 @@ class Fetched:
                 yield from (record for record in records_of(batch) if record.offset >= self.offset)
 
 
-def without_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[tuple[Batch, bool]]:
+def without_aborted(
+    batches: Sequence[AnyBatch], aborted: Sequence[AbortedTransaction]
+) -> Iterator[tuple[AnyBatch, bool]]:
     """Each batch, and whether it belongs to an aborted transaction (``CompletedFetch.containsAbortMarker``).
 
     ``aborted`` is the answer's own list. A producer's transaction is void from its first offset to its next marker;

@@ -12,11 +12,11 @@ from typing import Final
 from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.topics import TopicPartition
-from mirror.consumer.fetched import Fetched
+from mirror.consumer.fetched import Fetched, Part, PartsOf
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated
+from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
@@ -47,10 +47,21 @@ class _Asked:
 
 
 class Fetching:
-    """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all."""
+    """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all.
 
-    def __init__(self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, channel: int) -> None:
+    In all: what was fetched and not yet taken and what the requests under way may bring is at most
+    ``fetch.max.bytes``, but for one batch for each broker: that gives the first batch of the first partition that has
+    one whole, whatever its size (KIP-74), and nothing after it where it is larger than the request allows. Counted is
+    memory, with the batch at the end of a part that the limit cut off.
+    Per partition: where batches of ``max.partition.fetch.bytes`` wait, nothing is asked for. So it is less than twice
+    that, or less than that and one larger batch.
+    """
+
+    def __init__(
+        self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, channel: int, parts_of: PartsOf
+    ) -> None:
         self._settings = settings
+        self._parts_of = parts_of
         self._channel = channel
         self._metadata = metadata
         self._positions = positions
@@ -204,20 +215,26 @@ class Fetching:
             return
         self._sessions[node].answered(response.session_id)
         pending = {one.tp: one for one in asked}
+        # All of them before any is given back: a page may hold the end of one and the beginning of the next.
+        records = [told.records for topic in response.responses for told in topic.partitions if told.records]
+        parts = iter(self._parts_of(records))
         for topic in response.responses:
             name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for told in topic.partitions:
+                part = next(parts, None) if told.records else None
                 sent = pending.get(TopicPartition(name, told.partition_index))
-                if sent is not None:
-                    self._take_in(sent, told, now)
+                wanted = sent is not None and self._take_in(sent, told, part, now)
+                if part is not None and not wanted:
+                    part.release()
 
-    def _take_in(self, asked: _Asked, told: FetchResponsePartition, now: int) -> None:
+    def _take_in(self, asked: _Asked, told: FetchResponsePartition, part: Part | None, now: int) -> bool:
+        """Whether any of its records are wanted."""
         position = self._positions.get(asked.tp, asked.generation)
         if position is None or position.fetch != asked.offset:
-            return
+            return False
         if told.error_code:
             self._refused(asked, position, told, now)
-            return
+            return False
         position.state.succeeded()
         position.error = None
         position.validated = max(position.validated, asked.leader_epoch)
@@ -228,23 +245,26 @@ class Fetching:
             batches = [b for b in split_batches(told.records) if b.next_offset > asked.offset] if told.records else []
         except CorruptBatch as error:
             self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
-            return
+            return False
         if not batches:
-            return
+            return False
         fetched = Fetched(
             tp=asked.tp,
             offset=asked.offset,
             next_offset=batches[-1].next_offset,
             batches=batches,
             size=sum(batch.size for batch in batches),
+            held=len(told.records or b""),
             high_watermark=told.high_watermark,
             last_stable_offset=told.last_stable_offset,
             log_start_offset=told.log_start_offset,
             leader_epoch=asked.leader_epoch,
             aborted=told.aborted_transactions or (),
+            part=part,
         )
         last_epoch = batches[-1].leader_epoch
         self._positions.put(fetched, last_epoch if last_epoch >= 0 else None)
+        return True
 
     def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, now: int) -> None:
         about = f"fetching {asked.tp} at offset {asked.offset}"
@@ -266,9 +286,10 @@ class Fetching:
     def _out_of_range(
         self, asked: _Asked, position: Position, told: FetchResponsePartition, about: str, now: int
     ) -> None:
-        error = broker_error(
-            told.error_code, about, f"its log begins at {told.log_start_offset}" if told.log_start_offset >= 0 else None
-        )
+        known = told.log_start_offset >= 0
+        error = broker_error(told.error_code, about, f"its log begins at {told.log_start_offset}" if known else None)
+        if isinstance(error, OffsetOutOfRange) and known:
+            error.log_start = told.log_start_offset
         if position.preferred is not None:
             # A follower may lag behind what the leader already gave us: ask the leader before believing it.
             self._retry(asked, error, now)

@@ -112,7 +112,8 @@ class Offsets:
             if position.reset is not None:
                 resets[tp.topic][tp] = position.reset
             elif position.fetch is None:
-                uncommitted.append(tp)
+                if position.asked or not position.paused:  # who paused it may be about to seek
+                    uncommitted.append(tp)
             elif (leader := self._metadata.leader(tp)) is not None and position.must_validate(leader):
                 suspects[tp.topic][tp] = position.epoch if position.epoch is not None else -1
         if uncommitted:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.ready import Ready
 from mirror.errors import KafkaError
 
 
@@ -22,7 +24,10 @@ class Position:
     ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
     ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
     found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``reset`` is the ListOffsets
-    time to begin at. ``generation`` tells late answers: every decision of the application has one of its own.
+    time to begin at. ``generation`` tells late answers: every decision of the application has one of its own, and so
+    has every giving up of what was fetched; ``sought`` is that of the decision.
+    ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
+    ``buffered`` is the bytes of its batches that wait to be taken.
     ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516).
     """
 
@@ -34,10 +39,12 @@ class Position:
     reset: int | None = None
     looking_up: bool = False
     paused: bool = False
+    asked: bool = False
     error: KafkaError | None = None
     stopped: bool = False
     buffered: int = 0
     generation: int = 0
+    sought: int = 0
     consumed_epoch: int | None = None
     topic_id: uuid.UUID | None = None
     preferred: int | None = None
@@ -48,6 +55,15 @@ class Position:
         return self.epoch is not None and leader.epoch > self.validated
 
 
+class Taken(NamedTuple):
+    """What a poll took, and where its partition stood before: it may never have reached the application."""
+
+    fetched: Fetched
+    sought: int
+    consumed: int | None
+    consumed_epoch: int | None
+
+
 class Positions:
     """All assigned partitions, and what was fetched of them and not yet taken. Sizes in bytes."""
 
@@ -55,8 +71,12 @@ class Positions:
         self._backoff = backoff
         self._generations = itertools.count(1)
         self._by_tp: dict[TopicPartition, Position] = {}
-        self.ready: list[Fetched] = []
-        self.buffered = 0
+        self.ready = Ready()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of memory that what was fetched and not yet taken holds."""
+        return self.ready.held
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, Position]]:
         return iter(self._by_tp.items())
@@ -73,8 +93,8 @@ class Positions:
 
     # --- what the application decides
 
-    def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """Exactly these; positions of those kept stay."""
+    def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
+        """Exactly these; positions of those kept stay, and the others begin ``paused``."""
         wanted = dict.fromkeys(tps)
         gone = {tp for tp in self._by_tp if tp not in wanted}
         self._drop_buffered(gone)
@@ -83,9 +103,11 @@ class Positions:
         for tp in wanted:
             if tp not in self._by_tp:
                 self._by_tp[tp] = self._new()
+                self._by_tp[tp].paused = paused
 
     def _new(self) -> Position:
-        return Position(RequestState(self._backoff), generation=next(self._generations))
+        generation = next(self._generations)
+        return Position(RequestState(self._backoff), generation=generation, sought=generation)
 
     def seek(self, tp: TopicPartition, offset: int, epoch: int | None) -> None:
         """Go on at ``offset``; what was fetched is dropped, what is under way will be."""
@@ -126,15 +148,14 @@ class Positions:
         position.fetch = fetched.next_offset
         position.epoch = epoch
         position.buffered += fetched.size
-        self.buffered += fetched.size
-        self.ready.append(fetched)
+        self.ready.add(fetched)
 
     def report(self, tp: TopicPartition, error: KafkaError) -> None:
         """Tell the application once what is wrong; it is tried again all the same."""
         position = self._by_tp[tp]
         if str(position.error) != str(error):
             offset = position.fetch if position.fetch is not None else -1
-            self.ready.append(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
+            self.ready.add(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
         position.error = error
 
     def stop(self, tp: TopicPartition, error: KafkaError) -> None:
@@ -142,27 +163,35 @@ class Positions:
         position = self._by_tp[tp]
         position.stopped, position.error = True, error
         offset = position.fetch if position.fetch is not None else -1
-        self.ready.append(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
+        self.ready.add(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
 
-    def take(self) -> list[Fetched]:
-        """All that is ready and not paused; it is the application's from here on."""
-        taken: list[Fetched] = []
-        left: list[Fetched] = []
-        for fetched in self.ready:
-            (left if self._by_tp[fetched.tp].paused else taken).append(fetched)
-        self.ready = left
-        for fetched in taken:
+    def take(self, max_bytes: int | None = None) -> list[Taken]:
+        """What is ready and not paused, as :meth:`Ready.take` has it; it is the application's from here on."""
+        taken: list[Taken] = []
+        for fetched in self.ready.take(self._paused, max_bytes):
             position = self._by_tp[fetched.tp]
+            taken.append(Taken(fetched, position.sought, position.consumed, position.consumed_epoch))
             position.buffered -= fetched.size
-            self.buffered -= fetched.size
             if fetched.error is None:
                 position.consumed = fetched.next_offset
                 last_epoch = fetched.batches[-1].leader_epoch if fetched.batches else -1
                 position.consumed_epoch = last_epoch if last_epoch >= 0 else None
         return taken
 
+    def untake(self, taken: Sequence[Taken]) -> None:
+        """The application never got ``taken``, the last that was taken: it comes again, unless it was sought since."""
+        back = [one for one in taken if (p := self._by_tp.get(one.fetched.tp)) is not None and p.sought == one.sought]
+        self.ready.put_back(one.fetched for one in back)
+        for one in reversed(back):
+            position = self._by_tp[one.fetched.tp]
+            position.buffered += one.fetched.size
+            position.consumed, position.consumed_epoch = one.consumed, one.consumed_epoch
+
+    def _paused(self, tp: TopicPartition) -> bool:
+        return self._by_tp[tp].paused
+
     def _drop_buffered(self, tps: set[TopicPartition]) -> None:
-        self.buffered -= sum(fetched.size for fetched in self.ready if fetched.tp in tps)
-        self.ready = [fetched for fetched in self.ready if fetched.tp not in tps]
         for tp in tps:
+            for fetched in self.ready.drop(tp):
+                fetched.release()
             self._by_tp[tp].buffered = 0

@@ -151,7 +151,8 @@ class Copying:
         if feed.making is not None and feed.making is not self._making:
             self._making = feed.making
             self._watch(feed.making)
-        if feed.idle and self._reading.at >= self._reading.end > outbox.sent_offset:
+        whole = feed.idle and self._reading.error is None  # what was cut off behind an error was not copied
+        if whole and self._reading.at >= self._reading.end > outbox.sent_offset:
             # The range's end counts as reached also where its last offsets hold nothing.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
             outbox.add(Piece(outbox.sent_offset, self._reading.end, epoch), None, now)

@@ -118,7 +118,7 @@ class Feed:
 
     def take_in(self, fetched: Fetched, end: int) -> None:
         """The batches of ``fetched`` that begin before ``end``; bytes stay where they are."""
-        part = Part(fetched.size, self._part_done, fetched, left=1)
+        part = Part(fetched.held, self._part_done, fetched, left=1)
         self._took(part)
         for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
             if self._begins(batch) >= end:

@@ -164,14 +164,12 @@ class Task:
         """Fetch only for copies that can soon send it."""
         consumer = self._clients.consumer
         if self._seeks or self._assigned != self._reading.keys():
+            self._paused = (self._paused & self._reading.keys()) | (self._reading.keys() - self._assigned)
             self._assigned = set(self._reading)
-            consumer.assign(self._assigned)
+            consumer.assign(self._assigned, paused=True)  # or they would be looked up before they are sought
             for tp, place in self._seeks.items():
                 consumer.seek(tp, place)
-            self._paused &= self._assigned
-            if again := self._paused & self._seeks.keys():
-                consumer.resume(again)
-                self._paused -= again
+            stepped |= {self._reading[tp] for tp in self._seeks}
             self._seeks.clear()
         if now >= self._steer_all_at:
             stepped, self._steer_all_at = self._active, now + _STEER_ALL_MS

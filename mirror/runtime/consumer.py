@@ -25,21 +25,31 @@ from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import (
     AssignEvent,
     ConsumedEvent,
+    CutShortEvent,
     LastErrorEvent,
     PauseEvent,
     PollEvent,
     PositionEvent,
     ResetEvent,
     SeekEvent,
+    WakeEvent,
 )
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import ClientClosed, ConfigError, KafkaError, Problem
+from mirror.errors import ClientClosed, ConfigError, InvalidArgument, KafkaError, NetworkThreadDied, Problem
 from mirror.runtime import arguments
+from mirror.runtime.pages import parts_of
 from mirror.runtime.single_user import SingleUser
 from mirror.runtime.thread import acquire, leave_and_release
 
 T = TypeVar("T")
+
+
+def _limit(max_bytes: object) -> int | None:
+    if max_bytes is None or (isinstance(max_bytes, int) and max_bytes >= 0):
+        return max_bytes
+    msg = f"max_bytes must be a number of bytes, 0 or more, not {max_bytes!r}"
+    raise InvalidArgument(msg)
 
 
 class Consumer:
@@ -58,21 +68,25 @@ class Consumer:
         settings = ConsumerSettings.parse(options)
         self._settings = settings
         self._thread = acquire(settings.cluster)
-        self._core = ConsumerCore(settings, self._thread.loop)
+        self._core = ConsumerCore(settings, self._thread.loop, parts_of)
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._use = SingleUser("Consumer")
         self._instance_id: uuid.UUID | None = None
         self._closed = False
         self._unread: PollEvent | None = None
+        self._wake = WakeEvent(self._core)
         self._thread.submit(None, JoinEvent(self._core))
 
     # --- what to read
 
-    def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; those kept keep their positions."""
+    def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
+        """Read exactly these partitions; those kept keep their positions.
+
+        New ones begin ``paused``: nothing is looked up or fetched for them before they are sought and resumed.
+        """
         wanted = arguments.partitions(tps)
         with self._use:
-            self._tell(AssignEvent(wanted))
+            self._tell(AssignEvent(wanted, paused=paused))
             self._assigned = frozenset(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -110,21 +124,40 @@ class Consumer:
 
     # --- the timed calls
 
-    def poll(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """What has been fetched, one entry per partition and answer; empty when time is up."""
-        timeout_ms = arguments.timeout(timeout_ms)
-        before, event = self._unread, PollEvent(*self._thread.timer(timeout_ms))
-        if before is not None and before.future.done() and before.future.exception() is None:
-            # A poll cut short, by Ctrl-C say: what came for it must not be lost.
+    def poll(self, timeout_ms: int | None = None, *, max_bytes: int | None = None) -> list[Fetched]:
+        """What has been fetched, one entry per partition and answer; empty when time is up, or after :meth:`wake`.
+
+        Whole entries of at most ``max_bytes`` together, but at least one where there is one (None: all). Partitions
+        take turns; what is left comes first next time, and counts as prefetched until then.
+        """
+        event = PollEvent(*self._timer(timeout_ms), _limit(max_bytes))
+        with self._use:
+            self._check_usable()
+            self._forget_unread()
+            self._unread = event
+            answer = self._thread.call(self._core, event)
             self._unread = None
-            if cut_short := before.future.result():
-                return cut_short
-        self._unread = event
-        fetched = self._ask(event)
-        self._unread = None
-        if before is not None and before.future.done() and before.future.exception() is None:
-            return [*before.future.result(), *fetched]
-        return fetched
+            fetched = list(answer)
+            # The event may be watched until its deadline: it must not keep the memory for so long.
+            answer.clear()
+            event.taken.clear()
+            return fetched
+
+    def wake(self) -> None:
+        """Have the :meth:`poll` that waits return at once with what there is; where none does, the next one.
+
+        From any thread, callbacks of futures included, but not from a signal handler. Never raises: what became of a
+        consumer is told by its poll. Waking it several times before it looks is waking it once.
+        """
+        if not self._wake.under_way:
+            try:
+                self._wake.under_way = True
+                self._thread.submit(None, self._wake)
+            except (ClientClosed, NetworkThreadDied):
+                pass
+            except BaseException:
+                self._wake.under_way = False  # Ctrl-C: or none would ever be under way again
+                raise
 
     def position(self, tp: TopicPartition, timeout_ms: int | None = None) -> int:
         """The next offset that :meth:`poll` returns; looked up where it is not known yet."""
@@ -216,14 +249,22 @@ class Consumer:
     def _ask(self, event: CompletableEvent[T], about: Collection[TopicPartition] = (), *, to_loop: bool = False) -> T:
         with self._use:
             self._check_usable(about)
+            self._forget_unread()
             return self._thread.call(None if to_loop else self._core, event)
 
     def _tell(self, event: Event, about: Collection[TopicPartition] = ()) -> None:
         with self._use:
             self._check_usable(about)
+            self._forget_unread()
             self._thread.submit(self._core, event)
 
-    def _check_usable(self, about: Collection[TopicPartition]) -> None:
+    def _forget_unread(self) -> None:
+        """Nothing may be lost of a poll that was cut short (by Ctrl-C, say), nor count as read."""
+        if self._unread is not None:
+            self._thread.submit(self._core, CutShortEvent(self._unread))
+            self._unread = None
+
+    def _check_usable(self, about: Collection[TopicPartition] = ()) -> None:
         """Open, and ``about`` assigned; for who is in ``_use``, or another thread could assign in between."""
         self._check_open()
         missing = sorted(str(tp) for tp in about if tp not in self._assigned)

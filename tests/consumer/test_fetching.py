@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -224,7 +225,7 @@ def test_prefetch_is_bounded_in_bytes() -> None:
         consumer.run_for(20)
         positions = consumer.core.positions
         assert positions.buffered <= 2 * limit
-        assert positions.buffered == sum(one.size for one in positions.ready)
+        assert positions.buffered == sum(one.held for one in positions.ready)
         assert all(position.buffered <= 2 * per_partition for _, position in positions)
         total += sum(one.size for one in consumer.poll(0))
         if total == 4 * 30 * 1_073:
@@ -261,15 +262,19 @@ def test_a_batch_larger_than_every_limit_comes_all_the_same() -> None:
     assert [len(value) for value in _read(consumer, 2)] == [50_000, 5]
 
 
-def test_offset_out_of_range_is_delivered_once() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_offset_out_of_range_is_delivered_once(*, told: bool) -> None:
     cluster = _cluster(records=10)
     cluster.log("t").delete_before(5)
+    cluster.log("t").tells_start = told
     consumer = FakeConsumer(cluster, **_NO_RESET)
     consumer.read((_T0, 2))
     (fetched,) = consumer.poll()
     assert isinstance(fetched.error, OffsetOutOfRange)
     assert "t-0 at offset 2: OFFSET_OUT_OF_RANGE" in str(fetched.error)
-    assert "its log begins at 5" in str(fetched.error)
+    assert ("its log begins at 5" in str(fetched.error)) == told
+    assert fetched.error.log_start == (5 if told else None)
+    assert copy.copy(fetched.error).log_start == fetched.error.log_start
     assert fetched.batches == []
     seen = len(cluster.calls(Api.FETCH))
     assert consumer.poll(5_000) == []

@@ -104,7 +104,6 @@ def test_out_of_range_is_reported_once_and_not_skipped() -> None:
     consumer.submit(consumer.core, SeekEvent(TP, 1, None))
     (fetched,) = consumer.poll()
     assert isinstance(fetched.error, OffsetOutOfRange)
-    assert "its log begins at 3" in str(fetched.error)
     assert consumer.poll(5_000) == []
     consumer.submit(consumer.core, SeekEvent(TP, 3, None))
     assert [b.base_offset for f in consumer.poll() for b in f.batches] == [3, 4]

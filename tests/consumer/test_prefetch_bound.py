@@ -1,8 +1,14 @@
-"""``fetch.max.bytes`` bounds what is prefetched, however many brokers it comes from."""
+"""``fetch.max.bytes`` bounds what is prefetched, however many brokers it comes from and however large batches are."""
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import pytest
+
 from mirror.cluster.topics import TopicPartition
+from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import build
@@ -20,3 +26,66 @@ def test_prefetch_bound_holds_across_brokers() -> None:
     consumer.read(*((TopicPartition("t", p), 0) for p in range(6)))
     consumer.run_for(2_000)
     assert consumer.core.positions.buffered <= 2 * limit
+
+
+@pytest.mark.parametrize("large", [300, 3_000, 40_000])
+@pytest.mark.parametrize("seed", range(2))
+def test_beyond_the_bound_is_one_batch_for_each_broker_at_most(seed: int, large: int) -> None:
+    """A broker gives its first batch whole (KIP-74). Small and large ones, taken now and then, a little at a time."""
+    rng, brokers, partitions = random.Random(seed), 3, 12
+    limit, per_partition, small = 20_000, 5_000, 300
+    cluster = FakeCluster(brokers)
+    cluster.add_topic("t", partitions)
+    for partition in range(partitions):
+        for _ in range(30):
+            size = large if rng.random() < 0.3 else rng.randint(1, small)
+            cluster.log("t", partition).append(build((bytes(size),)))
+    options = {"fetch.max.bytes": limit, "max.partition.fetch.bytes": per_partition, "seed": seed}
+    consumer = FakeConsumer(cluster, **options)
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(partitions)))
+    batch = len(build((bytes(large),)))
+    most, taken = 0, 0
+    while taken < partitions * 30:
+        consumer.run_for(rng.randint(1, 60))
+        most = max(most, consumer.core.positions.buffered)
+        if rng.random() < 0.4:
+            taken += sum(len(one.batches) for one in consumer.poll(0, max_bytes=rng.randint(0, 2 * large)))
+    assert 0.7 * limit < most <= limit + brokers * batch
+    for _, position in consumer.core.positions:
+        assert position.buffered == 0
+
+
+def test_a_thousand_partitions_share_the_bound_and_all_are_read() -> None:
+    partitions, limit = 1_000, 100_000
+    cluster = FakeCluster(2)
+    cluster.add_topic("t", partitions)
+    for partition in range(partitions):
+        cluster.log("t", partition).append(build((bytes(1_000),)))
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": limit})
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(partitions)))
+    read: set[int] = set()
+    while len(read) < partitions:
+        consumer.run_until(lambda: consumer.core.positions.buffered, within_ms=10_000)
+        assert consumer.core.positions.buffered <= limit + 2 * 1_100
+        read |= {one.tp.partition for one in consumer.poll(0)}
+    assert len(cluster.calls(Api.FETCH)) < partitions / 4
+
+
+def test_a_batch_that_an_answer_cuts_off_takes_memory_too() -> None:
+    """With batches of nearly half the limit of a partition, a third of each answer is of no use."""
+    limit, per_partition, brokers = 40_000, 5_000, 2
+    cluster = FakeCluster(brokers)
+    cluster.add_topic("t", 20)
+    for partition in range(20):
+        for _ in range(6):
+            cluster.log("t", partition).append(build((bytes(3_000),)))
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": per_partition})
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(20)))
+    batches = 0
+    while batches < 20 * 6:
+        consumer.run_for(300)  # until there is no room for more
+        frames: list[Any] = [one.batches[0].view.obj for one in consumer.core.positions.ready]
+        answers = {id(frame): len(frame) for frame in frames}
+        memory = sum(answers.values())
+        assert memory <= limit + brokers * 3_500 + len(answers) * 2_000  # what stands around the records
+        batches += sum(len(one.batches) for one in consumer.poll(0))

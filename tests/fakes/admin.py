@@ -21,6 +21,9 @@ class _TurnedByHand:
     def timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._client.timer(60_000 if timeout_ms is None else timeout_ms)
 
+    def submit(self, core: Any, event: CompletableEvent[Any]) -> None:
+        self._client.submit(core, event)
+
     def call(self, core: Any, event: CompletableEvent[T]) -> T:
         return self._client.call(event, core)
 

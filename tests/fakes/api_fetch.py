@@ -77,7 +77,7 @@ def _fetch_one(
         return FetchResponsePartition(
             part.partition,
             errors.OFFSET_OUT_OF_RANGE,
-            log_start_offset=log.start_offset,
+            log_start_offset=log.start_offset if log.tells_start else -1,
             records=memoryview(b""),
         )
     if log.preferred_replica is not None and call.node == log.leader:

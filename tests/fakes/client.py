@@ -125,8 +125,8 @@ class FakeConsumer(FakeClient):
         for tp, offset in positions:
             self.submit(self.core, SeekEvent(tp, offset, None))
 
-    def poll(self, timeout_ms: int = 1_000) -> list[Fetched]:
-        return self.call(PollEvent(*self.timer(timeout_ms)), self.core)
+    def poll(self, timeout_ms: int = 1_000, max_bytes: int | None = None) -> list[Fetched]:
+        return self.call(PollEvent(*self.timer(timeout_ms), max_bytes), self.core)
 
 
 class FakeProducer(FakeClient):

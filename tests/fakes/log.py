@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from mirror.errors import CorruptBatch
-from mirror.wire.records import Batch, split_batches
+from mirror.wire.records import Batch
 from tests.fakes import errors
-from tests.fakes.record_batches import ABORT, COMMIT, build, build_marker, crc32c, stamped
+from tests.fakes.record_batches import ABORT, COMMIT, batches_in, build, build_marker, crc32c, stamped
 
 _CACHED_BATCHES = 5
 """``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
@@ -36,7 +36,7 @@ class Aborted:
 def lone_batch(data: bytes) -> Batch | None:
     """The one batch that ``data`` is, if it is one."""
     try:
-        batches = list(split_batches(memoryview(bytearray(data))))
+        batches = batches_in(data)
     except CorruptBatch:
         return None
     return batches[0] if len(batches) == 1 and batches[0].size == len(data) else None
@@ -58,13 +58,15 @@ class PartitionLog:
     verifying: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Producer id -> (epoch, lowest sequence) of what asks to begin a transaction here."""
     preferred_replica: int | None = None
+    tells_start: bool = False
+    """Whether a refusal says where the log begins, as the protocol has it; Apache Kafka's brokers answer -1."""
 
     @property
     def last_stable_offset(self) -> int:
         return min(self.open_transactions.values(), default=self.end_offset)
 
     def batches(self) -> list[Batch]:
-        return list(split_batches(memoryview(bytearray(self.data))))
+        return batches_in(self.data)
 
     # --- writing
 
@@ -90,7 +92,7 @@ class PartitionLog:
         ``from_zero``: a transactional producer that is not known here must begin with sequence 0 (KIP-890).
         """
         try:
-            batches = list(split_batches(memoryview(bytearray(data))))
+            batches = batches_in(data)
         except CorruptBatch:
             return errors.CORRUPT_MESSAGE, -1
         if len(batches) != 1 or batches[0].size != len(data):

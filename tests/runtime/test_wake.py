@@ -1,0 +1,146 @@
+"""Waking a consumer's poll from other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mirror.client import Consumer, TopicPartition
+from mirror.cluster.events import Event
+from mirror.errors import InvalidArgument, NetworkThreadDied
+from tests.polling import eventually
+from tests.runtime.listener import Listener
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    listener = Listener()
+    consumer = Consumer({"bootstrap.servers": listener.address})
+    consumer.assign([TP])
+    yield consumer
+    consumer.close(0)
+    listener.close()
+
+
+def test_a_waiting_poll_is_woken_from_another_thread(consumer: Consumer) -> None:
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(consumer.poll, 60_000)
+        eventually(lambda: consumer._core._poll_event is not None, what="the poll has begun")
+        began = time.monotonic()
+        consumer.wake()
+        assert waiting.result(10) == []
+        assert time.monotonic() - began < 5
+
+
+def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
+    """As the relay does it: an acknowledgement of the target, on the target's network thread."""
+    listener = Listener()
+    acknowledged: Future[None] = Future()
+    acknowledged.add_done_callback(lambda _: consumer.wake())
+
+    class Acknowledge(Event):
+        def apply(self, core: object, now: int) -> None:
+            del core, now
+            acknowledged.set_result(None)
+
+    with Consumer({"bootstrap.servers": listener.address}) as other:
+        other._thread.submit(None, Acknowledge())
+        began = time.monotonic()
+        assert consumer.poll(60_000) == []
+        assert time.monotonic() - began < 30
+    listener.close()
+
+
+def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
+    turning, submitted, go_on = threading.Event(), 0, threading.Event()
+    submit = consumer._thread.submit
+
+    class Block(Event):
+        def apply(self, core: object, now: int) -> None:
+            del core, now
+            turning.set()
+            go_on.wait(30)
+
+    def counted(core: object, event: Event) -> None:
+        nonlocal submitted
+        submitted += 1
+        submit(core, event)
+
+    submit(None, Block())
+    assert turning.wait(10)
+    consumer._thread.submit = counted  # type: ignore[method-assign]
+    try:
+        for _ in range(1_000):
+            consumer.wake()
+    finally:
+        go_on.set()
+        del consumer._thread.submit
+    assert submitted == 1
+    assert consumer.poll(60_000) == []
+    began = time.monotonic()
+    assert consumer.poll(50) == []
+    assert time.monotonic() - began > 0.04
+
+
+def test_no_wake_is_lost_however_they_meet(consumer: Consumer) -> None:
+    """Each poll here would wait for a minute; each is ended by the wake that follows the one before."""
+    polls, rounds = 0, 2_000
+    answered = threading.Semaphore(0)
+
+    def poll() -> None:
+        nonlocal polls
+        for _ in range(rounds):
+            assert consumer.poll(60_000) == []
+            polls += 1
+            answered.release()
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    for _ in range(rounds):
+        consumer.wake()
+        assert answered.acquire(timeout=20), f"a wake was lost after {polls} polls"
+    thread.join(20)
+    assert polls == rounds
+
+
+def test_a_closed_or_dead_consumer_is_woken_in_vain(consumer: Consumer) -> None:
+    other = Consumer({"bootstrap.servers": "127.0.0.1:9"})
+    other.close(0)
+    for _ in range(2):
+        other.wake()
+
+    def run_once() -> None:
+        raise RuntimeError("a bug in the loop")
+
+    consumer._thread.loop.run_once = run_once  # type: ignore[method-assign]
+    consumer._thread._network.wakeup()
+    eventually(lambda: consumer._thread.dead, what="its end")
+    for _ in range(2):
+        consumer.wake()
+    with pytest.raises(NetworkThreadDied):
+        consumer.poll(0)
+
+
+def test_a_wake_cut_short_does_not_stop_those_to_come(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_core: object, _event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer._thread, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.wake()
+    consumer.wake()
+    assert consumer.poll(60_000) == []
+
+
+@pytest.mark.parametrize("wrong", [-1, "8", 1.5])
+def test_a_limit_that_is_none_is_refused(wrong: Any, consumer: Consumer) -> None:
+    with pytest.raises(InvalidArgument, match=f"max_bytes must be a number of bytes, 0 or more, not {wrong!r}"):
+        consumer.poll(0, max_bytes=wrong)
