@@ -30,6 +30,7 @@ from mirror.cluster.topics import (
 from mirror.consumer.fetched import Fetched
 from mirror.producer.batches import RecordMetadata
 from mirror.runtime.admin import Admin
+from mirror.runtime.buffer import BufferMemory
 from mirror.runtime.consumer import Consumer
 from mirror.runtime.producer import Producer
 
@@ -42,6 +43,7 @@ __all__ = [
     "AclPermission",
     "Admin",
     "Broker",
+    "BufferMemory",
     "ClusterDescription",
     "ConfigChange",
     "ConfigEntry",

@@ -44,8 +44,8 @@ class Accumulator:
         queue = self._queues.get(batch.tp)
         if queue is None:
             queue = self._queues[batch.tp] = PartitionQueue(batch.tp)
-        if batch.chained and queue.broken is not None:
-            self.refuse(batch, queue.broken)
+        if (broken := queue.broken_by(batch)) is not None:
+            self.refuse(batch, broken)
             return
         batch.expires_ms = deadline(batch.created_ms, self._delivery_timeout_ms)
         before = queue.waiting or queue.in_flight
@@ -87,12 +87,12 @@ class Accumulator:
 
     # --- the ends of a batch
 
-    def acknowledged(self, batch: ProducerBatch, base_offset: int, now: int) -> None:
+    def acknowledged(self, batch: ProducerBatch, base_offset: int, throttle_ms: int, now: int) -> None:
         """``batch``, in flight, is in the log."""
         queue = self._queues[batch.tp]
         queue.acknowledged(batch, now)
         self._free(batch)
-        batch.succeed(base_offset)
+        batch.succeed(base_offset, throttle_ms)
         self.settle(queue)
 
     def give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
@@ -162,14 +162,14 @@ class Accumulator:
         if not batch.told:
             batch.fail(error)
             self._lost(batch, error)
-            if batch.chained:
-                self._break(self._queues[batch.tp], error)
+            if batch.chain is not None:
+                self._break(self._queues[batch.tp], batch.chain, error)
 
-    def _break(self, queue: PartitionQueue, error: KafkaError) -> None:
+    def _break(self, queue: PartitionQueue, chain: int, error: KafkaError) -> None:
         """A batch was lost that others were chained to: none of them is sent, now or later."""
-        if queue.broken is None:
-            queue.broken = error
-            for other in [one for one in queue.waiting if one.chained]:
+        if chain not in queue.broken:
+            queue.break_chain(chain, error)
+            for other in [one for one in queue.waiting if one.chain == chain]:
                 queue.waiting.remove(other)
                 self._forget(queue, other, error)
 

@@ -74,7 +74,7 @@ class Answers:
             if answer is None:
                 self._retry(queue, batch, KafkaError(f"{batch.tp}: the broker's answer leaves it out"), now)
             else:
-                self._answered(queue, batch, answer, now)
+                self._answered(queue, batch, answer, response.throttle_time, now)
 
     def _back(self, batch: ProducerBatch, now: int) -> PartitionQueue | None:
         """The queue that awaits ``batch``; None where it was abandoned."""
@@ -86,12 +86,18 @@ class Answers:
         return None
 
     def _answered(
-        self, queue: PartitionQueue, batch: ProducerBatch, answer: ProduceResponsePartition, now: int
+        self,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        answer: ProduceResponsePartition,
+        throttle_ms: int,
+        now: int,
     ) -> None:
         code = answer.error_code
         outcome = verdict(code)
         if outcome in {Verdict.OK, Verdict.DUPLICATE}:
-            self._batches.acknowledged(batch, answer.base_offset if outcome is Verdict.OK else -1, now)
+            offset = answer.base_offset if outcome is Verdict.OK else -1
+            self._batches.acknowledged(batch, offset, throttle_ms, now)
             return
         error: KafkaError = broker_error(code, f"writing to {batch.tp}", _detail(answer), needs="Write")
         # A leader that had written it and then lost its place, or its disk, says so with the offset (DelayedProduce).
@@ -147,7 +153,7 @@ class Answers:
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
         batch.last_error = error
         failure = self._transactions.failure() if self._transactions is not None else None
-        failure = failure or (queue.broken if batch.chained else None)
+        failure = failure or queue.broken_by(batch)
         if batch.told or failure is not None or batch.attempts > self._retries:
             self._batches.give_up(batch, failure or error)
             return

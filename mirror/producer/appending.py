@@ -116,8 +116,7 @@ class OpenBatch:
         for index, future in enumerate(futures):
             try:
                 if isinstance(outcome, RecordMetadata):
-                    tp, base_offset, first = outcome
-                    future.set_result(RecordMetadata(tp, base_offset, first + index))
+                    future.set_result(outcome._replace(record=outcome.record + index))
                 else:
                     future.set_exception(fresh(outcome))
             except BaseException as error:  # noqa: BLE001 - raised below

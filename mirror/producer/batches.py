@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class RecordMetadata(NamedTuple):
     """Where a batch landed, or one record of it; ``base_offset`` is -1 where the broker only says that it had it.
 
-    ``record`` counts within the batch.
+    ``record`` counts within the batch. ``throttle_ms`` is what the broker asked for by the answer that acknowledged it:
+    for so long it wants nothing more on that connection, since a quota was exceeded (KIP-219); 0: for no time.
     """
 
     tp: TopicPartition
     base_offset: int
     record: int = 0
+    throttle_ms: int = 0
 
     @property
     def offset(self) -> int:
@@ -47,8 +49,8 @@ class ProducerBatch:
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
     it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
     be in the log. ``on_told`` is called once, after the callers have their answers, whatever their callbacks raise; it
-    is no callback of ``future``, which a caller may keep, and with it whatever hangs on it. ``chained``: it is lost
-    with its predecessor in the partition.
+    is no callback of ``future``, which a caller may keep, and with it whatever hangs on it. ``chain``: once
+    one with this number is lost in its partition, so is what comes behind it with the same number; None: of no chain.
     """
 
     tp: TopicPartition
@@ -59,7 +61,7 @@ class ProducerBatch:
     future: Future[RecordMetadata] = field(default_factory=promise)
     on_told: Callable[[], None] | None = None
     expires_ms: int = 0
-    chained: bool = False
+    chain: int | None = None
     sequence: int | None = None
     attempts: int = 0
     in_doubt: bool = False
@@ -133,10 +135,10 @@ class ProducerBatch:
         """Milliseconds unanswered, over all attempts."""
         return self.in_flight_ms + (now - self._sent_ms if self._sent_ms is not None else 0)
 
-    def succeed(self, base_offset: int) -> None:
+    def succeed(self, base_offset: int, throttle_ms: int = 0) -> None:
         """Tell the caller, unless it has been told."""
         if not self.told:
-            self._tell(RecordMetadata(self.tp, base_offset))
+            self._tell(RecordMetadata(self.tp, base_offset, 0, throttle_ms))
 
     def fail(self, error: KafkaError) -> None:
         """Tell the caller, unless it has been told; where the batch may be in the log, the error says so."""

@@ -21,6 +21,9 @@ LAST_EPOCH: Final = 2**15 - 1
 _REMEMBERED_MS: Final = 3_600_000
 """After that long, count on a broker's having forgotten the producer id (its ``producer.id.expiration.ms``: a day)."""
 
+_CHAINS: Final = 8
+"""Broken chains that a partition remembers; whoever has begun so many others sends nothing into the first any more."""
+
 
 class ProducerId(NamedTuple):
     """What a broker knows a producer by."""
@@ -38,6 +41,8 @@ class PartitionQueue:
     answer shows that they were written after all, or the epoch is bumped, and sequences begin again at 0. Each
     partition has an epoch of its own, since brokers keep them by partition: what happens to one is nothing to the
     others.
+
+    ``broken`` are the chains that have lost a batch, with why: the last few of them.
 
     ``transaction`` counts the one that its batches in flight belong to, ``joined`` the last one in which the broker
     has acknowledged some.
@@ -60,7 +65,7 @@ class PartitionQueue:
     last_ack_ms: int | None = None
     transaction: int = 0
     joined: int = 0
-    broken: KafkaError | None = None
+    broken: dict[int, KafkaError] = field(default_factory=dict)
     _known: bool = False
 
     @property
@@ -72,6 +77,16 @@ class PartitionQueue:
         """The first to expire of those whose callers wait. Nothing told is among ``waiting``, which is in order."""
         untold = [batch for batch in self.in_flight if not batch.told]
         return min((*untold, *itertools.islice(self.waiting, 1)), key=_EXPIRES, default=None)
+
+    def broken_by(self, batch: ProducerBatch) -> KafkaError | None:
+        """What its chain has lost; None while that is whole, and where it is of none."""
+        return None if batch.chain is None else self.broken.get(batch.chain)
+
+    def break_chain(self, chain: int, error: KafkaError) -> None:
+        """A batch of ``chain`` was lost, to ``error``."""
+        self.broken[chain] = error
+        if len(self.broken) > _CHAINS:
+            del self.broken[next(iter(self.broken))]
 
     # --- what may go
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import AuthorizationFailed, BrokerError, KafkaError
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, MirrorError
 from mirror.producer.events import AddOffsetsEvent
 from mirror.producer.transitions import State
 from mirror.wire.verdicts import INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict, verdict
@@ -55,6 +55,11 @@ class Transaction:
     end_in_doubt: bool = False
     began_ms: int | None = None
 
+    def began(self, now: int) -> None:
+        """It has its first batch or offsets; the coordinator's clock starts a little later, when it hears of it."""
+        if self.began_ms is None:
+            self.began_ms = now
+
     def open_ms(self, now: int) -> int:
         """How long it has been open."""
         return 0 if self.began_ms is None else now - self.began_ms
@@ -62,6 +67,12 @@ class Transaction:
     def forget_asked(self) -> None:
         """The coordinator has answered, and added nothing."""
         self.asked, self.asked_group = set(), None
+
+    def fail_offsets(self, error: MirrorError) -> None:
+        """They will not be committed with it."""
+        for event in self.offsets:
+            event.fail(error)
+        self.offsets.clear()
 
 
 def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool, joining: bool) -> Step | None:

@@ -13,18 +13,11 @@ from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.requests import Poll
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import (
-    BrokerError,
-    DeliveryPhase,
-    Hopeless,
-    KafkaError,
-    MirrorError,
-    NeedsAbort,
-    WrongState,
-)
+from mirror.errors import BrokerError, DeliveryPhase, Hopeless, KafkaError, MirrorError, NeedsAbort, WrongState
+from mirror.producer.callers import Callers
 from mirror.producer.conversation import Conversation
 from mirror.producer.coordinator_requests import BEFORE_IMPLICIT, NOBODY, Ask, Asker, weight
-from mirror.producer.events import AbortEvent, AddOffsetsEvent, CommitEvent, InitTransactionsEvent, TransactionEvent
+from mirror.producer.events import AbortEvent, AddOffsetsEvent, CommitEvent, InitTransactionsEvent
 from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.producer.steps import (
@@ -67,8 +60,7 @@ class Transactions:
         self._talk = Conversation(settings.cluster, loop, self._on_answer, self._on_silence)
         self._txn = Transaction()
         self._step: Step | None = None
-        self._events: list[TransactionEvent] = []
-        self._unclaimed: type[TransactionEvent] | None = None
+        self._callers = Callers()
         self._error: KafkaError | None = None
         self._last_error: KafkaError | None = None
         self._renew = False
@@ -82,16 +74,16 @@ class Transactions:
         if self.state is State.UNINITIALIZED:
             self._go(State.INITIALIZING)
         elif self.state is not State.INITIALIZING:
-            if self._claimed(event):
+            if self._callers.claim(event):
                 return
             self._refuse("init_transactions()")
-        self._events.append(event)
+        self._callers.join(event)
 
     def begin(self) -> None:
         """A transaction begins, unless the producer has ended meanwhile: then what is sent hears of it."""
         if may_go(self.state, State.IN_TRANSACTION):
             self._go(State.IN_TRANSACTION)
-            self._unclaimed = None
+            self._callers.go_on()
             self.count += 1
             self._txn = Transaction(implicit=self._network.finalized_feature(_FEATURE) >= _IMPLICIT)
 
@@ -99,7 +91,7 @@ class Transactions:
         """``event``'s offsets are to be committed with the transaction."""
         if self.state is not State.IN_TRANSACTION:
             self._refuse("send_offsets_to_transaction()")
-        self._began(now)
+        self._txn.began(now)
         self._txn.offsets.append(event)
 
     def commit(self, event: CommitEvent) -> None:
@@ -107,52 +99,43 @@ class Transactions:
         if self.state is State.IN_TRANSACTION:
             self._go(State.COMMITTING)
         elif self.state is not State.COMMITTING:
-            if self._claimed(event):
+            if self._callers.claim(event):
                 return
             self._refuse("commit_transaction()")
-        self._events.append(event)
+        self._callers.join(event)
 
     def abort(self, event: AbortEvent) -> bool:
         """End it, and have nothing of it seen. Whether there is something to be dropped: a second call joins."""
         if self.state is State.ABORTING:
-            self._events.append(event)
+            self._callers.join(event)
             return False
         if not may_go(self.state, State.ABORTING):
-            if self._claimed(event):
+            if self._callers.claim(event):
                 return False
             self._refuse("abort_transaction()")
         if self._end_is_out():
             now = f"is {self.state.value}, and may have: commit_transaction() again tells the outcome"
             msg = f"abort_transaction(): the producer of {self.transactional_id!r} {now}"
             raise WrongState(msg)
-        self._answer(NeedsAbort("the transaction was aborted before it was committed"))
+        self._callers.fail(NeedsAbort("the transaction was aborted before it was committed"))
         self._go(State.ABORTING)
-        self._events.append(event)
+        self._callers.join(event)
         self._txn.wanted.clear()
         self._fail_offsets(NeedsAbort("the transaction was aborted before its offsets were committed"))
         return True
 
-    def _began(self, now: int) -> None:
-        """The coordinator's own clock starts a little later, when it hears of the transaction."""
-        if self._txn.began_ms is None:
-            self._txn.began_ms = now
-
     def leaves_unanswered(self) -> None:
-        """A Produce of this transaction is left to its fate: only a new epoch keeps it out of the next one."""
+        """A batch of this transaction that had a sequence is lost: left to its fate, given up, or refused.
+
+        Only a new epoch keeps it out of the next transaction, where it may still come to be; and where it was refused,
+        only a new epoch lets sequences begin again at 0: what comes next would be out of order without it.
+        """
         self._txn.in_doubt = True
 
     def _end_is_out(self) -> bool:
         """Whether the coordinator was asked to commit, so that it may have."""
         asked = self._txn.end_in_doubt or (self._step is Step.END and self._talk.busy)
         return self.state is State.COMMITTING and asked
-
-    def _claimed(self, event: TransactionEvent) -> bool:
-        """Whether what ``event`` asks for was done after an earlier such call had run out of time."""
-        if self._unclaimed is not type(event):
-            return False
-        self._unclaimed = None
-        event.complete(None)
-        return True
 
     def _refuse(self, call: str) -> None:
         if self.state is State.FATAL_ERROR and self._error is not None:
@@ -189,7 +172,7 @@ class Transactions:
 
     def writes_to(self, tp: TopicPartition, now: int) -> None:
         """A batch for ``tp`` has come in."""
-        self._began(now)
+        self._txn.began(now)
         if not self._txn.implicit and tp not in self._txn.added and tp not in self._txn.asked:
             self._txn.wanted.add(tp)
 
@@ -318,17 +301,15 @@ class Transactions:
 
     def _ended(self, *, fenced: bool = False) -> None:
         """Committed, aborted or initialized: ready for the next one."""
-        # What was left unanswered may still arrive, and must not find the epoch that it was sent in.
-        self._renew = not fenced and (self._renew or (self._txn.in_doubt and not self._txn.implicit))
+        # What was left unanswered may still arrive, and must not find the epoch that it was sent in: a copy of EndTxn
+        # would end the next transaction, whatever that has written so far.
+        unanswered = self._txn.in_doubt or self._txn.end_in_doubt
+        self._renew = not fenced and (self._renew or (unanswered and not self._txn.implicit))
         self._txn = Transaction()
         self._fenced_ourselves = False
         self._error = self._last_error = None
         self._go(State.READY)
-        waiting, self._events = self._events, []
-        if waiting and all(event.future.done() for event in waiting):
-            self._unclaimed = type(waiting[-1])
-        for event in waiting:
-            event.complete(None)
+        self._callers.succeed()
 
     def _refused(self, error: KafkaError, now: int, ask: Ask) -> None:
         code = error.code if isinstance(error, BrokerError) else -1
@@ -361,18 +342,16 @@ class Transactions:
         elif ends_only_the_transaction(self.state, self._txn, error):
             self._talk.succeeded()
             self._txn.forget_asked()
-            ended_already = (
-                self._step is Step.END
-                and code == INVALID_TXN_STATE
-                and self._txn.open_ms(now) >= self._asker.timeout_ms
-            )
-            self.failed(self._asker.expired(error, self._txn.open_ms(now)) if ended_already else error)
+            open_ms = self._txn.open_ms(now)
+            ended_already = self._step is Step.END and code == INVALID_TXN_STATE and open_ms >= self._asker.timeout_ms
+            self.failed(self._asker.expired(error, open_ms) if ended_already else error)
         else:
             self.end(self._asker.timeout_refused(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error
-        for event in (*self._events, *self._txn.offsets):
+        self._callers.note(error)
+        for event in self._txn.offsets:
             event.last_error = error
 
     # --- what goes wrong
@@ -384,7 +363,7 @@ class Transactions:
         self._error = error
         self._go(State.ABORTABLE_ERROR)
         self._fail_offsets(self._needs_abort())
-        self._answer(self._needs_abort())
+        self._callers.fail(self._needs_abort())
 
     def fenced(self, error: KafkaError, now: int) -> KafkaError:
         """Brokers say that another producer took over; the clock tells whether it was the coordinator.
@@ -410,19 +389,11 @@ class Transactions:
         self._error = as_kafka_error(error)
         self._go(State.FATAL_ERROR)
         self._fail_offsets(error)
-        self._answer(error)
-
-    def _answer(self, error: MirrorError) -> None:
-        """Tell all who wait for the step under way; the same call may have been made more than once."""
-        for event in self._events:
-            event.fail(error)
-        self._events = []
+        self._callers.fail(error)
 
     def _fail_offsets(self, error: MirrorError) -> None:
         if self._step is Step.COMMIT_OFFSETS and self._talk.busy:
             # Whether it comes to be is nobody's business any more: a new epoch sees to it.
             self._txn.in_doubt = True
             self._talk.drop()
-        for event in self._txn.offsets:
-            event.fail(error)
-        self._txn.offsets.clear()
+        self._txn.fail_offsets(error)

@@ -84,11 +84,10 @@ class Outbox:
 
         Where the window has no room, its line is waited in.
         """
-        if self._steps:
-            ticket = self._steps[0].ticket
-            if not self._answered or (ticket is not None and ticket.aside):
-                return False
-        return self._window.may_send(self._who, now, idle=self.empty)
+        first = next((step.ticket for step in self._steps if step.ticket is not None), None)
+        if first is not None and (first.aside or not self._answered):
+            return False
+        return self._window.may_send(self._who, now, idle=first is None)
 
     def wait_for_memory(self) -> None:
         """In the window's line: what gives it room gives memory, too."""

@@ -194,6 +194,10 @@ class PartitionCopy:
         if isinstance(error, KafkaTimeout):
             age_ms = self._clock.age_ms(now - self._opened_ms)
             self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=age_ms), now)
+        elif isinstance(error, Fenced) and self._attempts > 1 and self._aborts < _ABORTS:
+            # By a late copy of what this copy's own last attempt had asked, it may be.
+            self._aborts += 1
+            self._drop(now, None)
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -72,6 +74,10 @@ class Admin:
 
     The committed offsets of one group (``group_offsets``, ``commit_group_offsets``) are one thing: all, or an error.
 
+    The calls that end in ``_async`` wait for nothing, also in callbacks of futures: what the others raise, arguments
+    that are wrong included, is the error of their future. It cannot be cancelled, and its callbacks run on the network
+    thread.
+
     A deletion repeated because its first attempt got no answer takes "it is not there" for success.
     """
 
@@ -83,11 +89,27 @@ class Admin:
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))
 
-    def _call(self, call: Call[T, Any]) -> T:
+    def _check_open(self) -> None:
         if self._closed:
             msg = "this Admin is closed"
             raise ClientClosed(msg)
+
+    def _call(self, call: Call[T, Any]) -> T:
+        self._check_open()
         return self._thread.call(None, call)
+
+    def _later(self, make: Callable[[], Call[T, Any]]) -> Future[T]:
+        """The future of a call that nobody waits for here. Whatever keeps it from being asked is its error, too."""
+        told: Future[T] = Future()
+        told.set_running_or_notify_cancel()  # to cancel it would stop nothing
+        try:
+            self._check_open()
+            call = make()
+            call.future.add_done_callback(functools.partial(_pass_on, told))
+            self._thread.submit(None, call)
+        except KafkaError as error:
+            told.set_exception(error)
+        return told
 
     def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
         return _told(self._call(call), partial=partial)
@@ -187,11 +209,25 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> Outcomes[TopicPartition, OffsetResult]:
         """Offsets at EARLIEST (-2), LATEST (-1; the last stable offset at read_committed) or a time in ms."""
+        return self._each(self._offsets_at(times, isolation, timeout_ms), partial=partial)
+
+    def list_offsets_async(
+        self,
+        times: Mapping[TopicPartition, int],
+        *,
+        isolation: str = "read_committed",
+        timeout_ms: int | None = None,
+    ) -> Future[Outcomes[TopicPartition, OffsetResult]]:
+        """As :meth:`list_offsets` with ``partial=True``, without waiting."""
+        return self._later(lambda: self._offsets_at(times, isolation, timeout_ms))
+
+    def _offsets_at(
+        self, times: Mapping[TopicPartition, int], isolation: str, timeout_ms: int | None
+    ) -> ListEachOffset:
         committed = arguments.choice("isolation", isolation, _ISOLATIONS) == "read_committed"
         wanted = arguments.times_or_ends(times)
         deadline_ms, timeout = self._timer(timeout_ms)
-        call = ListEachOffset(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
-        return self._each(call, partial=partial)
+        return ListEachOffset(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
@@ -253,18 +289,38 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What ``group`` has committed for ``tps`` (for all partitions, where None); absent where nothing.
 
-        Waits out pending transactions (KIP-447).
+        Waits out pending transactions on them, but not on the group's other partitions (KIP-447).
         """
+        return self._call(self._committed(group, tps, timeout_ms))
+
+    def group_offsets_async(
+        self, group: str, tps: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
+        """As :meth:`group_offsets`, without waiting."""
+        return self._later(lambda: self._committed(group, tps, timeout_ms))
+
+    def _committed(self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None) -> GroupOffsets:
         name = arguments.text("a group id", group)
         wanted = None if tps is None else arguments.partitions(tps)
-        return self._call(GroupOffsets(name, wanted, *self._timer(timeout_ms)))
+        return GroupOffsets(name, wanted, *self._timer(timeout_ms))
 
     def commit_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
     ) -> None:
         """Commit offsets for a group without members."""
+        self._call(self._to_commit(group, offsets, timeout_ms))
+
+    def commit_group_offsets_async(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> Future[None]:
+        """As :meth:`commit_group_offsets`, without waiting."""
+        return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
+
+    def _to_commit(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None
+    ) -> CommitGroupOffsets:
         name = arguments.text("a group id", group)
-        self._call(CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms)))
+        return CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms))
 
     def delete_group_offsets(
         self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
@@ -305,6 +361,14 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _pass_on(told: Future[T], asked: Future[T]) -> None:
+    error = asked.exception()
+    if error is None:
+        told.set_result(asked.result())
+    else:
+        told.set_exception(error)
 
 
 def _told(found: Outcomes[K, V], *, partial: bool) -> Outcomes[K, V]:

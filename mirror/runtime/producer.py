@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Final, Self
 
-from mirror.cluster.events import Event, as_kafka_error
+from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import (
@@ -27,11 +27,12 @@ from mirror.producer.appending import OpenBatch
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AwaitTopicEvent, FlushEvent, SendEvent, WakeEvent
+from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.buffer import BufferMemory
-from mirror.runtime.thread import acquire, leave_and_release
+from mirror.runtime.handover import HandOver, StopWaiting
+from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.runtime.transactional import TransactionCalls
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
 from mirror.wire.encode import BatchBuilder, Headers
@@ -64,15 +65,21 @@ class Producer(TransactionCalls):
     In transactions where it has a ``transactional.id``. Safe to use from several threads.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        """``options`` are Kafka's dotted keys. Raises ConfigError."""
+    def __init__(self, options: Mapping[str, object], *, memory: BufferMemory | None = None) -> None:
+        """``options`` are Kafka's dotted keys; with ``memory``, shared with others, ``buffer.memory`` is not used.
+
+        Raises ConfigError, and InvalidArgument for a ``memory`` that is none.
+        """
+        if memory is not None and not isinstance(memory, BufferMemory):
+            msg = f"memory must be a BufferMemory, not {type(memory).__name__}"
+            raise InvalidArgument(msg)
         self._settings = ProducerSettings.parse(options)
         for warning in self._settings.warnings:
             _log.warning("%s", warning)
         self._budget = BlockBudget(self._settings)
         thread = acquire(self._settings.cluster)
-        size = self._settings.buffer_memory
-        self._memory = BufferMemory(size, self._send_what_lingers, thread.check_may_wait)
+        memory = memory or BufferMemory(self._settings.buffer_memory)
+        self._memory = memory.share(self._send_what_lingers, thread.check_may_wait)
         core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
@@ -147,6 +154,8 @@ class Producer(TransactionCalls):
         self._memory.take(place.tp, limit, timer, self._budget.append_limit(waited_ms))
         handed = False
         try:
+            if self._settings.linger_ms > 0:
+                self._memory.lingers()
             with place.lock:
                 future = self._append(place, record)
                 if future is None:
@@ -171,16 +180,23 @@ class Producer(TransactionCalls):
         *,
         created_ms: int | None = None,
         block: bool = True,
-        chained: bool = False,
+        chain: int | None = None,
     ) -> Future[RecordMetadata]:
         """Deliver ``batch`` to ``tp`` (a plain tuple will do), behind what was sent there before.
 
-        Its bytes are this producer's until the future is done. ``created_ms`` (ms since 1970) is when it came into
-        being, where that was elsewhere: from then on ``delivery.timeout.ms`` runs, and DeliveryTimeout is raised where
-        that ends before there is memory. Waits and raises as :meth:`send` does; with ``block=False`` it raises
-        KafkaTimeout at once where there is no memory, and does not wait for metadata: ``delivery.timeout.ms`` does.
-        ``chained`` batches of a partition make a chain: once one is lost, none after it is sent by this producer.
+        Its bytes are this producer's until the future has its result; after an error they may still be on their way:
+        leave them alone then. ``created_ms`` (ms since 1970) is when it came into being, where that was elsewhere: from
+        then on ``delivery.timeout.ms`` runs, and DeliveryTimeout is raised where that ends before there is memory.
+        Waits and raises as :meth:`send` does; with ``block=False`` it raises KafkaTimeout at once where there is no
+        memory, and does not wait for metadata: ``delivery.timeout.ms`` does.
+
+        Batches of a partition with the same number ``chain`` make a chain: once one is lost, none after it of that
+        chain is sent. Another number begins a new one, which goes on behind the lost one. A number is used for one
+        chain of a partition only.
         """
+        if chain is not None and type(chain) is not int:
+            msg = f"chain must be an int or None, not {type(chain).__name__}"
+            raise InvalidArgument(msg)
         tp = arguments.partition(tp)
         if not isinstance(batch, Batch):
             msg = f"{tp}: a batch must be a Batch, not {type(batch).__name__}"
@@ -196,7 +212,7 @@ class Producer(TransactionCalls):
         handed = False
         try:
             born_ms = born_ms if created_ms is not None else self._thread.clock.now()
-            made = ProducerBatch(tp, batch, born_ms, batch.size, chained=chained)
+            made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain)
             with place.lock:
                 if (before := place.open) is not None:
                     before.close()  # records that come later belong behind this batch
@@ -268,7 +284,7 @@ class Producer(TransactionCalls):
         Where that fails, and also where it is cut short by Ctrl-C, either the network thread has both, or nobody.
         """
         answered: Future[None] = Future()
-        opened, event = made.open, _HandOver(made)
+        opened, event = made.open, HandOver(made, self._memory)
 
         def told() -> None:
             # No lock: the network thread may be dying, and whoever holds the lock wait for it. At worst a batch that
@@ -318,25 +334,58 @@ class Producer(TransactionCalls):
         """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread.
 
         An open transaction is aborted instead; one that is being committed or aborted is waited for. Whoever waits in
-        :meth:`send` gets ClientClosed at once. In a callback, on the network thread, it waits for nothing, as with 0;
-        nor does it after a fork, where what was sent is the other process's.
+        :meth:`send` gets ClientClosed at once. With 0 it drops everything, as :meth:`close_async`; so it does in a
+        callback, on the network thread, and after a fork, where what was sent is the other process's.
         """
-        deadline_ms, _ = self._timer(0 if self._thread.is_current else timeout_ms)
-        if self._closed or self._thread.left_behind:
-            self._closed = True
+        deadline_ms, timeout = self._timer(0 if self._thread.is_current else timeout_ms)
+        if not self._stop_sending():
             return
-        self._closed = True
-        self._memory.close()
         try:
             # Whatever is left then is told by leaving.
             with contextlib.suppress(KafkaError):
-                if self._awaiting:
-                    self._thread.submit(self._core, _StopWaiting(list(self._awaiting)))
-                self._end_transaction(deadline_ms)  # as long as there is one
-                self.flush(self._left_ms(deadline_ms))
+                if timeout > 0:
+                    self._end_transaction(deadline_ms)  # as long as there is one
+                    self.flush(self._left_ms(deadline_ms))
         finally:
             leave = LeaveEvent(self._core, *self._thread.timer(None))
             leave_and_release(self._thread, leave, self._left_ms(deadline_ms))
+
+    def close_async(self) -> Future[None]:
+        """Drop everything, and wait for nothing; the future is done, without an error, once that is so.
+
+        What is not acknowledged by then fails with ClientClosed. An open transaction is left to the next
+        ``init_transactions()`` of its ``transactional.id``, in this process or another, which aborts it; without one
+        its coordinator does after ``transaction.timeout.ms``.
+        """
+        left: Future[None] = Future()
+        left.set_running_or_notify_cancel()
+        if not self._stop_sending():
+            left.set_result(None)
+            return left
+        leave = LeaveEvent(self._core, *self._thread.timer(None))
+
+        def gone(_: Future[None]) -> None:
+            release(self._thread)  # on the network thread, so that nobody waits for its end
+            left.set_result(None)
+
+        leave.future.add_done_callback(gone)
+        try:
+            self._thread.submit(None, leave)
+        except (ClientClosed, NetworkThreadDied) as error:
+            leave.fail(error)
+        return left
+
+    def _stop_sending(self) -> bool:
+        """Whether there is anything to be closed: not after a fork, nor twice. Nobody waits in it any more."""
+        if self._closed or self._thread.left_behind:
+            self._closed = True
+            return False
+        self._closed = True
+        self._memory.close()
+        if self._awaiting:
+            with contextlib.suppress(KafkaError):
+                self._thread.submit(self._core, StopWaiting(list(self._awaiting)))
+        return True
 
     def __enter__(self) -> Self:
         return self
@@ -346,41 +395,3 @@ class Producer(TransactionCalls):
     ) -> None:
         # After an error nothing is waited for: what was sent is retried by whoever retries the whole.
         self.close(None if kind is None else 0)
-
-
-class _HandOver(SendEvent):
-    """A batch that either the network thread takes, or its sender takes back; never both, whenever he is cut short."""
-
-    def __init__(self, batch: ProducerBatch) -> None:
-        super().__init__(batch)
-        self._unclaimed = [True]
-
-    def claim(self) -> bool:
-        """True for the first who asks, in whichever thread (``list.pop`` is atomic)."""
-        try:
-            return self._unclaimed.pop()
-        except IndexError:
-            return False
-
-    def apply(self, core: ProducerCore, now: int) -> None:
-        """Into its queue."""
-        if self.claim():
-            super().apply(core, now)
-
-    def fail(self, error: BaseException) -> None:
-        """It was never sent."""
-        if self.claim():
-            super().fail(error)
-
-
-class _StopWaiting(Event):
-    """The producer closes: who waits for metadata is told at once, on the thread that may complete their events."""
-
-    def __init__(self, awaiting: list[AwaitTopicEvent]) -> None:
-        self._awaiting = awaiting
-
-    def apply(self, core: ProducerCore, now: int) -> None:
-        """The core forgets those that are done."""
-        del core, now
-        for event in self._awaiting:
-            event.fail(ClientClosed("this Producer was closed while it waited for metadata"))

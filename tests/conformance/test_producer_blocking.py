@@ -167,8 +167,8 @@ def test_buffer_timeout_releases_waiter_and_memory(proxy: Proxy, topics: Topics,
     proxy.heal()
     assert stuck.result(10).offset == 1, "retried after its request timed out, and not written twice"
     assert producer.send(*healthy, value=b"").result(10).offset == 1
-    eventually(lambda: producer._memory._pool.free == 1_000, what="all the memory")
-    assert not producer._memory.waiting
+    eventually(lambda: producer._memory.memory.free == 1_000, what="all the memory")
+    assert not producer._memory.memory.waiting
 
 
 def test_close_unblocks_both_waits(proxy: Proxy, topics: Topics, new_producer: NewProducer) -> None:
@@ -183,7 +183,7 @@ def test_close_unblocks_both_waits(proxy: Proxy, topics: Topics, new_producer: N
         _in_thread(lambda: producer.send("missing-topic", 0, value=b"")),
         _in_thread(lambda: producer.send_batch(TopicPartition("missing-topic", 1), _batch(b""))),
     ]
-    eventually(lambda: producer._memory.waiting and len(producer._awaiting) == 2, what="three waiters")
+    eventually(lambda: producer._memory.memory.waiting and len(producer._awaiting) == 2, what="three waiters")
     closing = _in_thread(lambda: producer.close(timeout_ms=3_000))
     began = time.monotonic()
     assert [type(wait.exception(10)) for wait in waits] == [ClientClosed] * 3

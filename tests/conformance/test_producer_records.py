@@ -140,7 +140,7 @@ def test_threads_share_batches_and_each_keeps_its_order(broker: Cluster, topics:
         producer.flush(20_000)
         told = sorted((future.result(0).tp, future.result(0).offset) for future in futures)
         assert told == [(tp, offset) for tp in tps for offset in range(1_000)]
-        eventually(lambda: producer._memory._pool.free == producer._memory.size, what="all the memory")
+        eventually(lambda: producer._memory.memory.free == producer._memory.memory.size, what="all the memory")
         assert not producer._unanswered
     for index, tp in enumerate(tps):
         read = _read(broker, tp, 1_000)
@@ -244,5 +244,5 @@ def test_wrong_arguments_are_named_and_cost_nothing(broker: Cluster, topics: Top
                 call(producer, tp)
         with pytest.raises(RecordTooLarge, match=r"buffer\.memory \(20000\)"):
             producer.send(*tp, value=b"x" * 20_000)
-        assert producer._memory._pool.free == 20_000
+        assert producer._memory.memory.free == 20_000
         assert producer.send(*tp, value=b"").result(10).offset == 1

@@ -11,11 +11,11 @@ from mirror.cluster.topics import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.wire.api import Api
-from mirror.wire.records import Batch, split_batches
+from mirror.wire.records import Batch
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import ServerCall
-from tests.fakes.record_batches import values_of
+from tests.fakes.record_batches import batches_in, values_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IN_FLIGHT = "max.in.flight.requests.per.connection"
@@ -57,7 +57,7 @@ def attempts(cluster: FakeCluster) -> list[list[tuple[int, int]]]:
 
 def batches(call: ServerCall) -> list[Batch]:
     parts = [part for topic in call.body.topic_data for part in topic.partition_data]
-    return [one for part in parts for one in split_batches(memoryview(bytearray(part.records.segments[0])))]
+    return [one for part in parts for one in batches_in(part.records.segments[0])]
 
 
 def send(producer: FakeProducer, value: bytes = b"x", tp: TopicPartition = T0) -> ProducerBatch:

@@ -19,12 +19,11 @@ from mirror.errors import (
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.producer.queue import PartitionQueue, ProducerId
 from mirror.wire.api import Api
-from mirror.wire.records import split_batches
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
-from tests.fakes.record_batches import batch, build, values_of
+from tests.fakes.record_batches import batch, batches_in, build, values_of
 
 _T0 = TopicPartition("t", 0)
 _SLOT = Slot(1, 1)
@@ -55,9 +54,7 @@ def _in_order(count: int) -> list[bytes]:
 
 def _sequences(call: ServerCall) -> list[int]:
     parts = [part for topic in call.body.topic_data for part in topic.partition_data]
-    return [
-        one.base_sequence for part in parts for one in split_batches(memoryview(bytearray(part.records.segments[0])))
-    ]
+    return [one.base_sequence for part in parts for one in batches_in(part.records.segments[0])]
 
 
 def test_batches_arrive_in_order_and_are_told_their_offsets() -> None:
@@ -289,26 +286,4 @@ def test_a_refused_producer_id_is_told_to_every_batch() -> None:
     for future in [*futures, producer.send(_T0)]:
         with pytest.raises(AuthorizationFailed, match="producer id"):
             producer.finish(future)
-    assert producer.released == producer.taken
-
-
-def test_a_chain_ends_where_a_batch_is_lost() -> None:
-    """What was queued or in flight behind it, and what comes later, fails with it; others of the partition go on."""
-    cluster = _cluster()
-    producer = FakeProducer(cluster, **{_IN_FLIGHT: 2})
-    _finish(producer, [producer.send(_T0, b"first")])
-    cluster.control.on(Api.PRODUCE, Action(errors={_T0: errors.MESSAGE_TOO_LARGE}))
-    chain = [producer.prepare(_T0, b"%d" % number) for number in range(4)]
-    for one in chain:
-        one.chained = True
-        producer.send_batch(one)
-    producer.run_for(2_000)
-    late = producer.prepare(_T0, b"late")
-    late.chained = True
-    producer.send_batch(late)
-    for one in [*chain, late]:
-        with pytest.raises(RecordRejected):
-            producer.finish(one.future)
-    assert producer.finish(producer.send(_T0, b"another")).base_offset == 1
-    assert _log(cluster) == [b"first", b"another"]
     assert producer.released == producer.taken

@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
-from mirror.client import Admin, Consumer, Producer, TopicPartition
+from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.cluster.events import Event
-from mirror.errors import ClientClosed, KafkaError, KafkaTimeout, NetworkThreadDied, RecordTooLarge, WrongState
+from mirror.errors import (
+    ClientClosed,
+    InvalidArgument,
+    KafkaError,
+    KafkaTimeout,
+    NetworkThreadDied,
+    RecordTooLarge,
+    WrongState,
+)
 from mirror.runtime.thread import NetworkThread
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
@@ -73,7 +81,7 @@ def _batch(size: int = 100) -> Batch:
 
 
 def _clean(producer: Producer) -> bool:
-    return producer._memory._pool.free == 1_000 and not producer._unanswered
+    return producer._memory.memory.free == 1_000 and not producer._unanswered
 
 
 # --- callbacks
@@ -117,7 +125,7 @@ def test_what_need_not_wait_goes_on_there(producer: Producer) -> None:
     assert isinstance(_on(producer._thread, lambda: producer.send(*OTHER, value=b"no room")), WrongState)
     no_time = _on(producer._thread, lambda: producer.send_batch(OTHER, _batch(), block=False))
     assert isinstance(no_time, KafkaTimeout), "it would not have waited"
-    assert not producer._memory.waiting
+    assert not producer._memory.memory.waiting
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -279,3 +287,80 @@ def test_threads_that_share_a_batch_while_it_is_handed_over(silent: str) -> None
     assert len(sent) == 20
     producer.close(0)
     assert all(isinstance(future.exception(0), ClientClosed) for future in sent)
+
+
+# --- memory in common
+
+
+def test_two_producers_of_one_memory(silent: str) -> None:
+    memory = BufferMemory(1_000)
+    options = {"bootstrap.servers": silent, "buffer.memory": 16_384, "batch.size": 100}
+    one, other = Producer(options, memory=memory), Producer(options, memory=memory)
+    first = one.send_batch(TP, _batch(600), block=False)
+    with pytest.raises(KafkaTimeout, match=r"buffer\.memory \(1000\)"):
+        other.send_batch(OTHER, _batch(600), block=False)
+    one.close(0)
+    assert isinstance(first.exception(0), ClientClosed)
+    assert memory.free == 1_000
+    second = other.send_batch(OTHER, _batch(600), block=False)
+    other.close(0)
+    assert isinstance(second.exception(0), ClientClosed)
+    assert memory.free == 1_000
+
+
+def test_what_waits_in_a_dying_thread_is_given_back(silent: str) -> None:
+    """Taken in, or still on its way there: the memory may be others', too, who go on."""
+    memory = BufferMemory(10_000)
+    producer = Producer({"bootstrap.servers": silent}, memory=memory)
+    sent = [producer.send_batch(TP, _batch(), block=False)]
+    eventually(lambda: producer._core.batches.busy, what="the batch in its queue")
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def die() -> None:
+        stopped.set()
+        go_on.wait(10)
+        raise SystemExit
+
+    producer._thread.submit(None, _Run(die))
+    assert stopped.wait(10)
+    sent.append(producer.send_batch(OTHER, _batch(), block=False))
+    go_on.set()
+    assert [type(future.exception(10)) for future in sent] == [NetworkThreadDied] * 2
+    eventually(lambda: memory.free == memory.size, what="all the memory")
+    producer.close(0)
+
+
+def test_a_memory_that_is_none(silent: str) -> None:
+    with pytest.raises(InvalidArgument, match="memory must be a BufferMemory, not int"):
+        Producer({"bootstrap.servers": silent}, memory=1_000_000)  # type: ignore[arg-type] # without types
+    with Producer({"bootstrap.servers": silent}) as producer, pytest.raises(InvalidArgument, match="chain must be"):
+        producer.send_batch(TP, _batch(), chain=True)
+
+
+# --- closing without waiting
+
+
+def test_closing_without_waiting(silent: str) -> None:
+    """Not even for a thread that is busy; what it was to do is dropped, and the last one ends the thread."""
+    producers = [Producer({"bootstrap.servers": silent, "transactional.id": f"t-{number}"}) for number in range(50)]
+    thread = producers[0]._thread
+    initialized = [producer.init_transactions_async() for producer in producers]
+    busy = threading.Event()
+    thread.submit(None, _Run(lambda: busy.wait(10)))
+    left = [producer.close_async() for producer in producers]
+    assert not any(future.done() for future in left)
+    _raised(producers[0].begin_transaction, ClientClosed)
+    again = producers[0].close_async()
+    assert again.result(0) is None
+    busy.set()
+    assert [future.result(10) for future in left] == [None] * 50
+    assert [type(future.exception(0)) for future in initialized] == [ClientClosed] * 50
+    eventually(lambda: not thread._thread.is_alive(), what="the thread's end")
+
+
+def test_closing_without_waiting_after_the_threads_death(silent: str) -> None:
+    producer = Producer({"bootstrap.servers": silent})
+    producer._thread.submit(None, _Run(lambda: sys.exit("a callback's")))
+    eventually(lambda: producer._thread.dead, what="the thread's death")
+    assert producer.close_async().result(0) is None
+    assert producer._thread.users == 0

@@ -1,0 +1,67 @@
+"""What an acknowledgement tells, and an expiry as plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+
+from mirror.errors import ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout
+from mirror.producer.batches import RecordMetadata
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.client import FakeProducer
+from tests.fakes.control import Action
+from tests.producer.site import T0, TIMES, expired, make_cluster, send
+
+
+def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone() -> None:
+    cluster = make_cluster()
+    producer = FakeProducer(cluster)
+    cluster.control.on(Api.PRODUCE, Action(rewrite=lambda body: dataclasses.replace(body, throttle_time=70)))
+    first, second = producer.send(T0, b"first"), producer.send(T0, b"second")
+    assert producer.finish(first) == RecordMetadata(T0, 0, 0, 70)
+    assert producer.finish(second) == RecordMetadata(T0, 1)
+    assert producer.told_ms - producer._answered_ms[first] >= 70
+
+
+def test_each_record_of_a_batch_tells_so() -> None:
+    cluster = make_cluster()
+    producer = FakeProducer(cluster)
+    cluster.control.on(Api.PRODUCE, Action(rewrite=lambda body: dataclasses.replace(body, throttle_time=70)))
+    made, futures = producer.prepare_open(T0, b"a", b"b")
+    producer.send_batch(made)
+    producer.flush()
+    told = [producer.finish(future) for future in futures]
+    assert told == [RecordMetadata(T0, 0, 0, 70), RecordMetadata(T0, 0, 1, 70)]
+
+
+def test_an_expiry_is_described_in_plain_values() -> None:
+    cluster = make_cluster()
+    producer = FakeProducer(cluster, **TIMES)
+    cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.NOT_ENOUGH_REPLICAS}), times=None)
+    error = expired(producer, send(producer))
+    told = error.describe()
+    assert json.loads(json.dumps(told)) == told
+    assert told == {
+        "phase": "queue",
+        "cause": "not enough replicas",
+        "age_ms": 5_000,
+        "queued_ms": 5_000,
+        "in_flight_ms": 0,
+        "attempts": error.attempts,
+        "record_count": 1,
+        "last_error": str(error.last_error),
+        "may_have_been_written": False,
+    }
+    assert error.attempts > 3
+    assert "NOT_ENOUGH_REPLICAS" in str(told["last_error"])
+    assert pickle.loads(pickle.dumps(error)).describe() == told  # noqa: S301 - its own
+
+
+def test_so_is_one_of_somebody_elses_making() -> None:
+    mine = DeliveryTimeout("late", age_ms=7, phase=DeliveryPhase.FENCING, cause=DeliveryCause.COORDINATOR)
+    assert (mine.describe()["phase"], mine.describe()["cause"]) == ("fencing", "coordinator")
+    assert mine.describe()["last_error"] is None
+    gone = DeliveryTimeout("late", phase=DeliveryPhase.COMMITTING, last_error=ConnectionFailed("gone"))
+    assert (gone.describe()["phase"], gone.describe()["last_error"]) == ("committing", "gone")

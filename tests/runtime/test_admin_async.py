@@ -1,0 +1,105 @@
+"""Admin's calls that do not wait: at once, whatever the network thread is at; all that goes wrong is in the future."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from mirror.client import LATEST, Admin, OffsetAndMetadata, TopicPartition
+from mirror.cluster.events import Event
+from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NetworkThreadDied
+from tests.polling import eventually
+from tests.runtime.listener import Listener
+
+TP = TopicPartition("t", 0)
+Call = Callable[[Admin], Future[Any]]
+CALLS: dict[str, Call] = {
+    "read": lambda admin: admin.group_offsets_async("g", [TP], 50),
+    "read all": lambda admin: admin.group_offsets_async("g", timeout_ms=50),
+    "commit": lambda admin: admin.commit_group_offsets_async("g", {TP: OffsetAndMetadata(1)}, 50),
+    "list": lambda admin: admin.list_offsets_async({TP: LATEST}, isolation="read_uncommitted", timeout_ms=50),
+}
+WRONG: dict[str, Call] = {
+    "group": lambda admin: admin.group_offsets_async(7, [TP]),  # type: ignore[arg-type] # that is what is wrong
+    "partitions": lambda admin: admin.group_offsets_async("g", [TopicPartition("t", -1)]),
+    "time-out": lambda admin: admin.group_offsets_async("g", [TP], -1),
+    "offset": lambda admin: admin.commit_group_offsets_async("g", {TP: OffsetAndMetadata(-3)}),
+    "time": lambda admin: admin.list_offsets_async({TP: -70}),
+    "isolation": lambda admin: admin.list_offsets_async({TP: LATEST}, isolation="read_all"),
+}
+
+
+class _Busy(Event):
+    """Keeps the network thread from everything else, until it is released."""
+
+    def __init__(self) -> None:
+        self.begun, self.over = threading.Event(), threading.Event()
+
+    def apply(self, core: object, now: int) -> None:
+        del core, now
+        self.begun.set()
+        self.over.wait(10)
+
+
+@pytest.fixture
+def admin() -> Iterator[Admin]:
+    listener = Listener()
+    admin = Admin({"bootstrap.servers": listener.address})
+    yield admin
+    admin.close()
+    listener.close()
+
+
+def test_none_of_them_waits_for_a_busy_network_thread(admin: Admin) -> None:
+    busy = _Busy()
+    admin._thread.submit(None, busy)
+    assert busy.begun.wait(10)
+    began = time.monotonic()
+    futures = [call(admin) for call in CALLS.values() for _ in range(250)]
+    assert time.monotonic() - began < 5
+    assert not any(future.done() or future.cancel() for future in futures)
+    busy.over.set()
+    told = [future.exception(20) for future in futures[:750]]
+    assert {type(error) for error in told} == {KafkaTimeout}
+    for found in (future.result(20) for future in futures[750:]):
+        assert (found, type(found.failed[TP])) == ({}, KafkaTimeout)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_they_may_be_made_in_a_callback(name: str, admin: Admin) -> None:
+    told: Future[Future[Any]] = Future()
+    CALLS["read"](admin).add_done_callback(lambda _: told.set_result(CALLS[name](admin)))
+    again = told.result(10)
+    error = again.exception(10) if name != "list" else again.result(10).failed[TP]
+    assert isinstance(error, KafkaTimeout)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_in_the_future(name: str, admin: Admin) -> None:
+    assert isinstance(WRONG[name](admin).exception(0), InvalidArgument)
+    assert not admin._thread.loop.events
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_so_is_an_end_that_came_before(name: str, admin: Admin) -> None:
+    admin.close()
+    assert isinstance(CALLS[name](admin).exception(0), ClientClosed)
+
+
+def test_and_the_network_threads_death(admin: Admin) -> None:
+    waiting = admin.group_offsets_async("g", [TP])
+
+    def run_once() -> None:
+        raise RuntimeError("a bug in the loop")
+
+    admin._thread.loop.run_once = run_once  # type: ignore[method-assign]
+    admin._thread._network.wakeup()
+    assert isinstance(waiting.exception(10), NetworkThreadDied)
+    eventually(lambda: admin._thread.dead, what="the thread's death")
+    for call in CALLS.values():
+        assert isinstance(call(admin).exception(0), NetworkThreadDied)
