@@ -181,12 +181,21 @@ class DeleteRecords(LeadersCall[int]):
 
 
 class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
-    """What a group has committed; waits out pending transactions (require stable, KIP-447)."""
+    """What a group has committed; ``require_stable`` waits out pending transactions (KIP-447)."""
 
     api = Api.OFFSET_FETCH
 
-    def __init__(self, group: str, tps: Collection[TopicPartition] | None, deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        tps: Collection[TopicPartition] | None,
+        deadline_ms: int,
+        timeout_ms: int,
+        *,
+        require_stable: bool = True,
+    ) -> None:
         super().__init__(f"reading offsets of group {group!r}", group, deadline_ms, timeout_ms)
+        self._require_stable = require_stable
         self._tps = None if tps is None else tuple(tps)
         self._found: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -196,7 +205,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         topics = None
         if self._tps is not None:
             topics = tuple(OffsetFetchTopic(topic, tuple(parts)) for topic, parts in by_topic(self._tps).items())
-        return OffsetFetchRequest((OffsetFetchGroup(self.group, topics),))
+        return OffsetFetchRequest((OffsetFetchGroup(self.group, topics),), self._require_stable)
 
     def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
         """One group; a partition with a pending transaction makes all of it wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, FlowError, KafkaError, MirrorError
+from mirror.errors import BrokerError, DeliveryCause, DeliveryPhase, DeliveryTimeout, FlowError, KafkaError, MirrorError
 from mirror.relay.feed import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Range
@@ -14,19 +14,24 @@ from mirror.relay.ranges import Range
 def timed_out(
     tp: TopicPartition, phase: DeliveryPhase, error: KafkaError, *, age_ms: int, may_have_been_written: bool = False
 ) -> DeliveryTimeout:
-    """The expiry of a partition that could not even begin, or not end: its coordinator did not get through."""
+    """The expiry of a partition that could not even begin, or not end: who was asked did not get through.
+
+    That is its leader in the phase METADATA, and its coordinator otherwise.
+    """
     last = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+    cause = DeliveryCause.COORDINATOR
+    if phase is DeliveryPhase.METADATA:
+        cause = DeliveryCause.NO_LEADER if isinstance(last, BrokerError) else DeliveryCause.NO_ANSWER
     unknown = "; it may have been committed" if may_have_been_written else ""
     return DeliveryTimeout(
-        f"{tp}: delivery.timeout.ms was over after {age_ms} ms ({phase.value}, {DeliveryCause.COORDINATOR.value}):"
-        f" {last}{unknown}",
+        f"{tp}: delivery.timeout.ms was over after {age_ms} ms ({phase.value}, {cause.value}): {last}{unknown}",
         topic=tp.topic,
         partition=tp.partition,
         age_ms=age_ms,
         queued_ms=age_ms,
         attempts=1,
         phase=phase,
-        cause=DeliveryCause.COORDINATOR,
+        cause=cause,
         last_error=last,
         may_have_been_written=may_have_been_written,
     )

@@ -1,16 +1,18 @@
 """What is asked of the clusters when a copy cannot just go on: was its progress forgotten, what has the source now.
 
-These calls wait, each for ``default.api.timeout.ms`` at most, in threads of their own.
+Most of these calls wait, each for ``default.api.timeout.ms`` at most, in threads of their own.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Final
 
-from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicPartition
+from mirror.cluster.topics import Outcomes
 from mirror.errors import FlowError, KafkaError
+from mirror.relay.carriers import done, then
 from mirror.relay.gaps import SourceState
 from mirror.relay.progress_log import Kept, ProgressLog
 from mirror.relay.site import Settled
@@ -36,8 +38,6 @@ class Inquiries:
         self._notes: Final = notes
         self._targets: Final = frozenset(targets)
         self._start_over: Final = start_over
-        self._lock: Final = threading.Lock()
-        self._read: dict[TopicPartition, Kept] | None = None
 
     def source_state(self, tp: TopicPartition) -> SourceState:
         """What the source has of ``tp``. Raises KafkaError; FlowError where its topic is gone."""
@@ -51,16 +51,26 @@ class Inquiries:
             end=self._source.list_offsets({tp: LATEST}, isolation="read_committed")[tp].offset,
         )
 
-    def settle(self, flow: str, tp: TopicPartition) -> Settled:
+    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
+        """Where the log of target ``tp`` begins and ends, without waiting: a leader that is away takes no thread."""
+        first = self._target.list_offsets_async({tp: EARLIEST}, timeout_ms=timeout_ms)
+        end = self._target.list_offsets_async({tp: LATEST}, timeout_ms=timeout_ms)
+        return then(first, lambda begins: then(end, lambda ends: done((_offset(begins, tp), _offset(ends, tp)))))
+
+    def read_notes(self) -> dict[TopicPartition, Kept]:
+        """What is noted of the targets' progress. Raises KafkaError."""
+        return self._notes.read(self._targets)
+
+    def settle(self, flow: str, tp: TopicPartition, bounds: tuple[int, int], kept: Kept | None) -> Settled:
         """There is no progress for target ``tp``: whether it was forgotten, is lost, or never was. Raises KafkaError.
+
+        ``bounds`` are those of its log, ``kept`` is what was noted of it.
 
         A group without members loses its offsets after ``offsets.retention.minutes``. Then a note in the progress topic
         restores it, if nothing was written since. Otherwise a partition that holds or held anything is no place to
         begin: what is in it would be there twice.
         """
-        first = self._target.list_offsets({tp: EARLIEST})[tp].offset
-        end = self._target.list_offsets({tp: LATEST})[tp].offset
-        kept = self._note(tp)
+        first, end = bounds
         if kept is not None and self._notes.still_true(tp, kept, self._timeout_ms):
             return Settled(kept.progress, kept.target_end)
         if kept is None and end == 0:
@@ -75,12 +85,12 @@ class Inquiries:
             " copy again from the flow's start, records already there once more, set start-over = true"
         )
 
-    def _note(self, tp: TopicPartition) -> Kept | None:
-        with self._lock:
-            if self._read is None:
-                self._read = self._notes.read(self._targets)
-            return self._read.get(tp)
-
     def keep(self, notes: dict[TopicPartition, Kept], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
         """Note down these; what could not be, with its reason."""
         return self._notes.keep(notes, timeout_ms) if notes else {}
+
+
+def _offset(found: Outcomes[TopicPartition, OffsetResult], tp: TopicPartition) -> int:
+    if tp in found.failed:
+        raise found.failed[tp]
+    return found[tp].offset

@@ -204,11 +204,15 @@ class PartitionCopy:
             self._begin_at(progress, now)
         else:
             self.stage = Stage.SETTLING
-            self._await(self._site.settle(self))
+            self._await(self._site.settle(self, max(1, self._clock.left_ms() - (now - self._opened_ms))))
 
     def _settling(self, now: int) -> None:
         future = self._answered()
         if future is None:
+            return
+        if isinstance(error := future.exception(), KafkaTimeout):
+            age_ms = self._clock.age_ms(now - self._opened_ms)
+            self._fail(timed_out(self.target, DeliveryPhase.METADATA, error, age_ms=age_ms), now)
             return
         settled: Settled = _result(future)
         self._target_end = settled.target_end

@@ -36,7 +36,12 @@ class GroupAdmin(Protocol):
     """What is needed of ``Admin``; safe to use from several threads, as it is."""
 
     def group_offsets(
-        self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
+        self,
+        group: str,
+        tps: Collection[TopicPartition],
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed."""
         ...
@@ -79,13 +84,17 @@ class ProgressStore:
         self._flow = flow
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """The progress of these target partitions; absent where there is none. Raises KafkaError."""
+        """The progress of these target partitions; absent where there is none. Raises KafkaError.
+
+        It is that before any transaction under way: a copy that was killed while it committed leaves one open until
+        ``transaction.timeout.ms``, or until the next attempt shuts it out, and that one needs a plan first.
+        """
         groups: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(tps):
             groups[group_of(self._flow, tp)].append(tp)
         found: dict[TopicPartition, Progress] = {}
         for group, members in groups.items():
-            for tp, committed in self._admin.group_offsets(group, members).items():
+            for tp, committed in self._admin.group_offsets(group, members, require_stable=False).items():
                 found[tp] = from_offset(committed)
         return found
 

@@ -63,8 +63,11 @@ class Site(Protocol):
         """What the source has now."""
         ...
 
-    def settle(self, copy: PartitionCopy) -> Future[Settled]:
-        """There is no progress: whether it was forgotten. FlowError where it is lost."""
+    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
+        """There is no progress: whether it was forgotten. FlowError where it is lost.
+
+        KafkaTimeout where the target partition does not answer within ``timeout_ms``.
+        """
         ...
 
     def remake(self, copy: PartitionCopy) -> Remake:

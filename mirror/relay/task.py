@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce
+from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce, then
 from mirror.relay.deep import Made, Recipe, load_transform, remake
 from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Remake
@@ -82,6 +82,7 @@ class Task:
         self._steer_all_at = now
         self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
         self._notes_at = now + _NOTES_EVERY_MS
+        self._notes: Future[dict[TopicPartition, Kept]] | None = None
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
         self._woken = threading.Event()
@@ -248,9 +249,21 @@ class Task:
         """In a thread that may wait."""
         return self._inquirers.submit(self._clients.inquiries.source_state, copy.source)
 
-    def settle(self, copy: PartitionCopy) -> Future[Settled]:
-        """In a thread that may wait."""
-        return self._inquirers.submit(self._clients.inquiries.settle, copy.range.flow, copy.target)
+    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
+        """In a thread that may wait, once the target partition has answered."""
+        inquiries, flow, tp = self._clients.inquiries, copy.range.flow, copy.target
+        bounds, notes = inquiries.target_bounds(tp, timeout_ms), self._read_notes()
+
+        def settle(known: dict[TopicPartition, Kept]) -> Future[Settled]:
+            return self._inquirers.submit(inquiries.settle, flow, tp, bounds.result(), known.get(tp))
+
+        return then(bounds, lambda _: then(notes, settle))
+
+    def _read_notes(self) -> Future[dict[TopicPartition, Kept]]:
+        """Once for all: where they cannot be read, that is waited for together, not by one after the other."""
+        if self._notes is None or (self._notes.done() and self._notes.exception() is not None):
+            self._notes = self._inquirers.submit(self._clients.inquiries.read_notes)
+        return self._notes
 
     def remake(self, copy: PartitionCopy) -> Remake:
         """In the encoder's thread, one after the other."""

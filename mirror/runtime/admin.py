@@ -285,13 +285,19 @@ class Admin:
         return self._each(DeleteGroups(names, *self._timer(timeout_ms)), partial=partial)
 
     def group_offsets(
-        self, group: str, tps: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+        self,
+        group: str,
+        tps: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What ``group`` has committed for ``tps`` (for all partitions, where None); absent where nothing.
 
-        Waits out pending transactions on them, but not on the group's other partitions (KIP-447).
+        Waits out pending transactions on them, but not on the group's other partitions (KIP-447); without
+        ``require_stable`` on none, and tells what was committed before.
         """
-        return self._call(self._committed(group, tps, timeout_ms))
+        return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
     def group_offsets_async(
         self, group: str, tps: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
@@ -299,10 +305,12 @@ class Admin:
         """As :meth:`group_offsets`, without waiting."""
         return self._later(lambda: self._committed(group, tps, timeout_ms))
 
-    def _committed(self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None) -> GroupOffsets:
+    def _committed(
+        self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True
+    ) -> GroupOffsets:
         name = arguments.text("a group id", group)
         wanted = None if tps is None else arguments.partitions(tps)
-        return GroupOffsets(name, wanted, *self._timer(timeout_ms))
+        return GroupOffsets(name, wanted, *self._timer(timeout_ms), require_stable=require_stable)
 
     def commit_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None

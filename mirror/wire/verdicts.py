@@ -140,6 +140,7 @@ NOT_ACKNOWLEDGED: Final = frozenset(
 )
 """A Produce that the replicas did not confirm; but for the second, the leader has written it all the same."""
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 

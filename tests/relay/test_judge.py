@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
-from mirror.relay.judge import SKIPPED, Fate, judge
+from mirror.relay.deep import Reason
+from mirror.relay.judge import RECORDS_PER_SMALL_BATCH, Skip, codec_of, must_go_deep, skip, worth_coalescing
+from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker
 
@@ -19,41 +23,67 @@ _TRANSACTIONAL = batch(
 )
 _HORIZON = batch(build(base_offset=10, attributes=DELETE_HORIZON))
 _COMPRESSED = batch(build(base_offset=10, attributes=3))
+_OLD = MessageSet(memoryview(bytearray(struct.pack(">qiIbbii", 10, 14, 0, 0, 2, -1, -1))))
+
+
+def _deep(one: Batch | MessageSet, *, start: int = 10, append_time: bool = False, rewrites: bool = False) -> str | None:
+    return must_go_deep(one, start=start, target_log_append_time=append_time, rewrites=rewrites)
 
 
 @pytest.mark.parametrize(
-    ("one", "fate"),
+    ("one", "why"),
     [
-        (_PLAIN, Fate.SHALLOW),
-        (_TRANSACTIONAL, Fate.SHALLOW),
-        (_HORIZON, Fate.SHALLOW),
-        (_COMPRESSED, Fate.SHALLOW),
-        (_GAPS, Fate.GAPS),
-        (_ENDS_IN_A_GAP, Fate.GAPS),
-        (_EMPTY, Fate.EMPTY),
-        (_MARKER, Fate.CONTROL),
-        (_APPEND_TIME, Fate.APPEND_TIME),
+        (_PLAIN, None),
+        (_TRANSACTIONAL, None),
+        (_HORIZON, None),
+        (_COMPRESSED, None),
+        (_GAPS, Reason.GAPS),
+        (_ENDS_IN_A_GAP, Reason.GAPS),
+        (_APPEND_TIME, Reason.APPEND_TIME),
+        (_OLD, Reason.OLD_FORMAT),
     ],
 )
-def test_each_kind_of_batch_has_its_fate(one: Batch, fate: Fate) -> None:
-    assert judge(one, aborted=False, target_log_append_time=False) is fate
+def test_each_kind_of_batch_goes_its_way(one: Batch | MessageSet, why: Reason | None) -> None:
+    assert _deep(one) == why
 
 
 def test_append_time_passes_into_a_target_that_stamps_its_own() -> None:
-    assert judge(_APPEND_TIME, aborted=False, target_log_append_time=True) is Fate.SHALLOW
+    assert _deep(_APPEND_TIME, append_time=True) is None
 
 
-def test_an_aborted_batch_is_dropped_whatever_else_it_is() -> None:
-    for one in (_TRANSACTIONAL, _GAPS, _EMPTY, _APPEND_TIME):
-        assert judge(one, aborted=True, target_log_append_time=False) is Fate.ABORTED
+def test_what_begins_before_the_copy_is_trimmed() -> None:
+    assert _deep(_PLAIN, start=11) is Reason.TRIMMED
 
 
-def test_what_is_skipped_needs_nothing_of_the_target() -> None:
-    assert {Fate.CONTROL, Fate.ABORTED, Fate.EMPTY} == SKIPPED
-    for append_time in (False, True):
-        assert judge(_MARKER, aborted=False, target_log_append_time=append_time) in SKIPPED
-        assert judge(_EMPTY, aborted=False, target_log_append_time=append_time) in SKIPPED
+def test_a_flow_that_changes_records_passes_nothing_on() -> None:
+    assert _deep(_PLAIN, rewrites=True) is Reason.ASKED
 
 
-def test_a_control_batch_is_one_by_its_bit() -> None:
-    assert judge(batch(build(attributes=CONTROL)), aborted=False, target_log_append_time=False) is Fate.CONTROL
+@pytest.mark.parametrize(
+    ("one", "aborted", "why"),
+    [
+        (_PLAIN, False, None),
+        (_EMPTY, False, Skip.EMPTY),
+        (_MARKER, False, Skip.CONTROL),
+        (batch(build(attributes=CONTROL)), False, Skip.CONTROL),
+        (_TRANSACTIONAL, True, Skip.ABORTED),
+        (_GAPS, True, Skip.ABORTED),
+        (_EMPTY, True, Skip.ABORTED),
+        (_OLD, False, None),
+    ],
+)
+def test_what_holds_nothing_to_copy_is_skipped(one: Batch | MessageSet, aborted: bool, why: Skip | None) -> None:
+    assert skip(one, aborted=aborted) is why
+
+
+def test_small_batches_are_put_together_where_that_is_cheaper() -> None:
+    small = batch(build((b"",) * RECORDS_PER_SMALL_BATCH))
+    large = batch(build((b"",) * (RECORDS_PER_SMALL_BATCH + 2)))
+    assert not worth_coalescing([small]), "one is no company"
+    assert worth_coalescing([small, small])
+    assert not worth_coalescing([small, large])
+
+
+def test_the_codec_is_what_the_attributes_say() -> None:
+    assert codec_of(_COMPRESSED) == 3
+    assert codec_of(_TRANSACTIONAL) == 0

@@ -1,248 +1,305 @@
-"""One partition's copy, its sends answered by hand."""
+"""One partition's copy, each answer given by hand: how it begins, copies, commits and ends."""
 
 from __future__ import annotations
-
-from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.cluster.topics import TopicPartition
-from mirror.consumer.fetched import Fetched
-from mirror.errors import (
-    ConnectionFailed,
-    DeliveryTimeout,
-    Fenced,
-    KafkaError,
-    KafkaTimeout,
-    OffsetOutOfRange,
-    RecordRejected,
-)
-from mirror.producer.batches import RecordMetadata
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.ranges import Outcome, Range
+from mirror.errors import AuthorizationFailed, BrokerError, FlowError, KafkaTimeout
+from mirror.relay.partition import Stage
+from mirror.relay.policy import COMMIT_BYTES
+from mirror.relay.ranges import Outcome
 from mirror.wire.messages.fetch import AbortedTransaction
-from mirror.wire.records import LOG_APPEND_TIME, TRANSACTIONAL, Batch
+from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-
-_SOURCE, _TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
-
-
-class Copying:
-    """A copy of ``[start, end)``; what it sent, in order, with the futures to answer."""
-
-    def __init__(
-        self, end: int, *, start: int = 0, share: int = 1_000_000, target_log_append_time: bool = False
-    ) -> None:
-        self.sent: list[tuple[Batch, Future[RecordMetadata]]] = []
-        self.refuse: KafkaError | None = None
-        self.copy = PartitionCopy(
-            range=Range(
-                flow="flow",
-                topic="t",
-                target_topic="paris.t",
-                partition=0,
-                start=start,
-                end=end,
-                source_cluster_id="paris",
-                topic_id="the-id",
-            ),
-            start=start,
-            share=share,
-            send=self._send,
-            target_log_append_time=target_log_append_time,
-            now=0,
-        )
-
-    def _send(self, tp: TopicPartition, one: Batch) -> Future[RecordMetadata]:
-        assert tp == _TARGET
-        if self.refuse is not None:
-            raise self.refuse
-        future: Future[RecordMetadata] = Future()
-        self.sent.append((one, future))
-        return future
-
-    def fetch(self, *batches: Batch, aborted: tuple[AbortedTransaction, ...] = (), now: int = 0) -> None:
-        offset = batches[0].base_offset if batches else 0
-        next_offset = batches[-1].next_offset if batches else 0
-        fetched = Fetched(tp=_SOURCE, offset=offset, next_offset=next_offset, batches=list(batches), aborted=aborted)
-        self.copy.take_in(fetched, now)
-
-    def ack(self, *which: int) -> None:
-        for number in which:
-            self.sent[number][1].set_result(RecordMetadata(_TARGET, number))
-        self.copy.harvest(0)
-
-    def fail(self, which: int, error: Exception) -> None:
-        self.sent[which][1].set_exception(error)
-        self.copy.harvest(0)
-
-    @property
-    def progress(self) -> int | None:
-        told = self.copy.progress()
-        return None if told is None else told.offset
-
-
-def _batch(base: int, count: int = 1, **options: int) -> Batch:
-    return batch(build([b"%d" % n for n in range(base, base + count)], base_offset=base, **options))  # type: ignore[arg-type]
-
-
-def _batches(count: int) -> list[Batch]:
-    return [_batch(number) for number in range(count)]
-
-
-def _outcome(copying: Copying) -> Outcome:
-    assert copying.copy.done
-    return copying.copy.result.outcome
+from tests.relay.site import TIMES, Run, made, progress_at
 
 
 def test_a_range_is_copied_and_complete() -> None:
-    copying = Copying(5)
-    copying.fetch(_batch(0, 2), _batch(2, 3))
-    assert not copying.copy.wants_more
-    assert copying.progress is None
-    copying.ack(0, 1)
-    assert _outcome(copying) is Outcome.COMPLETE
-    result = copying.copy.result
-    assert (result.records, result.batches, result.error) == (5, 2, None)
-    assert result.bytes == sum(one.size for one, _ in copying.sent)
-    progress = copying.copy.progress()
-    assert progress is not None
+    run = Run(5).opened(0)
+    run.fetch(made(0, 2), made(2, 3), stable_end=5)
+    assert run.sent == [[b"0", b"1"]], "the first batch goes alone"
+    run.ack(0)
+    assert run.sent == [[b"0", b"1"], [b"2", b"3", b"4"]]
+    assert run.committing == 5
+    run.ack(1)
+    progress = run.commit()
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.start, result.end, result.records, result.batches, result.error) == (0, 5, 5, 2, None)
+    assert result.bytes == sum(one.size for one in run.carrier.sent)
     assert (progress.offset, progress.leader_epoch) == (5, 0)
     assert (progress.source_cluster_id, progress.topic_id) == ("paris", "the-id")
+    assert progress.time_ms == run.clock.wall()
+    assert (result.retries, result.expiries, result.stuck_since_ms) == (0, [], None)
 
 
-def test_a_batch_that_finds_no_memory_waits_for_the_next_turn() -> None:
-    copying = Copying(3)
-    copying.refuse = KafkaTimeout("no memory")
-    copying.fetch(*_batches(3))
-    assert not copying.sent
-    assert not copying.copy.done
-    copying.refuse = None
-    copying.copy.harvest(0)
-    assert [one.base_offset for one, _ in copying.sent] == [0, 1, 2]
-    copying.ack(0, 1, 2)
-    assert _outcome(copying) is Outcome.COMPLETE
+def test_it_is_opened_first_and_read_only_then() -> None:
+    run = Run(5)
+    assert run.copy.stage is Stage.OPENING
+    assert run.carrier.open_timeout_ms == TIMES.delivery_ms
+    assert run.site.reading is None
+    assert not run.copy.wants_more
+    run.opened(0)
+    assert run.site.reading == (0, None)
+    assert run.copy.wants_more
 
 
-def test_an_empty_range_is_complete_at_once_and_moves_nothing() -> None:
-    copying = Copying(7, start=7)
-    assert not copying.copy.wants_more
-    copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.COMPLETE
-    assert copying.progress is None
+def test_it_goes_on_at_the_progress_on_the_target_whatever_the_plan_said() -> None:
+    for planned in (0, 3, 9):
+        run = Run(10, start=planned).opened(7)
+        assert run.site.reading == (7, None)
+        run.fetch(made(7, 3))
+        run.ack_all()
+        run.commit()
+        result = run.ends(Outcome.COMPLETE)
+        assert (result.start, result.end, result.records) == (7, 10, 3)
 
 
-@given(st.permutations(range(6)))
-def test_progress_is_the_contiguous_prefix_whatever_the_order_of_acknowledgements(order: list[int]) -> None:
-    copying = Copying(6)
-    copying.fetch(*_batches(6))
-    answered: set[int] = set()
+def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_the_first_record() -> None:
+    run = Run(10, start=4).opened_with(None)
+    assert run.copy.stage is Stage.SETTLING
+    run.settled()
+    assert run.committing == 4
+    run.fetch(made(4, 2))
+    assert not run.sent
+    assert run.commit().leader_epoch is None
+    assert run.sent == [[b"4", b"5"]]
+
+
+def test_at_least_once_keeps_the_first_progress_before_the_first_record_too() -> None:
+    run = Run(10, start=4, atomic=False).opened_with(None).settled()
+    assert run.committing == 4
+    assert not run.copy.wants_more
+    run.fetch(made(4, 2))
+    assert not run.sent
+    run.commit()
+    assert run.sent == [[b"4", b"5"]]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_who_may_not_keep_progress_copies_nothing(atomic: bool) -> None:
+    run = Run(10, atomic=atomic).opened_with(None).settled()
+    run.commit(AuthorizationFailed("no Read on the group", 30))
+    if not atomic:
+        assert len(run.carrier.commits) == 1, "a refusal is not tried over and over"
+    result = run.ends(Outcome.FAILED)
+    assert result.error == "paris.t-0: progress was not kept: no Read on the group"
+    assert run.sent == []
+
+
+def test_a_forgotten_progress_is_restored() -> None:
+    run = Run(10).opened_with(None).settled(progress_at(6), target_end=99)
+    assert run.committing == 6
+    assert run.site.reading == (6, None)
+    run.commit()
+    assert run.copy.kept is not None
+    assert (run.copy.kept[0].offset, run.copy.kept[1]) == (6, 99)
+
+
+@pytest.mark.parametrize("error", [FlowError("progress-lost: ..."), ValueError("odd")])
+def test_a_progress_that_is_lost_ends_the_copy_in_its_words(error: Exception) -> None:
+    run = Run(10).opened_with(None)
+    run.site.settles[-1].set_exception(error)
+    run.site.settle_down()
+    assert str(error) in str(run.ends(Outcome.FAILED).error)
+    assert run.sent == []
+
+
+def test_a_target_that_does_not_say_where_it_ends_expires() -> None:
+    run = Run(10).opened_with(None)
+    run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
+    run.site.settle_down()
+    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    assert (expiry["phase"], expiry["last_error"]) == ("metadata", "no leader")
+
+
+def test_the_progress_of_another_source_is_no_place_to_go_on() -> None:
+    run = Run(10).opened(3, cluster="rome")
+    result = run.ends(Outcome.FAILED)
+    assert "another source cluster (rome, not paris)" in str(result.error)
+    assert run.carrier.commits == []
+
+
+def test_a_range_of_nothing_is_complete_and_its_progress_kept_anew() -> None:
+    run = Run(7, start=7).opened(7)
+    assert run.site.reading is None
+    assert run.committing == 7
+    run.commit()
+    assert run.ends(Outcome.COMPLETE).records == 0
+
+
+def test_a_retry_after_success_finds_nothing_to_do() -> None:
+    run = Run(7, start=2).opened(9)
+    assert run.commit().offset == 9
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.start, result.end, result.records) == (9, 9, 0)
+
+
+# --- when it commits
+
+
+def test_it_commits_as_soon_as_it_is_caught_up_but_not_too_often() -> None:
+    run = Run(10**6).opened(0)
+    run.clock.advance(TIMES.commit_min_ms)
+    run.fetch(made(0), stable_end=1)
+    assert run.committing == 1, "without waiting for the acknowledgement"
+    run.ack()
+    run.commit()
+    run.clock.advance(1)
+    run.fetch(made(1), stable_end=2)
+    assert run.committing is None
+    run.advance(TIMES.commit_min_ms - 2)
+    assert run.committing is None
+    run.advance(1)
+    assert run.committing == 2
+
+
+def test_in_a_catch_up_it_commits_after_its_interval() -> None:
+    run = Run(10**6).opened(0)
+    run.fetch(made(0), stable_end=1_000)
+    run.ack()
+    run.advance(TIMES.commit_ms - 1)
+    assert run.committing is None
+    run.advance(1)
+    assert run.committing == 1
+
+
+def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMMIT_BYTES == 64 * 1024 * 1024
+    limit = 3 * made(0).size
+    monkeypatch.setattr("mirror.relay.commits.COMMIT_BYTES", limit)
+    run = Run(10**6).opened(0)
+    for at in range(3):
+        assert run.committing is None
+        run.fetch(made(at))
+        run.ack()
+    assert run.committing == 3
+    run.commit()
+    run.fetch(made(3))
+    assert run.committing is None
+
+
+def test_nothing_is_sent_while_a_transaction_ends() -> None:
+    run = Run(10**6).opened(0)
+    run.fetch(made(0), stable_end=1_000)
+    run.advance(TIMES.commit_ms)
+    assert run.committing == 1
+    assert not run.copy.wants_more
+    run.fetch(made(1), stable_end=1_000)
+    run.ack()
+    assert len(run.sent) == 1
+    run.commit()
+    assert len(run.sent) == 2
+
+
+def test_at_least_once_commits_what_is_acknowledged_and_no_more() -> None:
+    run = Run(10**6, atomic=False).opened(0)
+    run.fetch(made(0), made(1), made(2), stable_end=1_000)
+    run.ack(0)
+    assert len(run.sent) == 3
+    run.ack(2)
+    run.advance(TIMES.commit_ms)
+    assert run.committing == 1
+    run.fetch(made(3), stable_end=1_000)
+    assert len(run.sent) == 4, "it goes on meanwhile"
+    run.commit()
+    assert run.copy.result.records == 1
+    run.ack(1)
+    run.advance(TIMES.commit_ms)
+    assert run.committing == 3
+
+
+@given(st.permutations(range(1, 6)))
+def test_at_least_once_progress_is_the_contiguous_prefix_whatever_the_order_of_answers(order: list[int]) -> None:
+    run = Run(10**6, atomic=False).opened(0)
+    run.fetch(*(made(n) for n in range(6)), stable_end=1_000)
+    run.ack(0)
+    answered = {0}
     for number in order:
-        copying.ack(number)
+        run.ack(number)
         answered.add(number)
         prefix = next(n for n in range(7) if n not in answered)
-        assert copying.progress == (prefix or None)
-        assert copying.copy.result.batches == prefix
-    assert _outcome(copying) is Outcome.COMPLETE
+        run.advance(TIMES.commit_ms)
+        if run.committing is not None:
+            assert run.commit().offset == prefix
+        assert (run.copy.result.end, run.copy.result.records) == (prefix, prefix)
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (DeliveryTimeout("late"), Outcome.EXPIRED),
-        (Fenced("newer", 90), Outcome.FENCED),
-        (RecordRejected("too large", 10), Outcome.FAILED),
-        (ConnectionFailed("gone"), Outcome.FAILED),
-    ],
-)
-def test_a_failure_in_the_middle_keeps_what_came_before_it(error: KafkaError, outcome: Outcome) -> None:
-    copying = Copying(5)
-    copying.fetch(*_batches(5))
-    copying.ack(0, 1, 3, 4)
-    assert not copying.copy.done
-    copying.fail(2, error)
-    assert _outcome(copying) is outcome
-    assert copying.copy.result.error == f"t-0, the batch at offset 2: {error}"
-    assert copying.progress == 2
-    assert copying.copy.result.batches == 2
-    assert not copying.copy.wants_more
+def test_at_least_once_a_commit_that_went_wrong_on_the_way_is_made_good_later() -> None:
+    run = Run(2, atomic=False).opened(0)
+    run.fetch(made(0), made(1))
+    run.ack(0)
+    run.advance(TIMES.commit_ms)
+    run.commit(KafkaTimeout("the coordinator does not answer"))
+    assert run.copy.result.records == 0
+    run.ack(1)
+    assert run.commit().offset == 2
+    assert run.ends(Outcome.COMPLETE).records == 2
 
 
-def test_nothing_is_sent_after_a_failure() -> None:
-    copying = Copying(10, share=1)
-    copying.fetch(*_batches(4))
-    assert len(copying.sent) == 1
-    copying.fail(0, RecordRejected("no", 10))
-    copying.fetch(_batch(4))
-    copying.copy.push()
-    assert len(copying.sent) == 1
-    assert copying.progress is None
+def test_only_what_was_committed_counts() -> None:
+    run = Run(10**6).opened(0)
+    run.fetch(made(0, 3), made(5, 2), stable_end=1_000)
+    run.ack_all()
+    assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (0, {}, 0)
+    run.advance(TIMES.commit_ms)
+    run.commit()
+    assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (5, {"compacted": 2}, 7)
 
 
-def test_a_send_that_is_refused_fails_the_copy() -> None:
-    copying = Copying(2)
-    copying.refuse = RecordRejected("does not fit buffer.memory", 10)
-    copying.fetch(*_batches(2))
-    copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.FAILED
-    assert copying.copy.result.error == "does not fit buffer.memory"
+def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
+    run = Run(10).opened(0)
+    run.fetch(made(0, 2), made(4, 2), made(8, 2))
+    run.ack(0)
+    run.fail(1, BrokerError("odd", 99))
+    run.dropped()
+    assert run.copy.result.gaps == {}
+    run.opened(0)
+    run.fetch(made(0, 2), made(4, 2), made(8, 2))
+    run.ack_all()
+    assert run.commit().offset == 2
+    result = run.ends(Outcome.FAILED)
+    assert (result.gaps, result.end) == ({}, 2)
+    assert result.error == "t-0, the batch at offset 4: odd"
 
 
-@given(st.integers(1, 400), st.lists(st.integers(1, 5), min_size=1, max_size=20))
-def test_no_more_than_its_share_is_unacknowledged(share: int, counts: list[int]) -> None:
-    """Beyond it only by the batch that crosses it; the backlog stops fetching."""
-    copying = Copying(sum(counts), share=share)
-    base = 0
-    for count in counts:
-        copying.fetch(_batch(base, count))
-        base += count
-    acked = 0
-    while not copying.copy.done:
-        out = [one.size for one, _ in copying.sent[acked:]]
-        assert sum(out[:-1]) < share
-        assert out
-        copying.ack(acked)
-        acked += 1
-    assert [one.base_offset for one, _ in copying.sent] == [sum(counts[:n]) for n in range(len(counts))]
-    assert _outcome(copying) is Outcome.COMPLETE
-
-
-def test_fetching_waits_while_there_is_a_backlog() -> None:
-    copying = Copying(10, share=1)
-    assert copying.copy.wants_more
-    copying.fetch(*_batches(2))
-    assert not copying.copy.wants_more
-    copying.ack(0)
-    assert copying.copy.wants_more
-    assert len(copying.copy.pending) == 1
+# --- what the source gives
 
 
 def test_a_range_that_ends_inside_a_gap_is_complete_there() -> None:
     """Compaction left nothing at the range's last offsets: the log's next batch begins beyond them."""
-    copying = Copying(10)
-    copying.fetch(_batch(0, 2), _batch(15))
-    copying.ack(0)
-    assert len(copying.sent) == 1
-    assert _outcome(copying) is Outcome.COMPLETE
-    assert copying.progress == 10
+    run = Run(10).opened(0)
+    run.fetch(made(0, 2), made(15))
+    run.ack_all()
+    assert run.commit().offset == 10
+    assert run.ends(Outcome.COMPLETE).records == 2
 
 
 def test_batches_beyond_the_end_are_left_for_the_next_range() -> None:
-    copying = Copying(3)
-    copying.fetch(*_batches(6))
-    copying.ack(0, 1, 2)
-    assert len(copying.sent) == 3
-    assert copying.progress == 3
+    run = Run(3).opened(0)
+    run.fetch(*(made(n) for n in range(6)))
+    run.ack_all()
+    assert run.commit().offset == 3
+    assert run.ends(Outcome.COMPLETE).records == 3
 
 
 def test_a_batch_across_the_end_is_copied_whole_and_progress_says_so() -> None:
-    copying = Copying(3)
-    copying.fetch(_batch(0, 5))
-    copying.ack(0)
-    assert _outcome(copying) is Outcome.COMPLETE
-    assert copying.progress == 5
+    run = Run(3).opened(0)
+    run.fetch(made(0, 5))
+    run.ack_all()
+    assert run.commit().offset == 5
+    assert run.ends(Outcome.COMPLETE).end == 5
+
+
+def test_a_copy_that_begins_inside_a_batch_takes_the_rest_of_it() -> None:
+    run = Run(6, start=2).opened(2)
+    run.fetch(made(0, 4), made(4, 2))
+    run.ack_all()
+    assert run.sent == [[b"2", b"3"], [b"4", b"5"]]
+    run.commit()
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.records, result.deep, result.gaps) == (4, {"trimmed": 1}, {})
 
 
 def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> None:
@@ -250,133 +307,37 @@ def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> No
     transactional = {"attributes": TRANSACTIONAL, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     marker = batch(build_marker(9, 0, ABORT, base_offset=3))
     empty = batch(build((), base_offset=4, last_offset_delta=5))
-    copying = Copying(10)
-    copying.fetch(_batch(0), _batch(1, 2, **transactional), marker, empty, aborted=(AbortedTransaction(9, 1),))
-    copying.ack(0)
-    assert _outcome(copying) is Outcome.COMPLETE
-    assert copying.progress == 10
-    result = copying.copy.result
+    run = Run(10).opened(0)
+    run.fetch(made(0), made(1, 2, **transactional), marker, empty, aborted=(AbortedTransaction(9, 1),))
+    run.ack_all()
+    assert run.commit().offset == 10
+    result = run.ends(Outcome.COMPLETE)
     assert result.skipped == {"aborted": 1, "control": 1, "empty": 1}
+    assert result.gaps == {"markers": 1, "compacted": 6}
     assert (result.records, result.batches) == (1, 1)
 
 
-def test_a_range_of_nothing_but_markers_is_complete_without_sending() -> None:
-    copying = Copying(2)
-    copying.fetch(*(batch(build_marker(9, 0, ABORT, base_offset=n)) for n in range(2)))
-    copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.COMPLETE
-    assert copying.sent == []
-    assert copying.progress == 2
-
-
-def test_a_copy_goes_on_where_the_last_one_ended() -> None:
-    copying = Copying(6, start=4)
-    copying.fetch(_batch(4), _batch(5))
-    copying.ack(0)
-    assert copying.progress == 5
-    copying.copy.committed_offset = 5
-    assert copying.progress is None
-    copying.ack(1)
-    assert copying.progress == 6
-
-
-def test_a_copy_that_begins_inside_a_batch_takes_it_whole() -> None:
-    """Found by a time, or by a source that deleted records up to there; the result's start stays the planned one."""
-    copying = Copying(6, start=2)
-    copying.fetch(_batch(0, 4), _batch(4, 2))
-    assert [one.base_offset for one, _ in copying.sent] == [0, 4]
-    copying.ack(0)
-    assert copying.progress == 4
-    copying.ack(1)
-    assert _outcome(copying) is Outcome.COMPLETE
-    result = copying.copy.result
-    assert (result.start, copying.progress, result.records) == (2, 6, 6)
-
-
-def test_an_aborted_batch_around_the_start_is_passed_by_progress() -> None:
-    aborted = _batch(0, 4, attributes=TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0)
-    copying = Copying(4, start=2)
-    copying.fetch(aborted, aborted=(AbortedTransaction(9, 0),))
-    copying.copy.harvest(0)
-    assert (copying.sent, copying.progress) == ([], 4)
-
-
-@pytest.mark.parametrize(
-    ("one", "why"),
-    [
-        (_batch(0, 2, last_offset_delta=5), "offset gaps"),
-        (_batch(0, 1, attributes=LOG_APPEND_TIME), "log append time"),
-    ],
-)
-def test_what_cannot_be_passed_on_yet_is_named(one: Batch, why: str) -> None:
-    copying = Copying(6)
-    copying.fetch(one)
-    copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.FAILED
-    assert why in str(copying.copy.result.error)
-
-
-def test_a_corrupt_batch_stops_the_copy_before_it() -> None:
-    """What was sent before it still counts."""
-    copying = Copying(3)
-    damaged = build((b"1",), base_offset=1)
-    damaged[-1] ^= 1
-    copying.fetch(_batch(0), batch(damaged), _batch(2))
-    assert len(copying.sent) == 1
-    assert not copying.copy.wants_more
-    copying.ack(0)
-    assert copying.progress == 1
-    assert _outcome(copying) is Outcome.FAILED
-    assert "t-0: the batch at offset 1" in str(copying.copy.result.error)
-
-
-def test_a_source_that_refuses_fails_the_copy_in_its_words() -> None:
-    copying = Copying(3)
-    copying.copy.take_in(Fetched(tp=_SOURCE, offset=0, next_offset=0, error=OffsetOutOfRange("gone", 1)), 0)
-    copying.copy.harvest(0)
-    assert _outcome(copying) is Outcome.FAILED
-    assert copying.copy.result.error == "gone"
-
-
-def test_a_source_that_gives_nothing_is_given_up_with_its_reason() -> None:
-    copying = Copying(3)
-    assert not copying.copy.stalled(999, 1_000)
-    assert copying.copy.stalled(1_000, 1_000)
-    copying.copy.give_up(1_000, ConnectionFailed("no route"))
-    assert _outcome(copying) is Outcome.FAILED
-    assert copying.copy.result.error == "t-0: nothing came from the source for 1000 ms: no route"
-
-
-def test_waiting_for_the_target_is_no_stall() -> None:
-    copying = Copying(3)
-    copying.fetch(_batch(0))
-    assert not copying.copy.stalled(10**9, 1_000)
-    copying.ack(0)
-    assert copying.copy.stalled(10**9, 1_000)
-
-
-def test_a_source_that_refuses_waits_for_what_was_sent_before() -> None:
-    copying = Copying(3)
-    copying.fetch(_batch(0))
-    copying.copy.take_in(Fetched(tp=_SOURCE, offset=1, next_offset=1, error=OffsetOutOfRange("gone", 1)), 0)
-    copying.copy.harvest(0)
-    assert not copying.copy.done
-    copying.ack(0)
-    assert _outcome(copying) is Outcome.FAILED
-    assert copying.progress == 1
-
-
-def test_progress_is_kept_before_anything_is_copied() -> None:
-    copying = Copying(9, start=4)
-    first = copying.copy.first_progress(None)
-    assert (first.offset, first.leader_epoch, first.topic_id) == (4, None, "the-id")
-    assert copying.copy.first_progress(first) is first
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_range_of_nothing_but_markers_is_complete_without_sending(atomic: bool) -> None:
+    run = Run(2, atomic=atomic).opened(0)
+    run.fetch(*(batch(build_marker(9, 0, ABORT, base_offset=n)) for n in range(2)))
+    assert run.commit().offset == 2
+    run.ends(Outcome.COMPLETE)
+    assert run.sent == []
 
 
 def test_the_epoch_of_the_last_batch_travels_with_the_progress() -> None:
-    copying = Copying(3)
-    copying.fetch(_batch(0, leader_epoch=4), _batch(1, leader_epoch=6))
-    copying.ack(0, 1)
-    progress = copying.copy.progress()
-    assert progress is not None
-    assert progress.leader_epoch == 6
+    run = Run(2).opened(0)
+    run.fetch(made(0, leader_epoch=4), made(1, leader_epoch=6))
+    run.ack_all()
+    assert run.commit().leader_epoch == 6
+
+
+def test_what_was_asked_for_before_is_not_taken() -> None:
+    run = Run(5).opened(0)
+    run.fetch(made(0, 2))
+    at, run.copy._reading.at = run.copy._reading.at, 0
+    run.fetch(made(2, 1))
+    run.copy._reading.at = at
+    assert len(run.sent) == 1
+    assert run.parts[-1].released == 0

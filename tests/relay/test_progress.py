@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress import SHARDS, Progress, ProgressStore, group_of
+from mirror.relay.progress import SHARDS, Progress, ProgressStore, from_offset, group_of, to_offset
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 
@@ -30,22 +29,26 @@ class FakeAdmin:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._client = FakeClient(cluster)
-        self._lock = threading.Lock()  # the real one may be used from several threads, this loop not
 
     def group_offsets(
-        self, group: str, tps: Collection[TopicPartition], *, timeout_ms: int | None = None
+        self,
+        group: str,
+        tps: Collection[TopicPartition],
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._client.call(GroupOffsets(group, tps, *self._client.timer(timeout_ms or 60_000)))
+        timer = self._client.timer(timeout_ms or 60_000)
+        return self._client.call(GroupOffsets(group, tps, *timer, require_stable=require_stable))
 
     def commit_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
     ) -> None:
-        with self._lock:
-            self._client.call(CommitGroupOffsets(group, offsets, *self._client.timer(timeout_ms or 60_000)))
+        self._client.call(CommitGroupOffsets(group, offsets, *self._client.timer(timeout_ms or 60_000)))
 
 
 def _progress(offset: int, epoch: int | None = 3) -> Progress:
-    return Progress(offset=offset, leader_epoch=epoch, source_cluster_id="paris-cluster", topic_id="an-id")
+    return Progress(offset=offset, leader_epoch=epoch, source_cluster_id="paris-cluster", topic_id="an-id", time_ms=77)
 
 
 @pytest.fixture
@@ -64,68 +67,51 @@ def test_partitions_are_spread_over_all_groups() -> None:
     assert groups == {f"mirror.flow.{shard}" for shard in range(SHARDS)}
 
 
+def _keep(cluster: FakeCluster, flow: str, progress: Mapping[TopicPartition, Progress]) -> FakeAdmin:
+    admin = FakeAdmin(cluster)
+    for tp, each in progress.items():
+        admin.commit_group_offsets(group_of(flow, tp), {tp: to_offset(each)})
+    return admin
+
+
 def test_what_is_written_is_read(cluster: FakeCluster) -> None:
-    store = ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster")
     progress = {TopicPartition("paris.t", p): _progress(100 + p, epoch=None if p % 2 else p) for p in range(40)}
-    assert store.write(progress, wall_ms=1_700_000_000_000) == {}
-    assert store.read(progress) == progress
+    admin = _keep(cluster, "flow", progress)
+    assert ProgressStore(admin, "flow").read(progress) == progress
     assert len(cluster.groups) == len({group_of("flow", tp) for tp in progress})
 
 
 def test_nothing_is_read_where_nothing_was_written(cluster: FakeCluster) -> None:
-    store = ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster")
-    store.write({TopicPartition("t", 0): _progress(5)}, wall_ms=1)
-    assert store.read([TopicPartition("t", 1)]) == {}
-    assert ProgressStore(FakeAdmin(cluster), "other", "paris-cluster").read([TopicPartition("t", 0)]) == {}
+    admin = _keep(cluster, "flow", {TopicPartition("t", 0): _progress(5)})
+    assert ProgressStore(admin, "flow").read([TopicPartition("t", 1)]) == {}
+    assert ProgressStore(admin, "other").read([TopicPartition("t", 0)]) == {}
 
 
 def test_progress_may_be_written_again(cluster: FakeCluster) -> None:
-    store = ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster")
     tp = TopicPartition("t", 0)
-    for offset in (5, 9):
-        assert store.write({tp: _progress(offset)}, wall_ms=offset) == {}
-    assert store.read([tp])[tp].offset == 9
+    _keep(cluster, "flow", {tp: _progress(9)})
+    admin = _keep(cluster, "flow", {tp: _progress(5)})
+    assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
 
 
-class UnevenAdmin(FakeAdmin):
-    """Refuses one group; each group's answer waits until all of them have been asked."""
-
-    def __init__(self, cluster: FakeCluster, groups: int, refused: str) -> None:
-        super().__init__(cluster)
-        self._all_asked = threading.Barrier(groups, timeout=10)
-        self._refused = refused
-
-    def commit_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
-    ) -> None:
-        self._all_asked.wait()
-        if group == self._refused:
-            raise KafkaTimeout("no coordinator")
-        super().commit_group_offsets(group, offsets, timeout_ms=timeout_ms)
-
-
-def test_a_group_that_is_slow_or_refuses_holds_up_no_other(cluster: FakeCluster) -> None:
-    progress = {TopicPartition("paris.t", p): _progress(100 + p) for p in range(60)}
-    groups = {group_of("flow", tp) for tp in progress}
-    refused = min(groups)
-    store = ProgressStore(UnevenAdmin(cluster, len(groups), refused), "flow", "paris-cluster")
-    lost = store.write(progress, wall_ms=1)
-    assert set(lost) == {tp for tp in progress if group_of("flow", tp) == refused}
-    assert {str(error) for error in lost.values()} == {"no coordinator"}
-    assert set(store.read(progress)) == set(progress) - set(lost)
-
-
-def test_the_metadata_says_whose_it_is(cluster: FakeCluster) -> None:
+def test_a_transaction_that_a_killed_copy_left_open_does_not_hold_up_a_plan(cluster: FakeCluster) -> None:
     tp = TopicPartition("t", 0)
-    ProgressStore(FakeAdmin(cluster), "flow", "paris-cluster").write({tp: _progress(5)}, wall_ms=77)
-    kept = cluster.groups[group_of("flow", tp)][tp]
-    assert json.loads(kept.metadata or "") == {"v": 1, "cluster": "paris-cluster", "topic": "an-id", "time": 77}
+    admin = _keep(cluster, "flow", {tp: _progress(5)})
+    group = group_of("flow", tp)
+    kept = cluster.groups[group][tp]
+    cluster.group_transactions[group].pending[7] = {tp: kept}
+    with pytest.raises(KafkaTimeout, match="UNSTABLE_OFFSET_COMMIT"):
+        admin.group_offsets(group, [tp])
+    assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
+
+
+def test_the_metadata_says_whose_it_is() -> None:
+    kept = to_offset(_progress(5))
+    assert json.loads(kept.metadata) == {"v": 1, "cluster": "paris-cluster", "topic": "an-id", "time": 77}
     assert (kept.offset, kept.leader_epoch) == (5, 3)
 
 
-@pytest.mark.parametrize("metadata", ["", "not json", "[1, 2]", '"text"', '{"cluster": 5}'])
-def test_an_offset_that_a_stranger_committed_is_read_as_nobodys(cluster: FakeCluster, metadata: str) -> None:
-    admin, tp = FakeAdmin(cluster), TopicPartition("t", 0)
-    admin.commit_group_offsets(group_of("flow", tp), {tp: OffsetAndMetadata(5, None, metadata)})
-    found = ProgressStore(admin, "flow", "paris-cluster").read([tp])[tp]
-    assert found == Progress(offset=5, leader_epoch=None, source_cluster_id="", topic_id="")
+@pytest.mark.parametrize("metadata", ["", "not json", "[1, 2]", '"text"', '{"cluster": 5}', '{"time": "soon"}'])
+def test_an_offset_that_a_stranger_committed_is_read_as_nobodys(metadata: str) -> None:
+    found = from_offset(OffsetAndMetadata(5, None, metadata))
+    assert found == Progress(offset=5, leader_epoch=None, source_cluster_id="", topic_id="", time_ms=0)

@@ -177,6 +177,7 @@ class Admin:
         group: str,
         tps: Collection[TopicPartition],
         *,
+        require_stable: bool = True,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         kept = self.cluster.state()["groups"].get(group, {})

@@ -1,0 +1,146 @@
+"""From source batches to pieces: order, putting together, remedies, holes, and whose bytes are whose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.consumer.fetched import Fetched
+from mirror.errors import FlowError
+from mirror.relay.deep import Made, Reason, Recipe, remake
+from mirror.relay.facts import TargetFacts
+from mirror.relay.feed import Feed, Part, Piece
+from mirror.relay.policy import CopyPolicy
+from mirror.wire.records import AnyBatch, Batch
+from tests.relay.site import SOURCE, made
+
+WALL = 1_700_000_000_000
+
+
+class Feeding:
+    """A feed whose pieces are done with in order, and the parts that it holds."""
+
+    def __init__(self, *, batch_size: int = 10_000, facts: TargetFacts | None = None) -> None:
+        self.held: list[Part] = []
+        self.runs: list[int] = []
+        self.feed = Feed(
+            facts or TargetFacts(),
+            CopyPolicy(),
+            batch_size,
+            remake=self._remake,
+            took=self.held.append,
+            part_done=self.held.remove,
+        )
+
+    def _remake(self, sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
+        self.runs.append(len(sources))
+        future: Future[Made] = Future()
+        future.set_result(remake(sources, recipe))
+        return future
+
+    def take(self, *batches: Batch, end: int = 10**9) -> None:
+        size = sum(one.size for one in batches)
+        self.feed.take_in(
+            Fetched(tp=SOURCE, offset=0, next_offset=batches[-1].next_offset, batches=list(batches), size=size), end
+        )
+
+    def pieces(self) -> list[Piece]:
+        found = []
+        while (piece := self.feed.next(WALL)) is not None:
+            found.append(self.feed.pop())
+            if piece.part is not None:
+                piece.part.done()
+        return found
+
+
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    holes=st.lists(st.integers(0, 2), min_size=12, max_size=12),
+    batch_size=st.sampled_from([1, 500, 10_000]),
+)
+def test_pieces_cover_the_source_in_order_without_a_break(counts: list[int], holes: list[int], batch_size: int) -> None:
+    feeding, at, batches = Feeding(batch_size=batch_size), 0, []
+    for count, hole in zip(counts, holes, strict=False):
+        batches.append(made(at + hole, count))
+        at += hole + count
+    feeding.take(*batches)
+    pieces = feeding.pieces()
+    assert [piece.next_offset for piece in pieces] == sorted(piece.next_offset for piece in pieces)
+    assert pieces[-1].next_offset == at
+    assert sum(piece.count for piece in pieces) == sum(counts)
+    assert sum(piece.gaps["compacted"] for piece in pieces) == sum(holes[: len(counts)])
+    assert feeding.held == []
+    assert feeding.feed.idle
+
+
+def test_small_batches_are_put_together_up_to_the_batch_size() -> None:
+    small = made(0).size
+    feeding = Feeding(batch_size=3 * small)
+    feeding.take(*(made(n) for n in range(7)))
+    pieces = feeding.pieces()
+    assert feeding.runs == [3, 3]
+    assert [piece.count for piece in pieces if piece.batch is not None] == [3, 3, 1]
+    assert sum(piece.deep.get(Reason.SMALL, 0) for piece in pieces) == 6
+
+
+def test_batches_of_two_codecs_are_not_put_together() -> None:
+    feeding = Feeding()
+    feeding.take(made(0), made(1, attributes=3))
+    assert [piece.deep for piece in feeding.pieces()] == [{}, {}]
+
+
+def test_what_comes_after_the_end_is_left() -> None:
+    feeding = Feeding()
+    feeding.take(made(0, 40), made(40, 40), end=40)
+    assert [piece.next_offset for piece in feeding.pieces()] == [40]
+
+
+def test_a_remedy_is_for_what_it_was_found_in_and_nothing_behind_it() -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(made(0, 2), made(2, 2))
+    first, _ = feeding.pieces()
+    assert feeding.feed.remedy(first, Reason.NO_KEY)
+    feeding.feed.begin(0)
+    feeding.take(made(0, 2), made(2, 2))
+    pieces = feeding.pieces()
+    assert [piece.reason for piece in pieces if piece.batch is not None] == [None]
+    assert sum(piece.dropped.get(Reason.NO_KEY, 0) for piece in pieces) == 2
+
+
+def test_a_remedy_that_was_tried_is_none() -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(made(0, 2))
+    (first,) = feeding.pieces()
+    assert feeding.feed.remedy(first, Reason.BAD_TIMESTAMP)
+    feeding.feed.begin(0)
+    feeding.take(made(0, 2, timestamp=WALL))
+    again = feeding.pieces()[0]
+    assert not feeding.feed.remedy(again, Reason.BAD_TIMESTAMP)
+    assert feeding.feed.remedy(again, Reason.TOO_LARGE)
+
+
+def test_what_is_cut_off_holds_nothing() -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(made(0, 2), made(2, 2))
+    feeding.feed.stop_at(Piece(2, 4, 0), FlowError("no"))
+    feeding.feed.next(WALL)
+    piece = feeding.feed.pop()
+    assert piece.part is not None
+    piece.part.done()
+    with pytest.raises(FlowError):
+        feeding.feed.next(WALL)
+    feeding.feed.cut()
+    assert feeding.held == []
+    assert feeding.feed.idle
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_times_leave_the_broker_s_clock_some_room(exact: bool) -> None:
+    facts = TargetFacts(before_max_ms=3_600_000, after_max_ms=1_000)
+    earliest, latest = facts.bounds_ms(WALL, exact=exact)
+    assert (earliest, latest) == ((WALL - 3_600_000, WALL + 1_000) if exact else (WALL - 3_540_000, WALL + 500))
+    assert TargetFacts().bounds_ms(WALL, exact=exact) == (-1, 2**63 - 1)

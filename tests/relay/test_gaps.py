@@ -1,0 +1,47 @@
+"""Which gap it is, where to go on, and what is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.relay.gaps import GapKind, classify
+from tests.relay.site import TOPIC_ID, progress_at
+
+
+@pytest.mark.parametrize(
+    ("at", "diverging", "kind", "resume", "lost"),
+    [
+        (10, None, GapKind.RETENTION, 20, 10),
+        (90, None, GapKind.TRUNCATED, 80, 10),
+        (60, 50, GapKind.TRUNCATED, 50, 10),
+        (60, 10, GapKind.TRUNCATED, 20, 40),
+        (60, 60, None, 0, 0),
+        (20, None, None, 0, 0),
+        (80, None, None, 0, 0),
+    ],
+)
+def test_each_gap_has_its_kind(at: int, diverging: int | None, kind: GapKind | None, resume: int, lost: int) -> None:
+    gap = classify(progress_at(at), TOPIC_ID, 20, 80, diverging=diverging)
+    assert (None if gap is None else gap.kind) == kind
+    if gap is not None:
+        assert (gap.resume, gap.lost) == (resume, lost)
+        assert f"go on at offset {resume}" in gap.advice()
+
+
+def test_another_topic_id_is_another_topic_whatever_the_offsets() -> None:
+    gap = classify(progress_at(50), "another", 20, 80)
+    assert gap is not None
+    assert (gap.kind, gap.resume, gap.lost) == (GapKind.RECREATED, 20, 0)
+    assert TOPIC_ID in str(gap)
+    assert classify(progress_at(50, topic_id=""), "another", 20, 80) is None
+    assert classify(progress_at(50), "", 20, 80) is None
+
+
+@given(st.integers(0, 99), st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 99))
+def test_who_passes_over_a_gap_goes_on_inside_the_log(at: int, earliest: int, more: int, diverging: int | None) -> None:
+    gap = classify(progress_at(at), TOPIC_ID, earliest, earliest + more, diverging=diverging)
+    if gap is not None:
+        assert earliest <= gap.resume <= earliest + more
+        assert gap.lost >= 0

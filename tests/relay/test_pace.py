@@ -1,0 +1,164 @@
+"""Window, meter and holdings, step by step."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.relay.pace import Holdings, Meter, Ticket, Window
+from mirror.timing import FOREVER_MS
+
+KB = 1024
+
+
+def _window(tolerable_ms: int = 2_500, most: int = 1_000 * KB) -> Window:
+    return Window(most, tolerable_ms, 0)
+
+
+def _full() -> Window:
+    """With "a" having filled it, and "b" in line."""
+    window = _window()
+    while window.may_send("a", 0, idle=False):
+        window.sent(64 * KB, 0)
+    window.leave("a")
+    assert not window.may_send("b", 0, idle=True)
+    return window
+
+
+def test_who_finds_no_room_is_called_when_there_is_some() -> None:
+    window = _full()
+    assert window.call(0) is None
+    window.acknowledged(next(iter(window._out)), 0, 10)
+    assert not window.may_send("a", 10, idle=False), "not before those who wait"
+    assert window.call(10) == "b"
+    assert window.may_send("b", 10, idle=True)
+    window.sent(64 * KB, 10)
+
+
+def test_a_turn_that_was_not_taken_is_over() -> None:
+    window = _full()
+    for ticket in list(window._out):
+        window.acknowledged(ticket, 0, 10)
+    assert window.call(10) == "b"
+    window.wait("c", idle=True)
+    assert not window.may_send("b", 11, idle=True)
+    assert window.awaited == 2
+
+
+def test_it_grows_with_answers_only_while_it_is_full() -> None:
+    window = _window()
+    ticket = window.sent(64 * KB, 0)
+    before = window._limit
+    window.acknowledged(ticket, 0, 10)
+    assert window._limit == before
+    window = _full()
+    for ticket in list(window._out):
+        window.acknowledged(ticket, 0, 10)
+    assert before < window._limit <= 2 * before
+
+
+def test_a_late_answer_halves_it_once_a_round() -> None:
+    window = _full()
+    before = window._limit
+    for ticket in list(window._out)[:2]:
+        window.acknowledged(ticket, 0, 3_000)
+    assert window._limit == before / 2
+
+
+def test_a_throttled_answer_leaves_one_at_a_time_and_none_before_the_broker_listens() -> None:
+    window = _full()
+    for ticket in list(window._out):
+        window.acknowledged(ticket, 500, 10)
+    assert window.call(509) is None
+    assert window.next_ms(10) == 510
+    assert window.call(510) == "b"
+    assert window.may_send("b", 510, idle=True)
+    window.sent(64 * KB, 510)
+    assert not window.may_send("c", 510, idle=True)
+
+
+def test_what_was_overtaken_is_set_aside_and_its_late_answer_changes_nothing() -> None:
+    window = _window()
+    sick = window.sent(64 * KB, 0)
+    ticket = window.sent(1 * KB, 1_000)
+    window.acknowledged(ticket, 0, 1_001)
+    assert sick.aside
+    assert window._counted == 0
+    before = window._limit
+    window.acknowledged(sick, 0, 60_000)
+    assert (window._limit, window._counted) == (before, 0)
+
+
+def test_where_nothing_moves_those_without_anything_under_way_try_one_at_a_time() -> None:
+    window = _full()
+    window.wait("c", idle=False)
+    window.wait("d", idle=True)
+    assert window.call(999) is None
+    assert window.call(1_000) == "b"
+    assert window.call(1_000) is None
+    assert window.call(2_000) == "d"
+
+
+def test_nobody_in_line_is_nobody_to_wake_up_for() -> None:
+    window = _full()
+    assert window.next_ms(0) <= 1_000
+    window.leave("b")
+    assert window.next_ms(0) == FOREVER_MS
+
+
+def test_a_batch_larger_than_the_window_goes_alone() -> None:
+    window = _window(most=10)
+    assert window.may_send("a", 0, idle=True)
+    window.sent(1_000, 0)
+    assert not window.may_send("b", 0, idle=True)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100 * KB), st.integers(0, 2_000), st.booleans())))
+def test_what_counts_is_what_is_under_way(steps: list[tuple[str, int, int, bool]]) -> None:
+    window, now = _window(), 0
+    out: list[Ticket] = []
+    for who, size, passed, answered in steps:
+        now += passed
+        if answered and out:
+            window.acknowledged(out.pop(), 0, now)
+        elif window.may_send(who, now, idle=True):
+            out.append(window.sent(size, now))
+        assert window._counted == sum(ticket.size for ticket in out if not ticket.aside)
+    for ticket in out:
+        window.let_go(ticket)
+    assert window._counted == 0
+
+
+@given(st.integers(1, 10**6), st.lists(st.integers(0, 10**6), min_size=1, max_size=30))
+def test_a_limited_rate_is_kept_over_time(rate: int, sizes: list[int]) -> None:
+    meter, now = Meter(rate, 0), 0
+    for size in sizes:
+        now += meter.wait_ms(now)
+        meter.took(size, now)
+    assert sum(sizes[:-1]) * 1000 / rate <= now + len(sizes) + 1
+
+
+def test_no_limit_never_waits() -> None:
+    meter = Meter(0, 0)
+    meter.took(10**12, 0)
+    assert meter.wait_ms(0) == 0
+
+
+def test_a_partition_with_nothing_finds_room_beside_stuck_ones() -> None:
+    holdings, held = Holdings(1_000), [0] * 4
+    for _ in range(100):
+        for partition in range(3):
+            if holdings.may_take(held[partition], 10):
+                holdings.took(10)
+                held[partition] += 10
+    assert max(held) - min(held[:3]) <= 10
+    assert holdings.room >= 200
+    assert holdings.may_take(0, 10)
+    holdings.let_go(held[0])
+    assert holdings.room == 1_000 - sum(held[1:])
+
+
+def test_without_any_room_nobody_takes() -> None:
+    holdings = Holdings(100)
+    holdings.took(100)
+    assert not holdings.may_take(0, 1)
