@@ -1,0 +1,145 @@
+"""Copies whose progress the target forgets: one topic and one flow for each case."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+import mirror.client
+from mirror.client import Admin
+from mirror.relay.copy import copy_ranges
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import group_of
+from mirror.relay.progress_log import topic_of
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from tests.campaign.murder_worker import Order
+from tests.campaign.victims import Victim
+from tests.e2e.broker_side import WITHIN_S, Side
+from tests.polling import eventually
+
+FORGETFUL: Final = {
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "1000",
+    # Records are deleted by retention within a test's time as well.
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+}
+_PORTION: Final = 50
+
+
+class Copying:
+    """One flow over one partition, from and to topics of its own. ``values`` are what was written to the source."""
+
+    def __init__(self, source: Side, target: Side, *, exactly_once: bool = True, retention_ms: int = -1) -> None:
+        name = uuid.uuid4().hex[:12]
+        self.topic: Final = f"orders-{name}"
+        self.flow: Final = f"flow-{name}"
+        self.target_topic: Final = f"a.{self.topic}"
+        self.values: Final = list[bytes | None]()
+        self.source: Final = source
+        self.target: Final = target
+        self._policy: Final = CopyPolicy(exactly_once=exactly_once)
+        source.create(self.topic)
+        target.create(self.target_topic, retention_ms=retention_ms)
+        self.make_notes()
+        with Admin({"bootstrap.servers": source.address}) as admin:
+            self._cluster_id = admin.describe_cluster().cluster_id
+            self._topic_id = str(admin.describe_topics([self.topic])[self.topic].topic_id)
+
+    def write(self, count: int = _PORTION) -> None:
+        """To the source."""
+        values = [b"%d" % (len(self.values) + n) for n in range(count)]
+        self.source.fill(self.topic, values)
+        self.values.extend(values)
+
+    def _order(self, start: int, policy: CopyPolicy, hold: tuple[str, int] | None = None) -> Order:
+        one = Range(
+            flow=self.flow,
+            topic=self.topic,
+            target_topic=self.target_topic,
+            partition=0,
+            start=start,
+            end=self.source.end(self.topic),
+            source_cluster_id=self._cluster_id,
+            topic_id=self._topic_id,
+        )
+        ends = {"bootstrap.servers": self.source.address}, {"bootstrap.servers": self.target.address}
+        return Order(source=ends[0], target=ends[1], ranges=[one], policy=policy, hold=hold)
+
+    def copy(self, *, start: int = 0, start_over: bool = False) -> RangeResult:
+        """All that the source has; ``start`` is only where a flow without any progress begins."""
+        policy = CopyPolicy(exactly_once=self._policy.exactly_once, start_over=start_over)
+        order = self._order(start, policy)
+        (result,) = copy_ranges(
+            order.ranges, source_options=order.source, target_options=order.target, policy=order.policy
+        )
+        return result
+
+    def copied(self, *, start: int = 0) -> None:
+        """The same, and it must go well."""
+        result = self.copy(start=start)
+        assert result.outcome is Outcome.COMPLETE, result.error
+
+    def killed_at(self, point: str) -> None:
+        """An attempt that is killed there."""
+        with Victim(self._order(0, self._policy, (point, 1))) as victim:
+            assert victim.await_held()
+
+    def committed(self) -> int:
+        """The progress as the target has it; negative where there is none."""
+        group = group_of(self.flow, mirror.client.TopicPartition(self.target_topic, 0))
+        consumer = Consumer({"bootstrap.servers": self.target.address, "group.id": group})
+        try:
+            (found,) = consumer.committed([TopicPartition(self.target_topic, 0)], WITHIN_S)
+        finally:
+            consumer.close()
+        return int(found.offset)
+
+    def found(self) -> list[bytes | None]:
+        """What the target has."""
+        return self.target.read(self.target_topic)
+
+    # --- what happens to the target
+
+    def make_notes(self) -> None:
+        """The topic of notes where it is missing, as each run of a flow begins."""
+        if topic_of(self.flow) not in self.target.topics():
+            self.target.create(topic_of(self.flow), cleanup_policy="compact")
+
+    def erase_note(self) -> None:
+        """By a tombstone."""
+        key = json.dumps({"topic": self.target_topic, "partition": 0}, separators=(",", ":"))
+        producer = self.target.producer()
+        producer.produce(topic_of(self.flow), None, key, 0)
+        assert producer.flush(WITHIN_S) == 0
+
+    def delete_notes(self) -> None:
+        """All of them, with their topic."""
+        self.target.delete(topic_of(self.flow))
+        eventually(lambda: topic_of(self.flow) not in self.target.topics(), what="the end of the notes")
+
+    def await_emptied(self) -> None:
+        """Until retention has taken all that was copied."""
+
+        def empty() -> bool:
+            consumer = Consumer({"bootstrap.servers": self.target.address, "group.id": "watch"})
+            try:
+                first, end = consumer.get_watermark_offsets(TopicPartition(self.target_topic, 0), timeout=WITHIN_S)
+            finally:
+                consumer.close()
+            return bool(first == end)
+
+        eventually(empty, within_s=WITHIN_S, what=f"{self.target_topic} without records")
+
+    def aborted_write(self) -> None:
+        """Somebody's transaction in the target topic that comes to nothing."""
+        producer = self.target.producer(transactional_id=self.flow)
+        producer.init_transactions(WITHIN_S)
+        producer.begin_transaction()
+        producer.produce(self.target_topic, b"aborted", partition=0)
+        producer.flush(WITHIN_S)
+        producer.abort_transaction(WITHIN_S)

@@ -1,0 +1,187 @@
+"""Progress that the target forgot (offsets.retention.minutes): the copy goes on exactly, or says ``progress-lost``.
+
+All cases share one wait of a little more than the minute that is the shortest retention there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from mirror.relay.ranges import Outcome
+from mirror.sandbox.cluster import Cluster
+from tests import jvm
+from tests.copying.forgetful import FORGETFUL, Copying
+from tests.e2e.broker_side import Side
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
+
+_FORGOTTEN_WITHIN_S: Final = 80.0
+_HALF_OF_RETENTION_S: Final = 30.0
+_SOON_MS: Final = 1_000
+"""The retention of a target topic whose records, which are old already, are to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What was done before the target forgot; ``idle``: nothing comes to the source after that."""
+
+    steps: tuple[Callable[[Copying], None], ...]
+    idle: bool = False
+    exactly_once: bool = True
+    retention_ms: int = -1
+
+    def prepared(self, source: Side, target: Side) -> Copying:
+        copying = Copying(source, target, exactly_once=self.exactly_once, retention_ms=self.retention_ms)
+        for step in self.steps:
+            step(copying)
+        assert copying.committed() >= 0
+        return copying
+
+
+def _case(*steps: Callable[[Copying], None], **options: Any) -> Case:
+    return Case(steps, **options)
+
+
+def _once(copying: Copying) -> None:
+    copying.write()
+    copying.copied()
+
+
+def _unnoted(copying: Copying) -> None:
+    """The progress is committed, and the attempt dies before it notes it down."""
+    copying.write()
+    copying.killed_at("dropped")
+
+
+def _from_the_end(copying: Copying) -> None:
+    """A flow that begins at "latest", with nothing to copy yet."""
+    copying.write()
+    copying.copied(start=len(copying.values))
+    copying.values.clear()
+
+
+def _killed_in_its_transaction(copying: Copying) -> None:
+    copying.write()
+    copying.killed_at("acked")
+
+
+def _foreign_write(copying: Copying) -> None:
+    copying.target.fill(copying.target_topic, [b"foreign"])
+
+
+GOES_ON: Final = {
+    "busy": _case(_once),
+    "idle": _case(_once, idle=True),
+    "at least once": _case(_once, exactly_once=False),
+    "two notes": _case(_once, _once),
+    "begun at the end": _case(_from_the_end),
+    "an aborted transaction behind the note": _case(_once, Copying.aborted_write),
+    "killed in a transaction behind the note": _case(_once, _killed_in_its_transaction),
+    "all records deleted by retention": _case(_once, Copying.await_emptied, retention_ms=_SOON_MS),
+    "idle, all records deleted by retention": _case(_once, Copying.await_emptied, retention_ms=_SOON_MS, idle=True),
+}
+LOST: Final = {
+    "the note is stale": _case(_once, _unnoted),
+    "there never was a note": _case(_unnoted),
+    "the note was erased": _case(_once, Copying.erase_note),
+    "the notes were deleted": _case(_once, Copying.delete_notes),
+    "others write there": _case(_once, _foreign_write),
+    "no note, all records deleted by retention": _case(_unnoted, Copying.await_emptied, retention_ms=_SOON_MS),
+    "a stale note, all records deleted by retention": _case(
+        _once, _unnoted, Copying.await_emptied, retention_ms=_SOON_MS
+    ),
+}
+_KINDS: Final = ("exactly once", "at least once")
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """All cases after the wait, and those that were to be remembered with the progress that they had then."""
+
+    copies: Mapping[str, Copying]
+    remembered: Mapping[str, tuple[Copying, int]]
+
+
+@pytest.fixture(scope="module")
+def forgetful_cluster() -> Iterator[Cluster]:
+    with Cluster(properties=FORGETFUL, heap=jvm.BROKER) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def forgotten(source_cluster: Cluster, forgetful_cluster: Cluster) -> Forgotten:
+    """Copies everything, waits until the target has forgotten it; two were committed anew in the meantime."""
+    source, target = Side(source_cluster.bootstrap_servers), Side(forgetful_cluster.bootstrap_servers)
+    refreshed = {kind: Copying(source, target, exactly_once=kind == "exactly once") for kind in _KINDS}
+    for copying in refreshed.values():
+        _once(copying)
+    half_way = time.monotonic() + _HALF_OF_RETENTION_S
+    cases = GOES_ON | LOST
+    with ThreadPoolExecutor(4) as preparing:
+        copies = dict(
+            zip(cases, preparing.map(lambda case: case.prepared(source, target), cases.values()), strict=True)
+        )
+    eventually(lambda: time.monotonic() > half_way, within_s=_HALF_OF_RETENTION_S, what="half of the retention")
+    for copying in refreshed.values():
+        copying.copied(start=len(copying.values))  # as planned for an idle partition: no records
+    for name, copying in copies.items():
+        eventually(lambda it=copying: it.committed() < 0, within_s=_FORGOTTEN_WITHIN_S, what=f"{name}: forgotten")  # type: ignore[misc]
+    return Forgotten(copies, {kind: (copying, copying.committed()) for kind, copying in refreshed.items()})
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_a_copy_goes_on_where_its_note_says(forgotten: Forgotten, name: str) -> None:
+    copying, case = forgotten.copies[name], GOES_ON[name]
+    at = copying.source.end(copying.topic)
+    if not case.idle:
+        copying.write()
+    result = copying.copy()
+    assert result.outcome is Outcome.COMPLETE, result.error
+    assert result.end == copying.committed() == copying.source.end(copying.topic)
+    if case.idle:
+        assert (result.start, result.records) == (at, 0)
+    # And the next one is as any other.
+    copying.write()
+    result = copying.copy()
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 50)
+    if case.retention_ms < 0:
+        assert copying.found() == copying.values
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_copy_says_that_its_progress_is_lost(forgotten: Forgotten, name: str) -> None:
+    copying, case = forgotten.copies[name], LOST[name]
+    before = copying.found()
+    copying.write()
+    result = copying.copy()
+    assert result.outcome is Outcome.FAILED
+    assert result.records == 0
+    assert str(result.error).startswith("progress-lost: ")
+    assert "start-over = true" in str(result.error)
+    assert copying.committed() < 0
+    assert copying.found() == before
+    copying.make_notes()
+    # Anew, only for who asks for it; then on from there.
+    result = copying.copy(start_over=True)
+    assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, len(copying.values))
+    anew = list(copying.values)
+    copying.write()
+    copying.copied()
+    if case.retention_ms < 0:
+        assert copying.found() == before + anew + copying.values[len(anew) :]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_run_without_records_keeps_the_progress(forgotten: Forgotten, kind: str) -> None:
+    copying, then = forgotten.remembered[kind]
+    assert then == len(copying.values)  # when the others, whose first commit came later, were forgotten
+    copying.write()
+    copying.copied()
+    assert copying.found() == copying.values

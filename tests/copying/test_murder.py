@@ -1,0 +1,43 @@
+"""Exactly once under murder, a few rounds of the campaign (tests/campaign/murder.py)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from mirror.sandbox.cluster import Cluster
+from tests import jvm
+from tests.campaign.attacks import QUICK
+from tests.campaign.murder import PROPERTIES, play
+from tests.e2e.broker_side import Side
+
+pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def level_1() -> Iterator[Cluster]:
+    """Transactions of version 1."""
+    with Cluster(properties=PROPERTIES, features={"transaction.version": 1}, heap=jvm.BROKER) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def level_2() -> Iterator[Cluster]:
+    with Cluster(properties=PROPERTIES, features={"transaction.version": 2}, heap=jvm.BROKER) as cluster:
+        yield cluster
+
+
+def test_whatever_happens_to_attempts_the_target_holds_every_record_once(
+    source_cluster: Cluster, level_1: Cluster, level_2: Cluster, subtests: pytest.Subtests
+) -> None:
+    """Every kind of attack at version 2, every other one at version 1."""
+    source = Side(source_cluster.bootstrap_servers)
+    for target, attacks in ((level_2, QUICK), (level_1, QUICK[::2])):
+        for attack in attacks:
+            seed = random.SystemRandom().randrange(10**9)  # another one each time; a failure names it
+            with subtests.test(attack=attack, seed=seed):
+                told = play(source, target, seed, (attack,), attacks_each=1)
+                assert told[attack] == 1
+                assert told["result: complete"] >= 4, told
