@@ -1,0 +1,35 @@
+"""Copies that come upon a gap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirror.relay.gaps import GapKind
+from mirror.relay.ranges import Outcome, RangeResult
+from tests.copying.pair import Pair
+from tests.copying.writers import batch_of, made, write_batches
+
+
+def put(pair: Pair, topic: str, first: int, count: int) -> None:
+    """In batches of ten."""
+    starts = range(first, first + count, 10)
+    write_batches(pair.source.address, topic, [batch_of(made(10, first=at)) for at in starts])
+
+
+def keys(pair: Pair, topic: str) -> list[bytes | None]:
+    return [seen.key for seen in pair.target.records(topic)]
+
+
+def numbered(*spans: range) -> list[bytes]:
+    return [b"k%d" % number for span in spans for number in span]
+
+
+def refused(pair: Pair, topic: str, kind: GapKind, **policy: Any) -> RangeResult:
+    """A copy that must not go on; its progress stays."""
+    before = pair.target.progress(pair.flow, topic)
+    (result,) = pair.copy(topic, **policy)
+    assert (result.outcome, result.records, result.gaps) == (Outcome.FAILED, 0, {})
+    assert f"{kind}: copied up to offset {before}" in str(result.error)
+    assert 'on-gap = "skip"' in str(result.error)
+    assert pair.target.progress(pair.flow, topic) == before
+    return result

@@ -1,0 +1,210 @@
+"""Whole source topics at random: who writes what where, transactions that run beside each other, what is deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+from hypothesis import strategies as st
+
+from mirror.client import Producer, TopicPartition
+from mirror.relay.deep import Reason
+from mirror.relay.ranges import RangeResult
+from mirror.wire.encode import CODECS
+from tests.copying.pair import Pair, same
+from tests.copying.site import name
+from tests.copying.writers import Made, batch_of
+from tests.e2e.broker_side import FIRST_MS, WITHIN_S
+
+PARTITIONS: Final = 2
+PLAIN: Final = 0
+"""The producer without transactions; the others have them."""
+WRITERS: Final = 3
+_SMALL_LIMIT: Final = 3_000
+_MOST_VALUE: Final = 1_500
+
+
+@dataclass(frozen=True)
+class Write:
+    """One batch: ``records``, ``times`` times over; ``codec`` counts among the plan's."""
+
+    partition: int
+    writer: int
+    codec: int
+    records: list[Made]
+    times: int
+
+
+@dataclass(frozen=True)
+class End:
+    """Of a writer's transaction, where it has one."""
+
+    writer: int
+    commit: bool
+
+
+@dataclass(frozen=True)
+class Delete:
+    """DeleteRecords, up to this part of the log as it is then."""
+
+    partition: int
+    thousandths: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A topic's life, and how it is copied in the end."""
+
+    steps: list[Write | End | Delete]
+    codecs: list[str]
+    log_append_time: bool
+    small_target: bool
+    exactly_once: bool
+    batch_size: int
+    rest: list[bool] = field(default_factory=list)
+    """Whether the transactions that are open during the first copy are committed afterwards."""
+
+
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_bytes = st.none() | st.binary(max_size=20) | st.integers(0, _MOST_VALUE).map(lambda size: b"mirror. " * (size // 8))
+_headers = st.lists(st.tuples(_texts, st.none() | st.binary(max_size=20)), max_size=3).map(tuple)
+_records = st.builds(
+    Made,
+    st.none() | st.binary(max_size=10),
+    _bytes,
+    _headers,
+    st.integers(0, 10**9).map(lambda later: FIRST_MS + later) | st.integers(0, 10**6),
+)
+# Mostly one after the other in one place, so that small batches are neighbours.
+_partitions = st.sampled_from([0, 0, 0, 1])
+_writers = st.sampled_from([PLAIN, PLAIN, PLAIN, 1, 2])
+_writes = st.builds(
+    Write,
+    _partitions,
+    _writers,
+    st.integers(0, 1),
+    st.lists(_records, min_size=1, max_size=4),
+    st.sampled_from([1, 1, 1, 2, 10, 200]),
+)
+plans: Final = st.builds(
+    Plan,
+    st.lists(
+        st.one_of(
+            *[_writes] * 6,
+            st.builds(End, st.integers(1, WRITERS - 1), st.booleans()),
+            st.builds(Delete, _partitions, st.integers(0, 1_000)),
+        ),
+        min_size=8,
+        max_size=24,
+    ),
+    st.lists(st.sampled_from(list(CODECS)), min_size=1, max_size=2),
+    st.sampled_from([False, False, True]),
+    st.sampled_from([False, False, True]),
+    st.booleans(),
+    st.sampled_from([1, 16_384]),
+    st.lists(st.booleans(), min_size=WRITERS, max_size=WRITERS),
+)
+
+
+class Writers:
+    """A producer without transactions and two with; kept from plan to plan. A context manager."""
+
+    def __init__(self, servers: str) -> None:
+        self._stack = contextlib.ExitStack()
+        ids = [None, *(name("writer") for _ in range(WRITERS - 1))]
+        self._producers = [self._producer({"bootstrap.servers": servers}, one) for one in ids]
+        self._open: set[int] = set()
+
+    def _producer(self, options: dict[str, Any], transactional_id: str | None) -> Producer:
+        if transactional_id is None:
+            return self._stack.enter_context(Producer(options))
+        producer = self._stack.enter_context(Producer({**options, "transactional.id": transactional_id}))
+        producer.init_transactions()
+        return producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._stack.close()
+
+    def write(self, topic: str, step: Write, codec: str) -> None:
+        """It is in the log afterwards."""
+        producer = self._producers[step.writer]
+        if step.writer != PLAIN and step.writer not in self._open:
+            producer.begin_transaction()
+            self._open.add(step.writer)
+        batch = batch_of(step.records * step.times, codec)
+        producer.send_batch(TopicPartition(topic, step.partition), batch).result(timeout=WITHIN_S)
+
+    def end(self, step: End) -> None:
+        """Of nothing, where none is open."""
+        if step.writer in self._open:
+            self._open.discard(step.writer)
+            producer = self._producers[step.writer]
+            (producer.commit_transaction if step.commit else producer.abort_transaction)()
+
+    @contextlib.contextmanager
+    def topic(self) -> Iterator[None]:
+        """No transaction stays open behind it."""
+        try:
+            yield
+        finally:
+            for writer in list(self._open):
+                self.end(End(writer, commit=False))
+
+
+def play(pair: Pair, writers: Writers, plan: Plan) -> list[RangeResult]:
+    """Write, copy up to the last stable offsets, end what is open, copy the rest; both times all must be equal."""
+    topic = pair.topics(
+        PARTITIONS,
+        source={"message_timestamp_type": "LogAppendTime" if plan.log_append_time else "CreateTime"},
+        target={"max_message_bytes": _SMALL_LIMIT} if plan.small_target else {},
+    )
+    with writers.topic():
+        for step in plan.steps:
+            match step:
+                case Write():
+                    writers.write(topic, step, plan.codecs[step.codec % len(plan.codecs)])
+                case End():
+                    writers.end(step)
+                case Delete():
+                    end = pair.source.end(topic, step.partition)
+                    pair.source.delete_records(topic, end * step.thousandths // 1_000, step.partition)
+        results = _copied(pair, topic, plan)
+        for writer, commit in enumerate(plan.rest):
+            writers.end(End(writer, commit))
+    pair.source.await_stable(topic, PARTITIONS)
+    results += _copied(pair, topic, plan)
+    if plan.batch_size == 1 and not (plan.small_target or plan.log_append_time):
+        same_bytes(pair, topic)
+    return results
+
+
+def _copied(pair: Pair, topic: str, plan: Plan) -> list[RangeResult]:
+    ranges = pair.ranges(topic)
+    results = pair.complete(ranges, exactly_once=plan.exactly_once, writing={"batch.size": plan.batch_size})
+    target = pair.target.logs(topic, PARTITIONS)
+    for one, result, source in zip(ranges, results, pair.source.logs(topic, PARTITIONS), strict=True):
+        # A commit's markers may come after it is answered, and more be stable by now than when the copy was planned.
+        expected = [seen._replace(kind=TIMESTAMP_CREATE_TIME) for offset, seen in source if offset < one.end]
+        same([seen for _, seen in target[one.partition]], expected, f"partition {one.partition}")
+        assert result.records <= len(expected)
+        possible = {Reason.TRIMMED, Reason.SMALL}
+        if plan.log_append_time:
+            possible.add(Reason.APPEND_TIME)
+        if plan.small_target:
+            possible.add(Reason.TOO_LARGE)
+        assert set(result.deep) <= possible - ({Reason.SMALL} if plan.batch_size == 1 else set())
+    return results
+
+
+def same_bytes(pair: Pair, topic: str) -> None:
+    """Whole batches were passed on; of the first of a log, records may have been deleted."""
+    for partition in range(PARTITIONS):
+        theirs, ours = pair.source.payloads(topic, partition), pair.target.payloads(topic, partition)
+        assert len(ours) == len(theirs)
+        assert ours[1:] == theirs[1:]

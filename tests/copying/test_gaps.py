@@ -1,0 +1,151 @@
+"""The source no longer has what comes next: named and never passed over, unless the flow says so; then counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from mirror.relay.gaps import GapKind
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.wire.records import Batch
+from tests.copying.gaps import keys, numbered, put, refused
+from tests.copying.pair import Pair
+from tests.copying.writers import batch_of, made, write_batches
+from tests.polling import eventually
+
+pytestmark = pytest.mark.brokers
+
+DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
+
+
+@DELIVERIES
+def test_records_that_were_deleted_before_they_were_copied(pair: Pair, exactly_once: bool) -> None:
+    topic = pair.topics()
+    put(pair, topic, 0, 50)
+    pair.complete(topic, exactly_once=exactly_once)
+    put(pair, topic, 50, 50)
+    pair.source.delete_records(topic, 75)
+    refused(pair, topic, GapKind.RETENTION, exactly_once=exactly_once)
+    (result,) = pair.complete(topic, exactly_once=exactly_once, on_gap="skip")
+    assert (result.start, result.end, result.records) == (50, 100, 25)
+    assert result.gaps == {GapKind.RETENTION: 25}
+    assert keys(pair, topic) == numbered(range(50), range(75, 100))
+
+
+def test_segments_whose_time_was_over(pair: Pair) -> None:
+    """Retention itself: the whole log goes, and begins anew where it ended."""
+    topic = pair.topics()
+    put(pair, topic, 0, 100)
+    pair.complete(pair.ranges(topic, end=40))
+    pair.source.configure(topic, retention_ms=1_000)
+    eventually(lambda: pair.source.earliest(topic) == 100, within_s=20, what="the old records are gone")
+    refused(pair, topic, GapKind.RETENTION)
+    pair.source.configure(topic, retention_ms=-1)
+    put(pair, topic, 100, 20)
+    (result,) = pair.complete(topic, on_gap="skip")
+    assert (result.records, result.gaps) == (20, {GapKind.RETENTION: 60})
+    assert keys(pair, topic) == numbered(range(40), range(100, 120))
+
+
+@contextmanager
+def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResult]]:
+    """A copy in a thread of its own, at 200 KB a second; its results are there when the block is left."""
+    results = list[RangeResult]()
+    ranges = pair.ranges(topic)
+
+    def run() -> None:
+        options = {"max.partition.fetch.bytes": 50_000, "fetch.max.bytes": 50_000}
+        results.extend(pair.copy(ranges, reading=options, max_bytes_per_second=200_000, **policy))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield results
+    finally:
+        thread.join(50)
+    assert results, "the copy does not end"
+
+
+def large(first: int, count: int) -> list[Batch]:
+    """Batches of 50 KB, ten records each."""
+    return [batch_of(made(10, first=at, size=5_000)) for at in range(first, first + count, 10)]
+
+
+@DELIVERIES
+def test_retention_that_overtakes_the_copy(pair: Pair, exactly_once: bool) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, large(0, 400))
+    with slow_copy(pair, topic, on_gap="skip", exactly_once=exactly_once) as results:
+        eventually(lambda: pair.target.end(topic) > 20, what="the copy has begun")
+        pair.source.delete_records(topic, 350)
+    (result,) = results
+    assert result.outcome is Outcome.COMPLETE, result.error
+    lost = result.gaps[GapKind.RETENTION]
+    assert lost > 100
+    assert (result.records, result.end) == (400 - lost, 400)
+    assert keys(pair, topic) == numbered(range(350 - lost), range(350, 400))
+
+
+def test_retention_that_overtakes_a_copy_that_must_not_skip(pair: Pair) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, large(0, 400))
+    with slow_copy(pair, topic) as results:
+        eventually(lambda: pair.target.end(topic) > 20, what="the copy has begun")
+        pair.source.delete_records(topic, 350)
+    (result,) = results
+    assert result.outcome is Outcome.FAILED
+    assert f"{GapKind.RETENTION}: copied up to offset {result.end}, but the source begins at 350" in str(result.error)
+    assert result.end == pair.target.progress(pair.flow, topic) < 350
+    assert keys(pair, topic) == numbered(range(result.end))
+
+
+@DELIVERIES
+def test_a_topic_that_was_deleted_and_made_again(pair: Pair, exactly_once: bool) -> None:
+    """With more records than were copied, so that offsets alone would not tell."""
+    topic = pair.topics()
+    put(pair, topic, 0, 50)
+    pair.complete(topic, exactly_once=exactly_once)
+    remake(pair, topic)
+    put(pair, topic, 1000, 80)
+    result = refused(pair, topic, GapKind.RECREATED, exactly_once=exactly_once)
+    assert "deleted and made again" in str(result.error)
+    (result,) = pair.complete(topic, exactly_once=exactly_once, on_gap="skip")
+    assert (result.records, result.end) == (80, 80)
+    assert set(result.gaps) == {GapKind.RECREATED}
+    assert keys(pair, topic) == numbered(range(50), range(1000, 1080))
+    (result,) = pair.complete(topic, exactly_once=exactly_once)
+    assert result.records == 0
+
+
+def remake(pair: Pair, topic: str) -> None:
+    pair.source.delete(topic)
+    eventually(lambda: topic not in pair.source.topics(), what=f"{topic} is gone")
+    pair.source.create(topic)
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_topic_that_is_made_again_while_it_is_copied(pair: Pair, on_gap: str) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, large(0, 400))
+    with slow_copy(pair, topic, on_gap=on_gap) as results:
+        eventually(lambda: pair.target.end(topic) > 20, what="the copy has begun")
+        remake(pair, topic)
+        put(pair, topic, 1000, 80)
+    (result,) = results
+    found = keys(pair, topic)
+    copied = found.index(b"k1000") if b"k1000" in found else len(found)
+    assert found[:copied] == numbered(range(copied))
+    if on_gap == "fail":
+        assert result.outcome is Outcome.FAILED
+        assert GapKind.RECREATED in str(result.error)
+        assert copied == result.end == pair.target.progress(pair.flow, topic)
+        return
+    # Some may have come before the new topic had any records: then the copy ended with what there was.
+    assert result.outcome is Outcome.COMPLETE, result.error
+    assert set(result.gaps) == {GapKind.RECREATED}
+    pair.complete(topic)
+    assert keys(pair, topic) == numbered(range(copied), range(1000, 1080))

@@ -1,0 +1,25 @@
+"""A few random topics; tests/campaign/equality.py tries many more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.copying.generated import Plan, Writers, plans, play
+from tests.copying.pair import Pair
+
+pytestmark = pytest.mark.brokers
+
+
+@pytest.fixture(scope="module")
+def writers(pair: Pair) -> Iterator[Writers]:
+    with Writers(pair.source.address) as made:
+        yield made
+
+
+@settings(max_examples=4, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+@given(plan=plans)
+def test_whatever_a_topic_went_through_its_copy_is_equal(pair: Pair, writers: Writers, plan: Plan) -> None:
+    play(pair, writers, plan)

@@ -1,0 +1,125 @@
+"""Records of every shape, in batches of every size and codec: what comes out is what went in."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.relay.deep import Reason
+from mirror.wire.encode import CODECS
+from tests.copying.pair import MAX_BYTES, Pair, same
+from tests.copying.writers import Made, batch_of, made, write, write_batches
+from tests.e2e.broker_side import FIRST_MS
+
+pytestmark = pytest.mark.brokers
+
+SHAPES = [
+    Made(None, None),
+    Made(b"", b""),
+    Made(None, b"value"),
+    Made(b"key", None),
+    Made(b"key", b"", (("h", None), ("h", b""), ("h", b"third"), ("h", None))),
+    Made(b"key", b"value", (("", b""), ("\u00e9\u4e2d", bytes(range(256))))),
+    Made(bytes(range(256)), bytes(1000), tuple((f"name-{number}", b"x" * number) for number in range(200))),
+    Made(b"huge header", b"v", (("huge", b"h" * 300_000),)),
+    Made(b"one of the first times", b"v", (), 1),
+    Made(b"earlier than the one before", b"v", (), FIRST_MS - 86_400_000),
+]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
+def test_any_record_in_any_codec(pair: Pair, exactly_once: bool) -> None:
+    """A real producer's batches, passed on as they are."""
+    topic = pair.topics(len(CODECS))
+    expected = [*SHAPES, *made(300), *SHAPES]
+    for partition, codec in enumerate(CODECS):
+        write(pair.source.producer(compression_type=codec), topic, expected, partition)
+    results = pair.complete(topic, exactly_once=exactly_once)
+    for partition, (codec, (theirs, found)) in enumerate(zip(CODECS, pair.both(topic, len(CODECS)), strict=True)):
+        same(found, theirs, codec)
+        assert [Made(*record[:3], record.time_ms) for record in found] == [
+            one._replace(headers=tuple(one.headers)) for one in expected
+        ]
+        payloads = pair.source.payloads(topic, partition)
+        assert pair.target.payloads(topic, partition) == payloads
+        assert {payload.codec for payload in payloads} == {CODECS[codec]}
+        assert (results[partition].deep, results[partition].skipped, results[partition].gaps) == ({}, {}, {})
+        assert (results[partition].records, results[partition].batches) == (len(expected), len(payloads))
+
+
+def test_batches_of_one_to_ten_thousand_records(pair: Pair) -> None:
+    counts = [1_000, 100, 50, 1, 10_000, 1, 2]
+    records = [made(count, first=10_000 * turn) for turn, count in enumerate(counts)]
+    topic = pair.topics(len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        write_batches(pair.source.address, topic, [batch_of(one, codec) for one in records], partition)
+    # Nothing is put together here: two batches are never as little as this.
+    results = pair.complete(topic, writing={"batch.size": 1})
+    assert [result.deep for result in results] == [{}] * len(CODECS)
+    assert [result.records for result in results] == [sum(counts)] * len(CODECS)
+    for partition in range(len(CODECS)):
+        payloads = pair.target.payloads(topic, partition)
+        assert payloads == pair.source.payloads(topic, partition)
+        assert [payload.records for payload in payloads] == counts
+    pair.equal(topic, len(CODECS))
+
+
+def test_small_batches_are_put_together(pair: Pair) -> None:
+    topic = pair.topics(len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        batches = [batch_of(made(1 + number % 3, first=10 * number), codec) for number in range(150)]
+        write_batches(pair.source.address, topic, batches, partition)
+    results = pair.complete(topic)
+    for partition, result in enumerate(results):
+        assert set(result.deep) == {Reason.SMALL}
+        assert result.deep[Reason.SMALL] > 130
+        assert len(pair.target.batches(topic, partition)) == result.batches < 20
+    pair.equal(topic, len(CODECS))
+
+
+def test_records_up_to_ten_megabytes(pair: Pair) -> None:
+    """Also a huge one among small ones, and one that is decoded and encoded."""
+    topic = pair.topics(3, both={"max_message_bytes": MAX_BYTES})
+    huge = [Made(b"huge", bytes(number % 251 for number in range(size))) for size in (1 << 20, 10_000_000)]
+    for partition, codec in enumerate(("none", "zstd")):
+        ready = [batch_of(made(100), codec), *(batch_of([one], codec) for one in huge), batch_of([Made(b"", b"")])]
+        write_batches(pair.source.address, topic, ready, partition)
+    both_in_one = [batch_of([Made(None, b"0" * 5_000_000), *made(10), Made(b"", b"1" * 5_000_000)])]
+    write_batches(pair.source.address, topic, both_in_one, 2)
+    ranges = pair.ranges(topic)
+    options = {"buffer.memory": 64 << 20, "max.request.size": MAX_BYTES}
+    results = pair.complete(ranges, writing=options)
+    assert [result.records for result in results] == [103, 103, 12]
+    pair.equal(topic, 3)
+
+    again = pair.topics(both={"max_message_bytes": MAX_BYTES})
+    write_batches(pair.source.address, again, [batch_of([*huge, *made(10)])])
+    (result,) = pair.complete(again, writing=options, headers=(("by", b"mirror"),))
+    assert result.deep == {Reason.ASKED: 1}
+    assert [record._replace(headers=record.headers[:-1]) for record in pair.target.records(again)] == (
+        pair.source.records(again)
+    )
+
+
+def test_a_copy_begins_and_ends_inside_batches(pair: Pair) -> None:
+    """A range is what the plan says, not what the batches are."""
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, [batch_of(made(100, first=first), "lz4") for first in (0, 100, 200)])
+    (result,) = pair.complete(pair.ranges(topic, start=37))
+    assert result.deep == {Reason.TRIMMED: 1}
+    assert (result.start, result.end, result.records) == (37, 300, 263)
+    assert pair.target.records(topic) == pair.source.records(topic)[37:]
+    assert pair.target.payloads(topic)[1:] == pair.source.payloads(topic)[1:]
+
+
+def test_a_log_whose_start_was_deleted(pair: Pair) -> None:
+    """DeleteRecords cuts inside a batch, which the broker still sends whole."""
+    topic = pair.topics(2)
+    for partition in (0, 1):
+        write_batches(pair.source.address, topic, [batch_of(made(100, first=at), "zstd") for at in (0, 100)], partition)
+    pair.source.delete_records(topic, 30)
+    pair.source.delete_records(topic, 100, 1)
+    results = pair.complete(topic)
+    assert [result.deep for result in results] == [{Reason.TRIMMED: 1}, {}]
+    assert [(result.start, result.records) for result in results] == [(30, 170), (100, 100)]
+    assert len(pair.target.records(topic)) == 170
+    pair.equal(topic, 2)
