@@ -16,7 +16,7 @@ from mirror.errors import Hopeless, KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
-from mirror.wire.verdicts import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
+from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION, broker_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,12 @@ class Metadata:
             return broker_error(state.error, about, needs="Describe")
         if tp.partition >= state.partitions > 0:
             return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} has {state.partitions} partitions")
-        leaderless = state.partitions > 0 and tp.partition not in state.leaders
-        return self.last_error or (broker_error(LEADER_NOT_AVAILABLE, str(tp)) if leaderless else None)
+        return self.last_error
+
+    def leaderless(self, tp: TopicPartition) -> bool:
+        """Whether the brokers know ``tp``, and said that it has no leader."""
+        state = self._topics.get(tp.topic)
+        return state is not None and tp.partition < state.partitions and tp.partition not in state.leaders
 
     def moved(self, tp: TopicPartition, leader: Leader) -> bool:
         """A broker named the new leader itself (KIP-951): use it without asking. False where it is not news."""

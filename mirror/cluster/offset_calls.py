@@ -37,7 +37,7 @@ from mirror.wire.messages.groups import (
     OffsetFetchResponse,
     OffsetFetchTopic,
 )
-from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION
+from mirror.wire.verdicts import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 
 
 def by_topic(tps: Collection[TopicPartition]) -> dict[str, list[int]]:
@@ -106,6 +106,8 @@ class LeadersCall(EachKey[TopicPartition, V], LeaderCall[Outcomes[TopicPartition
         routes = super().route(view)
         for tp in self.pending:
             why = view.metadata.why_unknown(tp) if view.metadata.leader(tp) is None else None
+            if why is None and view.metadata.leaderless(tp):
+                why = broker_error(LEADER_NOT_AVAILABLE, str(tp))
             if why is not None:
                 self.waiting(tp, why)
         return routes

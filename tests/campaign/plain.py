@@ -1,0 +1,78 @@
+"""One broker that is source and target at once, for what is measured of copies that nobody harms."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mirror.client import LATEST, Admin, TopicPartition
+from mirror.relay.copy import copy_ranges
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress_log import topic_of
+from mirror.relay.ranges import Range, RangeResult
+from tests.e2e.broker_side import Side
+from tests.polling import eventually
+
+RECORD: Final = 10_000
+"""Bytes of a record, unless it is said otherwise: random ones, so that no codec makes them fewer."""
+
+
+def topic_id(admin: Admin, topic: str) -> str:
+    """The id of a topic that was made just now: any broker may be asked, and not all have heard of it."""
+    eventually(lambda: topic in admin.describe_topics([topic]), what=f"{topic} at every broker")
+    return str(admin.describe_topics([topic])[topic].topic_id)
+
+
+class Pair:
+    """Topics at the broker at ``address``."""
+
+    def __init__(self, address: str) -> None:
+        self.side: Final = Side(address)
+
+    def source(self, partitions: int, **config: object) -> list[TopicPartition]:
+        """A new topic's partitions."""
+        topic = f"orders-{uuid.uuid4().hex[:8]}"
+        self.side.create(topic, partitions, **config)
+        return [TopicPartition(topic, number) for number in range(partitions)]
+
+    def fill(self, tps: Sequence[TopicPartition], size: int, record: int = RECORD, **options: Any) -> None:
+        """Write ``size`` bytes into each of ``tps``, in records of ``record`` bytes."""
+        count, padding = max(1, size // record), random.Random(1).randbytes(record)
+        for tp in tps:
+            values = (b"%d:" % number + padding for number in range(count))
+            self.side.fill(tp.topic, values, tp.partition, queue_buffering_max_messages=10_000, **options)
+
+    def ranges(self, tps: Sequence[TopicPartition], **config: object) -> list[Range]:
+        """All of ``tps`` into a new topic, in a flow of their own."""
+        topic, flow = f"copy-{uuid.uuid4().hex[:8]}", f"plain-{uuid.uuid4().hex[:8]}"
+        self.side.create(topic, len(tps), **config)
+        self.side.create(topic_of(flow), cleanup_policy="compact")
+        with Admin({"bootstrap.servers": self.side.address}) as admin:
+            ends = admin.list_offsets(dict.fromkeys(tps, LATEST))
+            known = topic_id(admin, tps[0].topic)
+            cluster_id = admin.describe_cluster().cluster_id
+        return [
+            Range(
+                flow=flow,
+                topic=tp.topic,
+                target_topic=topic,
+                partition=tp.partition,
+                start=0,
+                end=ends[tp].offset,
+                source_cluster_id=cluster_id,
+                topic_id=known,
+            )
+            for tp in tps
+        ]
+
+    def copy(self, ranges: Sequence[Range], policy: CopyPolicy, **options: object) -> list[RangeResult]:
+        """With ``options`` of the producer, dots as underscores."""
+        own = {key.replace("_", "."): value for key, value in options.items()}
+        return copy_ranges(
+            ranges,
+            source_options={"bootstrap.servers": self.side.address},
+            target_options={"bootstrap.servers": self.side.address, **own},
+            policy=policy,
+        )

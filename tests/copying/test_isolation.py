@@ -1,0 +1,112 @@
+"""Sick target partitions among healthy ones, and a target that throttles: what it costs whom, in short.
+
+The long forms, which measure, are in tests/campaign/isolation.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.sandbox.cluster import Cluster
+from tests import jvm
+from tests.campaign.crowd import HEALTHY, LEADERLESS, SICK, SILENT, STOPPED_BROKER, UNCOORDINATED, Crowd, crowd
+from tests.campaign.plain import Pair
+from tests.campaign.quotas import limit_producer
+
+pytestmark = [pytest.mark.brokers, pytest.mark.timed]
+
+DELIVERY_MS = 4_000
+SHORT: dict[str, Any] = {"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": 1_500}
+LATE_MS = 2_000
+"""By so much an expiry may be late on a busy machine."""
+SESSION_S = 16
+HEALTHY_BYTES = 20_000_000
+SLOWLY_S = 11
+QUOTA = 500_000
+TRICKLE_S = 10
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Crowd]:
+    with crowd(SESSION_S, jvm.BROKER) as started:
+        started.fill(HEALTHY_BYTES, 40)
+        yield started
+
+
+def _expected(result: RangeResult, phase: str, cause: str) -> None:
+    """It expired in time, and says where, when and why."""
+    assert result.expiries, result
+    for expiry in result.expiries:
+        assert (expiry["phase"], expiry["cause"]) == (phase, cause)
+        assert DELIVERY_MS <= expiry["age_ms"] < DELIVERY_MS + LATE_MS
+        assert expiry["time_ms"] > 0
+        assert expiry["last_error"]
+
+
+def _named(result: RangeResult, phase: str, cause: str) -> None:
+    _expected(result, phase, cause)
+    assert result.outcome is Outcome.EXPIRED, result
+    for part in (f"{result.target_topic}-{result.partition}", "after ", phase, cause):
+        assert part in (result.error or "")
+
+
+@pytest.mark.timeout(150)
+def test_one_sick_partition_costs_the_others_nothing(filled: Crowd) -> None:
+    """Both deliveries at once; the exactly-once one is slow enough to see the stopped broker come back."""
+    flows = {exactly_once: filled.target() for exactly_once in (True, False)}
+    slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
+    filled.harm()
+    try:
+        with ThreadPoolExecutor(1) as aside:
+            copying = aside.submit(filled.copy, flows[True], slow, **SHORT)
+            quick = filled.copy(flows[False], CopyPolicy(exactly_once=False), **SHORT)
+            filled.cluster.resume(STOPPED_BROKER)
+            slowly = copying.result()
+    finally:
+        filled.heal()
+    for results in (quick, slowly):
+        healthy = results[:HEALTHY]
+        assert [one.outcome for one in healthy] == [Outcome.COMPLETE] * HEALTHY
+        assert [one.expiries for one in healthy] == [[]] * HEALTHY
+        _named(results[LEADERLESS], "metadata", "no leader")
+    _named(quick[SILENT], "metadata", "no answer")
+    assert quick[UNCOORDINATED].outcome is Outcome.COMPLETE
+    _expected(slowly[SILENT], "metadata", "no answer")
+    _expected(slowly[UNCOORDINATED], "fencing", "coordinator")
+    for tried_again in (slowly[SILENT], slowly[UNCOORDINATED]):
+        assert tried_again.outcome is Outcome.COMPLETE, tried_again
+        assert tried_again.retries == len(tried_again.expiries)
+    for exactly_once, ranges in flows.items():
+        healed = filled.copy(ranges, CopyPolicy(exactly_once=exactly_once))
+        assert [one.outcome for one in healed] == [Outcome.COMPLETE] * len(ranges), healed
+        assert sum(one.records for one in healed[:HEALTHY]) == 0
+        for partition in (0, *SICK):
+            assert filled.missing(ranges[partition], exactly_once=exactly_once) == []
+
+
+@pytest.mark.timeout(60)
+def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster) -> None:
+    """KIP-91: in a catch-up a record spends its time waiting, which is no reason to give it up."""
+    pair = Pair(target_cluster.bootstrap_servers)
+    sources = pair.source(8)
+    pair.fill(sources, 3 * QUOTA)
+    limit_producer(pair.side.address, "trickle", QUOTA)
+    until_ms = int(time.time() * 1000) + TRICKLE_S * 1000
+    results = pair.copy(
+        pair.ranges(sources),
+        CopyPolicy(until_ms=until_ms),
+        client_id="trickle",
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=1_100,
+        linger_ms=0,
+    )
+    assert {one.outcome for one in results} == {Outcome.UNFINISHED}, results
+    assert [one.expiries for one in results] == [[]] * 8
+    assert all(one.bytes > 0 for one in results)
