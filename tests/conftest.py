@@ -22,11 +22,17 @@ hypothesis.settings.load_profile("mirror")
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = {
     "tests/security/": "security",
+    **{
+        f"tests/copying/test_{name}.py": "copying"
+        for name in ("gaps", "generated", "harm", "logs", "policies", "shapes")
+    },
     "tests/conformance/test_fake_transactions.py": "levels",
     "tests/conformance/test_producer_backoff.py": "levels",
 }
 """Modules, by the beginning of their paths, that share clusters of their own: one worker gets all of a group."""
 _TIMED = (
+    "tests/copying/test_bounds.py",
+    "tests/copying/test_isolation.py",
     "tests/runtime/",
     "tests/campaign/",
     "tests/conformance/",

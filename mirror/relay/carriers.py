@@ -86,12 +86,16 @@ class ExactlyOnce:
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """With the transaction, or alone in one."""
         self._begin()
-        self._in_transaction = False
         offsets = {self._tp: to_offset(progress)}
         kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
         committed = self._producer.commit_transaction_async(timeout_ms)
+        committed.add_done_callback(self._ended)
         # The offsets' own failure says more than the commit's, which fails with it.
         return then(committed, lambda _: kept, otherwise=kept)
+
+    def _ended(self, committed: Future[None]) -> None:
+        if committed.exception() is None:
+            self._in_transaction = False
 
     def drop(self, timeout_ms: int) -> Future[None]:
         """Abort at once, or whoever reads committed records would wait behind it until it expires."""

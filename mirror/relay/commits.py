@@ -52,7 +52,9 @@ class Commits:
     @property
     def full(self) -> bool:
         """Whether nothing more should be sent before the next commit."""
-        return self.must or self._bytes >= COMMIT_BYTES or (self._carrier.atomic and self._under_way is not None)
+        if not self._carrier.atomic:
+            return self.must
+        return self.must or self._bytes >= COMMIT_BYTES or self._under_way is not None
 
     def sent(self, size: int, now: int) -> None:
         """Something is about to be handed over, to be committed."""

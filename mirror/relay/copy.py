@@ -12,7 +12,7 @@ from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, ConfigKind, ConfigResource, Consumer, Producer, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import AuthorizationFailed, MirrorError
+from mirror.errors import MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.facts import TargetFacts
 from mirror.relay.inquiries import Inquiries
@@ -22,10 +22,12 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Times
 from mirror.relay.task import Clients, Task
 from mirror.runtime.clock import SystemClock, process_rng
+from mirror.runtime.heap import bound_heap
 
 _log = logging.getLogger(__name__)
 
 _SWITCH_S: Final = 0.0005
+_FACTS_MS: Final = 10_000
 _SMALLEST_PART: Final = 16 * 1024
 _NOTES_MS: Final = 10_000
 """How long a task waits for its notes to be written: the progress itself is committed."""
@@ -43,6 +45,7 @@ def copy_ranges(
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Memory: ``buffer.memory`` for what
     is on its way, ``fetch.max.bytes`` and one batch per source broker for what is fetched ahead.
     """
+    bound_heap()
     clock = SystemClock()
     started = clock.now()
     try:
@@ -64,7 +67,8 @@ def _copy(
     # Each partition has an id of its own later on; keys about transactions need one to be checked.
     some_id = {"transactional.id": "mirror"} if policy.exactly_once else {}
     writing = ProducerSettings.parse({**target_options, **some_id})
-    source_options = _reading_options(source_options, len(ranges), writing.buffer_memory, policy.max_bytes_per_second)
+    backlogs = max(1, sum(one.end > one.start for one in ranges))
+    source_options = _reading_options(source_options, backlogs, writing.buffer_memory, policy.max_bytes_per_second)
     reading = ConsumerSettings.parse(source_options)
     times = Times(
         delivery_ms=writing.delivery_timeout_ms,
@@ -150,10 +154,7 @@ def _writing_options(options: Mapping[str, object], times: Times, policy: CopyPo
 def _facts(admin: Admin, targets: Sequence[TopicPartition]) -> dict[str, TargetFacts]:
     """What each target topic accepts; where that may not be read, the brokers will tell. Raises KafkaError."""
     resources = {topic: ConfigResource(ConfigKind.TOPIC, topic) for topic in {tp.topic for tp in targets}}
-    told = admin.describe_configs(resources.values(), partial=True)
-    for error in told.failed.values():
-        if not isinstance(error, AuthorizationFailed):
-            raise error
+    told = admin.describe_configs(resources.values(), partial=True, timeout_ms=_FACTS_MS)
     return {topic: TargetFacts.of(told.get(resource, {})) for topic, resource in resources.items()}
 
 

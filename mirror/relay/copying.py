@@ -130,11 +130,13 @@ class Copying:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to be committed of what is acknowledged, nor being so."""
-        return self.commits.under_way is None and not (self.commits.wanted and self.outbox.empty)
+        can_be_kept = self.commits.wanted and (self._carrier.atomic or self.outbox.empty)
+        return self.commits.under_way is None and not can_be_kept
 
     @property
     def _quiet(self) -> bool:
-        return self.outbox.empty and self.commits.under_way is None
+        # What is not committed yet would be lost, or be sent twice, where the source's silence is looked into.
+        return self.outbox.empty and self.commits.under_way is None and not self.commits.wanted
 
     def silent(self, now: int) -> bool:
         """Whether the source, although asked, has given nothing for too long."""
@@ -179,17 +181,18 @@ class Copying:
             except KafkaTimeout:
                 self.outbox.wait_for_memory()
                 return False
-            self._watch(future, urgent=False)
             size = piece.batch.size
         self.commits.sent(size, now)
         self.outbox.add(piece, future, now)
+        if future is not None:
+            self._watch(future, urgent=False)  # behind the outbox: whoever is woken by a failure must find it there
         return True
 
     # --- committing
 
     def _commit_due_ms(self) -> int:
         if self.winding_up:
-            return 0 if self.outbox.empty else FOREVER_MS
+            return 0 if self._carrier.atomic or self.outbox.empty else FOREVER_MS
         ended = self._reading.feed.idle and self._reading.ended
         return self.commits.due_ms(caught_up=self._reading.caught_up, ended=ended)
 

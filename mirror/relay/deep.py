@@ -82,7 +82,7 @@ class Recipe:
     codec: str | None = None
     limit: int | None = None
     start: int = 0
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: Transform | None = None
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
@@ -130,8 +130,7 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     for source in sources:
         for record in records_of(source):
             if record.offset < recipe.start:
-                dropped[Reason.TRIMMED.value] += 1
-                continue
+                continue  # not part of this copy
             try:
                 copy = change(record, dropped) if change is not None else record
                 if copy is not None:

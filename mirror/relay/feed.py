@@ -99,9 +99,10 @@ class Feed:
         self._policy = policy
         self._batch_size = batch_size
         self._remake = remake
-        self._limit = facts.max_message_bytes
+        self._limit = self._largest = facts.max_message_bytes
         # What the target taught: batches that begin below the offset are made anew for the reason.
         self._remedies: dict[Reason, int] = {}
+        self._reach: dict[Reason, int] = {}
         self._unacceptable: set[int] = set()
         self._stop: tuple[int, MirrorError] | None = None
         self.begin(0)
@@ -164,7 +165,7 @@ class Feed:
             rewrites=self._policy.rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
-        return Reason.TOO_LARGE if reason is None and batch.size > self._facts.max_message_bytes else reason
+        return Reason.TOO_LARGE if reason is None and batch.size > self._largest else reason
 
     @property
     def idle(self) -> bool:
@@ -209,7 +210,7 @@ class Feed:
         entry = self._backlog[0]
         if entry.skip is None and (run := self._gather(wall_ms)):
             self._run = run
-            self._making = self._remake([one.batch for one in run], self._recipe(run, wall_ms))
+            self._making = self._remake(_sources(run), self._recipe(run, wall_ms))
             return
         self._backlog.popleft()
         batch = entry.batch
@@ -229,28 +230,37 @@ class Feed:
     def _gather(self, wall_ms: int) -> list[_Entry]:
         """The batches to be encoded together, off the backlog; none where the first one is passed on as it is."""
         first = self._backlog[0]
-        if first.skip is None and self._too_new(first.batch, wall_ms):
+        if self._bad_time(first.batch, wall_ms):
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
         run, size = [first], first.batch.size
         for entry in islice(self._backlog, 1, None):
+            if entry.skip is not None:
+                run.append(entry)
+                continue
             size += entry.batch.size
-            same = entry.skip is None and codec_of(entry.batch) == codec_of(first.batch)
-            if not same or size > self._batch_size or self._too_new(entry.batch, wall_ms):
+            same = codec_of(entry.batch) == codec_of(first.batch)
+            if not same or size > self._batch_size or self._bad_time(entry.batch, wall_ms):
                 break
             if entry.remedies or first.remedies or Reason.TOO_LARGE in {entry.reason, first.reason}:
                 break
             if (entry.reason is None) != (first.reason is None):
                 break
             run.append(entry)
-        if first.reason is None and not worth_coalescing([entry.batch for entry in run]):
+        while run[-1].skip is not None:
+            run.pop()  # nothing behind it is put together with it
+        if first.reason is None and not worth_coalescing(_sources(run)):
             return []
         for _ in run:
             self._backlog.popleft()
         return run
 
-    def _too_new(self, batch: AnyBatch, wall_ms: int) -> bool:
-        return not isinstance(batch, MessageSet) and batch.max_timestamp > self._facts.latest_ms(wall_ms)
+    def _bad_time(self, batch: AnyBatch, wall_ms: int) -> bool:
+        """As far as a batch's header tells; a record in its middle may still be too old."""
+        if isinstance(batch, MessageSet):
+            return False
+        too_old = 0 <= batch.base_timestamp < self._facts.earliest_ms(wall_ms)
+        return bool(too_old or batch.max_timestamp > self._facts.latest_ms(wall_ms))
 
     def _recipe(self, run: list[_Entry], wall_ms: int) -> Recipe:
         remedies = run[0].remedies
@@ -285,7 +295,9 @@ class Feed:
             self._made.append(piece)
         last = run[-1].batch
         tail = Piece(last.base_offset, last.next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
-        tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run))
+        tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run if entry.skip is None))
+        dropped = Counter(tail.dropped) + Counter(str(entry.skip) for entry in run if entry.skip is not None)
+        tail.dropped = dict(dropped)
         for entry in run:
             tail.gaps.update(entry.gaps)
         self._made.append(tail)
@@ -301,7 +313,13 @@ class Feed:
         if reason is Reason.TOO_LARGE and piece.reason is not None and piece.batch is not None:
             # Made by us, and still too large: the broker recompresses, or its limit is another one.
             self._limit = max(1, min(self._limit, piece.batch.size) // 2)
-        self._remedies[reason] = max(piece.next_offset, self._remedies.get(reason, 0))
+        elif reason is Reason.TOO_LARGE and piece.batch is not None:
+            self._largest = min(self._largest, piece.batch.size - 1)
+        # Each time twice as far: one such batch seldom comes alone, and each refusal costs a transaction.
+        span = piece.next_offset - piece.base_offset
+        self._reach[reason] = 2 * self._reach[reason] + span if reason in self._reach else 0
+        until = piece.next_offset + self._reach[reason]
+        self._remedies[reason] = max(until, self._remedies.get(reason, 0))
         return True
 
     def stop_at(self, piece: Piece, error: MirrorError) -> None:
@@ -312,3 +330,8 @@ class Feed:
         """The one record of ``piece`` is not acceptable, and a policy says to go on without it."""
         self._unacceptable.add(piece.base_offset)
         self._remedies[Reason.TOO_LARGE] = max(piece.next_offset, self._remedies.get(Reason.TOO_LARGE, 0))
+
+
+def _sources(run: Sequence[_Entry]) -> list[AnyBatch]:
+    """Those of ``run`` that hold something to copy."""
+    return [entry.batch for entry in run if entry.skip is None]

@@ -13,7 +13,7 @@ and go on there.
 
 from __future__ import annotations
 
-import enum
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -32,13 +32,14 @@ from mirror.errors import (
     LogTruncated,
     MirrorError,
     OffsetOutOfRange,
+    RecordRejected,
     TransactionExpired,
 )
 from mirror.relay.copying import Copying, Lost, corrupt
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
 from mirror.relay.feed import Piece
-from mirror.relay.gaps import SourceState, classify
+from mirror.relay.gaps import Gap, GapKind, SourceState, classify
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
@@ -46,31 +47,14 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.refusals import remedy
 from mirror.relay.site import Settled, Site, Times
+from mirror.relay.stages import ABORTS, DROP_MS, EPOCH_ENDED, LOOKS, Stage
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
     from mirror.relay.facts import TargetFacts
 
-DROP_MS: Final = 5_000
-"""How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
-_EPOCH_ENDED: Final = "the epoch ended before it was complete"
-_ABORTS: Final = 3
-"""So often in a row a transaction that brokers could not end is begun anew."""
-_LOOKS: Final = 3
-"""A source that says "not here", and on being asked that nothing is missing, is believed no more often in a row."""
-
-
-class Stage(enum.Enum):
-    """What a copy waits for."""
-
-    OPENING = "opening"
-    SETTLING = "settling"
-    COPYING = "copying"
-    LOOKING = "looking"
-    DROPPING = "dropping"
-    RESTING = "resting"
-    DONE = "done"
+_log: Final = logging.getLogger(__name__)
 
 
 class PartitionCopy:
@@ -100,7 +84,7 @@ class PartitionCopy:
         self._until_ms = FOREVER_MS
         self._last: Future[None] | None = None
         self._after: tuple[Outcome, str] | None = None
-        self._winding_up = False
+        self._winding_up = self._must_commit = self._asked_why = self._fence_in_doubt = False
         self._open(now)
 
     # --- what the task asks
@@ -128,7 +112,8 @@ class PartitionCopy:
     @property
     def eager(self) -> bool:
         """Whether an acknowledgement should wake the task: something waits for it."""
-        return self.stage is Stage.COPYING and self._now_copying.eager
+        copying = self._copying  # asked from network threads, too
+        return copying is not None and self.stage is Stage.COPYING and copying.eager
 
     @property
     def _now_copying(self) -> Copying:
@@ -138,7 +123,9 @@ class PartitionCopy:
     @property
     def kept(self) -> tuple[Progress, int] | None:
         """The committed progress, with the target's end after it, where that is known: for the progress topic."""
-        return None if self._known is None or self._target_end is None else (self._known, self._target_end)
+        if self._known is None or self._target_end is None or self.result.outcome is Outcome.FENCED:
+            return None  # whoever took over has a newer one
+        return self._known, self._target_end
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next, where nothing happens before."""
@@ -185,6 +172,9 @@ class PartitionCopy:
                 self._STEPS[stage](self, now)
             except MirrorError as error:
                 self._fail(error, now)
+            except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy alone
+                _log.exception("%s: a bug in its copy; its neighbours go on", self.source)
+                self._fail(as_mirror_error(error), now)
 
     def _opening(self, now: int) -> None:
         future = self._answered()
@@ -192,12 +182,9 @@ class PartitionCopy:
             return
         error = future.exception()
         if isinstance(error, KafkaTimeout):
+            self._fence_in_doubt = True
             age_ms = self._clock.age_ms(now - self._opened_ms)
             self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=age_ms), now)
-        elif isinstance(error, Fenced) and self._attempts > 1 and self._aborts < _ABORTS:
-            # By a late copy of what this copy's own last attempt had asked, it may be.
-            self._aborts += 1
-            self._drop(now, None)
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:
@@ -230,9 +217,12 @@ class PartitionCopy:
             must_commit = must_commit or progress.offset >= self._reading.end
         self._known = progress
         self.result.end = progress.offset
-        self._read(progress, now, must_commit=must_commit)
-        if progress.topic_id and self._topic_id and progress.topic_id != self._topic_id:
-            self._look()
+        self._must_commit = must_commit
+        remade = bool(progress.topic_id and self._topic_id) and progress.topic_id != self._topic_id
+        if remade or progress.offset > self._reading.end:
+            self._look()  # behind the planned end: the plan is old, or the source was cut back
+        else:
+            self._read(progress, now, must_commit=must_commit)
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
@@ -282,10 +272,10 @@ class PartitionCopy:
         elif done and reading.error is not None:
             raise corrupt(as_mirror_error(reading.error), str(self.source))
         elif copying.winding_up and copying.idle:
-            self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
+            self._drop(now, (Outcome.UNFINISHED, EPOCH_ENDED))
         elif copying.silent(now):
-            why = self._site.why_silent(self)
-            raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
+            self._asked_why = True
+            self._look()
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
         return Progress(
@@ -306,26 +296,31 @@ class PartitionCopy:
         if self.stage is Stage.COPYING:
             self._clock.stop()
             self._failures = self._aborts = 0
+            self._fence_in_doubt = False
 
     # --- the end of an attempt
 
     def _lost(self, lost: Lost, now: int) -> None:
         """A batch, or a commit, was not taken."""
         error, piece = lost.error, lost.piece
+        refusal = isinstance(error, RecordRejected) or not isinstance(error, BrokerError)
         if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
             self._fail(error, now, piece)
-        elif piece is not None:
+        elif piece is not None and refusal:
             self._refused(error, piece, now)
         elif isinstance(error, KafkaTimeout):
             age_ms = now - self._now_copying.commits.since_ms
             phase = DeliveryPhase.COMMITTING
             self._fail(timed_out(self.target, phase, error, age_ms=age_ms, may_have_been_written=True), now)
-        elif isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self._aborts < _ABORTS:
+        elif isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self._aborts < ABORTS:
             # What the brokers have forgotten of a producer, they learn again of the next one.
             self._aborts += 1
             self._drop(now, None)
+        elif piece is not None and not isinstance(error, AuthorizationFailed):
+            self._refused(error, piece, now)
         else:
-            raise FlowError(f"{self.target}: progress was not kept: {error}") from error
+            what = "" if piece is not None else "progress was not kept: "
+            raise FlowError(f"{self.target}: {what}{error}") from error
 
     def _refused(self, error: BaseException, piece: Piece, now: int) -> None:
         feed = self._reading.feed
@@ -337,6 +332,11 @@ class PartitionCopy:
         self._drop(now, None)
 
     def _fail(self, error: BaseException, now: int, piece: Piece | None = None) -> None:
+        if isinstance(error, Fenced) and self._fence_in_doubt:
+            # By a late copy of what this copy's own earlier attempt had asked, it may be; believed once.
+            self._fence_in_doubt = False
+            self._drop(now, None)
+            return
         if isinstance(error, (DeliveryTimeout, TransactionExpired)):
             self.result.expiries.append(told(error, piece, self._site.wall()))
             self._failures += 1
@@ -353,6 +353,8 @@ class PartitionCopy:
         copying = self._copying if self.stage is Stage.COPYING else None
         if after is not None and after[0] is Outcome.UNFINISHED:
             since_ms = self._opened_ms if copying is None else copying.waits_since_ms
+            if self.stage is Stage.LOOKING:
+                since_ms = None  # it is the source that is waited for
             self._clock.hand_on(None if since_ms is None else now - since_ms)
         self._last = None if copying is None else copying.last_commit(now)
         self.stage = Stage.DROPPING
@@ -370,22 +372,23 @@ class PartitionCopy:
             if tally is not None:
                 self._committed(tally)
         expired = self._after is not None and self._after[0] is Outcome.EXPIRED
-        if self._after is None and not self._winding_up:
+        again = self._after is None and not self._winding_up
+        if again and not self._aborts:
             self._open(now)
-        elif expired and self._site.may_retry(self):
+        elif again or (expired and self._site.may_retry(self)):
             self.stage = Stage.RESTING
-            self._until_ms = now + self._site.backoff.after(self._failures)
+            self._until_ms = now + self._site.backoff.after(max(self._failures, self._aborts))
         else:
             self._finish(now)
 
     def _resting(self, now: int) -> None:
-        if not self._site.may_retry(self):
+        if self._winding_up or (self._after is not None and not self._site.may_retry(self)):
             self._finish(now)
         elif now >= self._until_ms:
             self._open(now)
 
     def _finish(self, now: int) -> None:
-        outcome, text = self._after or (Outcome.UNFINISHED, _EPOCH_ENDED)
+        outcome, text = self._after or (Outcome.UNFINISHED, EPOCH_ENDED)
         self.result.outcome, self.result.error = outcome, text or None
         self.result.seconds = max(0.001, (now - self._began_ms) / 1000)
         if outcome is Outcome.UNFINISHED:
@@ -403,7 +406,7 @@ class PartitionCopy:
                 self._copying.winding_up = True
             waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
             if self.stage in waits:
-                self._drop(now, (Outcome.UNFINISHED, _EPOCH_ENDED))
+                self._drop(now, (Outcome.UNFINISHED, EPOCH_ENDED))
         self.step(now)
 
     # --- gaps
@@ -423,14 +426,21 @@ class PartitionCopy:
         error = self._reading.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
         gap = classify(self._known, state.topic_id, state.earliest, state.end, diverging=diverging)
+        if gap is None and self._asked_why and state.end < self._reading.end:
+            at = self._known.offset
+            gap = Gap(GapKind.TRUNCATED, at, at, 0)  # below what was planned; what is left is still to be copied
+        if gap is None and self._asked_why:
+            why = self._site.why_silent(self)
+            raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
         if gap is None:
-            self._looks += 1
-            if self._looks > _LOOKS and error is not None:
+            self._looks += error is not None
+            if self._looks > LOOKS and error is not None:
                 raise as_mirror_error(error)
-            self._read(self._known, now, must_commit=False)
+            self._read(self._known, now, must_commit=self._must_commit)
             return
         if self._policy.on_gap != "skip":
             raise FlowError(f"{self.source}: {gap}; {gap.advice()}")
+        self._asked_why = False
         self._topic_id = state.topic_id
         self._reading.end = max(gap.resume, min(self._reading.end, state.end))
         resumed = self._progress(gap.resume, None)

@@ -58,6 +58,7 @@ class SelectorNetwork:
         self.changes = 0
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
+        self._waking = False
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
@@ -323,16 +324,19 @@ class SelectorNetwork:
 
     def wakeup(self) -> None:
         """Make a poll under way return at once; callable from any thread, also after the end."""
+        if self._waking:
+            return  # by another one, whose byte is not read yet: who is woken by it sees what came since, too
+        self._waking = True
         # Full: enough wake-ups are waiting already. Closed: nobody is there to be woken.
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
 
     def _drain_wakeups(self) -> None:
-        try:
-            while self._wake_in.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
+        with contextlib.suppress(BlockingIOError):
+            self._wake_in.recv(4096)
+        # Only now: a byte sent in between would be read here, and nobody would send another one. Who asked in between
+        # is seen all the same: the loop looks for events after this.
+        self._waking = False
 
     def close(self) -> None:
         """Close everything; requests not answered fail."""

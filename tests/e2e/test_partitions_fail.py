@@ -78,9 +78,9 @@ def test_partitions_fail_alone(
     assert all(each["deep"] == {"log append time": 1} for each in found["append-time"].values())
     assert {each["outcome"] for name in ("gaps", "append-time") for each in found[name].values()} == {"complete"}
     assert target.read(f"g.{topics['gaps']}")[-1] == b"last"  # both sides go on compacting
-    there = f"a.{topics['append-time']}"
+    name_there = f"a.{topics['append-time']}"
     # Their times are of another kind on each side: see tests/copying for their values.
-    verdict = judge.compare(source.address, topics["append-time"], target.address, there, timestamps=False)
+    verdict = judge.compare(source.address, topics["append-time"], target.address, name_there, timestamps=False)
     assert verdict.equal, verdict.difference
     for name in ("fewer", "more"):
         _complete(found[name], dict.fromkeys(range(len(found[name])), 2))

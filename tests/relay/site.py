@@ -18,11 +18,12 @@ from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
 from mirror.relay.pace import Holdings, Window
-from mirror.relay.partition import PartitionCopy, Stage
+from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Settled, Times
+from mirror.relay.stages import Stage
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -85,7 +86,7 @@ class HandCarrier:
         self.sent: list[Sent] = []
         self.commits: list[Commit] = []
         self.dropped: Future[None] | None = None
-        self.refuse: KafkaError | None = None
+        self.refuse: Exception | None = None
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         assert self.open_timeout_ms is None, "opened once"
@@ -338,6 +339,20 @@ class Run:
         """The transaction is aborted."""
         assert self.carrier.dropped is not None
         self.carrier.dropped.set_result(None)
+        self.site.settle_down()
+
+    def rest(self) -> int:
+        """Until the next attempt; how long that was."""
+        assert self.copy.stage is Stage.RESTING
+        began = self.clock.now()
+        self.advance(self.copy.due_ms(began) - began)
+        return self.clock.now() - began
+
+    def looked(self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID) -> None:
+        """The source was asked what it still has."""
+        assert self.copy.stage is Stage.LOOKING
+        assert self.site.reading is None
+        self.site.looks[-1].set_result(SourceState(topic_id=topic_id, earliest=earliest, end=end))
         self.site.settle_down()
 
     def advance(self, ms: int) -> None:

@@ -129,8 +129,7 @@ def test_what_goes_in_comes_out(given_sources: list[Batch], codec: str | None, l
 
     kept = [(one, source) for one, source in whole if one.offset >= start]
     assert without_offsets(read(made)) == without_offsets([one for one, _ in kept])
-    trimmed = len(whole) - len(kept)
-    assert made.dropped == ({"trimmed": trimmed} if trimmed else {})
+    assert made.dropped == {}, "what comes before the start is no part of this copy"
 
     at = 0
     for number, part in enumerate(made.batches):
@@ -235,7 +234,11 @@ def test_where_no_record_is_there_is_no_batch(nothing: list[bytearray]) -> None:
 
 
 def test_where_all_is_before_the_start_there_is_no_batch() -> None:
-    assert remake([plain(base_offset=5)], Recipe(start=8)) == Made([], {Reason.TRIMMED: 3})
+    assert remake([plain(base_offset=5)], Recipe(start=8)) == Made([], {})
+
+
+def test_a_recipe_does_not_show_its_headers() -> None:
+    assert "hush" not in repr(Recipe(headers=(("token", b"hush"),)))
 
 
 def test_a_source_without_records_at_the_end_is_passed_with_the_others() -> None:

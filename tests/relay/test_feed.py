@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -16,20 +17,31 @@ from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Feed, Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch
+from tests.fakes.record_batches import ABORT, batch, build, build_marker
 from tests.relay.site import SOURCE, made
 
 WALL = 1_700_000_000_000
 
 
+def _marker(base: int) -> Batch:
+    return batch(build_marker(9, 0, ABORT, base_offset=base))
+
+
+def _empty(base: int) -> Batch:
+    return batch(build((), base_offset=base, last_offset_delta=0))
+
+
 class Feeding:
     """A feed whose pieces are done with in order, and the parts that it holds."""
 
-    def __init__(self, *, batch_size: int = 10_000, facts: TargetFacts | None = None) -> None:
+    def __init__(
+        self, *, batch_size: int = 10_000, facts: TargetFacts | None = None, policy: CopyPolicy | None = None
+    ) -> None:
         self.held: list[Part] = []
         self.runs: list[int] = []
         self.feed = Feed(
             facts or TargetFacts(),
-            CopyPolicy(),
+            policy or CopyPolicy(),
             batch_size,
             remake=self._remake,
             took=self.held.append,
@@ -121,6 +133,62 @@ def test_a_remedy_that_was_tried_is_none() -> None:
     again = feeding.pieces()[0]
     assert not feeding.feed.remedy(again, Reason.BAD_TIMESTAMP)
     assert feeding.feed.remedy(again, Reason.TOO_LARGE)
+
+
+def _lessons(refused: int, reason: Reason) -> list[int]:
+    """How many offsets from the refused batch's on are made anew, after each of ``refused`` refusals in a row."""
+    feeding, found = Feeding(batch_size=1), []
+    for _ in range(refused):
+        feeding.feed.begin(0)
+        feeding.take(*(made(at, 2) for at in range(0, 60, 2)))
+        shallow = [one for one in feeding.pieces() if one.batch is not None and one.reason is None]
+        assert feeding.feed.remedy(shallow[0], reason)
+        feeding.feed.begin(0)
+        feeding.take(*(made(at, 2) for at in range(0, 60, 2)))
+        deep = sum(sum(one.deep.values()) for one in feeding.pieces())
+        found.append(2 * deep - shallow[0].base_offset)
+    return found
+
+
+def test_a_remedy_reaches_further_with_each_refusal() -> None:
+    """Where each of a thousand batches is refused, that must not cost a thousand transactions."""
+    assert _lessons(4, Reason.BAD_TIMESTAMP) == [2, 4, 8, 16]
+
+
+def test_batches_as_large_as_one_that_was_refused_are_made_anew_beforehand() -> None:
+    feeding = Feeding(batch_size=1)
+    large, small = made(0, 40), made(40, 2)
+    feeding.take(large, small)
+    first, second = feeding.pieces()
+    assert (first.reason, second.reason) == (None, None)
+    assert feeding.feed.remedy(first, Reason.TOO_LARGE)
+    feeding.take(made(42, 2), made(44, 40))
+    assert [one.deep for one in feeding.pieces() if one.batch is None or one.reason is None] == [
+        {},
+        {Reason.TOO_LARGE: 1},
+    ]
+
+
+def test_small_batches_are_put_together_over_what_holds_nothing_to_copy() -> None:
+    """Transactions of one record each: a marker stands behind every one of them."""
+    feeding = Feeding()
+    feeding.take(made(0), _marker(1), made(2), _empty(3), _marker(4), made(5), _marker(6))
+    pieces = feeding.pieces()
+    assert feeding.runs == [3]
+    assert [piece.count for piece in pieces if piece.batch is not None] == [3]
+    assert [piece.next_offset for piece in pieces] == [6, 6, 7]
+    assert sum((Counter(piece.dropped) for piece in pieces), Counter()) == {"control": 3, "empty": 1}
+    assert sum((piece.gaps for piece in pieces), Counter()) == {"markers": 3, "compacted": 1}
+    assert sum(sum(piece.deep.values()) for piece in pieces) == 3
+    assert feeding.held == []
+
+
+@pytest.mark.parametrize(("time", "deep"), [(WALL, 0), (WALL - 7_200_000, 1), (WALL + 7_200_000, 1), (-1, 0)])
+def test_a_batch_whose_header_tells_of_a_time_out_of_bounds_is_made_anew_beforehand(time: int, deep: int) -> None:
+    facts = TargetFacts(before_max_ms=3_600_000, after_max_ms=3_600_000)
+    feeding = Feeding(batch_size=1, facts=facts, policy=CopyPolicy(on_bad_timestamp="clamp"))
+    feeding.take(made(0, 2, timestamp=time))
+    assert sum(piece.deep.get(Reason.BAD_TIMESTAMP, 0) for piece in feeding.pieces()) == deep
 
 
 def test_what_is_cut_off_holds_nothing() -> None:

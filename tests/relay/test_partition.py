@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.errors import AuthorizationFailed, BrokerError, FlowError, KafkaTimeout
-from mirror.relay.partition import Stage
+from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout, RecordRejected
 from mirror.relay.policy import COMMIT_BYTES
 from mirror.relay.ranges import Outcome
+from mirror.relay.stages import Stage
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
@@ -131,9 +131,10 @@ def test_a_range_of_nothing_is_complete_and_its_progress_kept_anew() -> None:
 
 def test_a_retry_after_success_finds_nothing_to_do() -> None:
     run = Run(7, start=2).opened(9)
+    run.looked(end=9)
     assert run.commit().offset == 9
     result = run.ends(Outcome.COMPLETE)
-    assert (result.start, result.end, result.records) == (9, 9, 0)
+    assert (result.start, result.end, result.records, result.gaps) == (9, 9, 0, {})
 
 
 # --- when it commits
@@ -178,6 +179,17 @@ def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatc
     run.commit()
     run.fetch(made(3))
     assert run.committing is None
+
+
+def test_at_least_once_no_number_of_bytes_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror.relay.commits.COMMIT_BYTES", made(0).size)
+    run = Run(10**6, atomic=False).opened(0)
+    for at in range(4):
+        run.fetch(made(at), stable_end=1_000)
+        run.ack()
+    assert (len(run.sent), run.committing) == (4, None)
+    run.advance(TIMES.commit_ms)
+    assert run.committing == 4
 
 
 def test_nothing_is_sent_while_a_transaction_ends() -> None:
@@ -252,7 +264,7 @@ def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
     run = Run(10).opened(0)
     run.fetch(made(0, 2), made(4, 2), made(8, 2))
     run.ack(0)
-    run.fail(1, BrokerError("odd", 99))
+    run.fail(1, RecordRejected("odd", 87))
     run.dropped()
     assert run.copy.result.gaps == {}
     run.opened(0)

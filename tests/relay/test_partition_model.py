@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout, NeedsAbort, OffsetOutOfRange
 from mirror.relay.gaps import SourceState
-from mirror.relay.partition import DROP_MS, Stage
 from mirror.relay.ranges import Outcome
+from mirror.relay.stages import DROP_MS, Stage
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock

@@ -1,25 +1,18 @@
-"""What goes wrong at the source, how an epoch ends, and whose memory is whose; each answer given by hand."""
+"""What goes wrong at the source, and how an epoch ends; each answer given by hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mirror.errors import AuthorizationFailed, ConnectionFailed, DeliveryTimeout, KafkaTimeout, LogTruncated
+from mirror.errors import AuthorizationFailed, DeliveryTimeout, KafkaTimeout, LogTruncated
 from mirror.errors import OffsetOutOfRange as OutOfRange
-from mirror.relay.gaps import SourceState
-from mirror.relay.partition import Stage
 from mirror.relay.ranges import Outcome
+from mirror.relay.stages import Stage
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
 from tests.relay.site import TIMES, TOPIC_ID, Run, made
-
-
-def _look(run: Run, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID) -> None:
-    assert run.copy.stage is Stage.LOOKING
-    assert run.site.reading is None
-    run.site.looks[-1].set_result(SourceState(topic_id=topic_id, earliest=earliest, end=end))
-    run.site.settle_down()
-
 
 # --- gaps
 
@@ -27,7 +20,7 @@ def _look(run: Run, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPI
 def test_retention_that_overtook_the_copy_fails_it_and_says_what_is_lost() -> None:
     run = Run(100).opened(5)
     run.fetch_fails(OutOfRange("gone", 1))
-    _look(run, earliest=40)
+    run.looked(earliest=40)
     result = run.ends(Outcome.FAILED)
     assert "offsets 5 to 39 are gone and were never copied" in str(result.error)
     assert 'on-gap = "skip"' in str(result.error)
@@ -48,7 +41,7 @@ def test_a_gap_is_passed_over_where_the_flow_says_so_and_counted_once_it_is_kept
 ) -> None:
     run = Run(50, on_gap="skip").opened(5)
     run.fetch_fails(error)
-    _look(run, **state)  # type: ignore[arg-type]
+    run.looked(**state)  # type: ignore[arg-type]
     assert (run.committing, run.copy.result.gaps) == (resume, {})
     kept = run.commit()
     assert run.copy.result.gaps == gaps
@@ -66,7 +59,7 @@ def test_a_gap_whose_passing_was_not_kept_is_counted_once() -> None:
     run.site.neighbours_are_healthy = True
     for _ in range(2):
         run.fetch_fails(OutOfRange("gone", 1))
-        _look(run, earliest=40)
+        run.looked(earliest=40)
         if run.copy.result.retries == 0:
             run.commit(KafkaTimeout("..."))
             run.dropped()
@@ -78,9 +71,23 @@ def test_a_gap_whose_passing_was_not_kept_is_counted_once() -> None:
 
 def test_a_topic_made_anew_between_two_runs_is_seen_by_its_id() -> None:
     run = Run(50).opened(5, topic_id="the-former")
-    _look(run)
+    run.looked()
     assert "deleted and made again" in str(run.ends(Outcome.FAILED).error)
     assert run.sent == []
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_source_that_was_cut_back_below_its_progress_and_its_plan_is_a_gap(on_gap: str) -> None:
+    """The plan was made from the new end: there seemed to be nothing left to do."""
+    run = Run(7, on_gap=on_gap).opened(9)
+    run.looked(end=7)
+    if on_gap == "fail":
+        assert "the source's log was cut back to 7" in str(run.ends(Outcome.FAILED).error)
+        assert run.carrier.commits == []
+        return
+    assert run.commit().offset == 7
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.end, result.gaps) == (7, {"truncated": 2})
 
 
 def test_a_source_that_errs_about_its_gap_is_asked_a_few_times_and_then_believed() -> None:
@@ -88,7 +95,7 @@ def test_a_source_that_errs_about_its_gap_is_asked_a_few_times_and_then_believed
     for times in range(4):
         assert len(run.site.looks) == times
         run.fetch_fails(OutOfRange("gone", 1))
-        _look(run)
+        run.looked()
     assert run.ends(Outcome.FAILED).error == "gone"
 
 
@@ -99,7 +106,7 @@ def test_what_was_sent_before_a_gap_is_committed_first() -> None:
     assert run.copy.stage is Stage.COPYING
     run.ack()
     assert run.commit().offset == 5
-    _look(run, earliest=40)
+    run.looked(earliest=40)
     assert run.ends(Outcome.FAILED).end == 5
 
 
@@ -154,7 +161,68 @@ def test_a_source_that_gives_nothing_is_given_up_with_its_reason() -> None:
     run.advance(TIMES.stall_ms - 1)
     assert run.copy.stage is Stage.COPYING
     run.advance(1)
+    run.looked(end=3)
     assert run.ends(Outcome.FAILED).error == "t-0: nothing came from the source for 5000 ms: no route"
+
+
+def test_a_silent_source_that_ends_before_the_plan_was_cut_back() -> None:
+    run = Run(10).opened(5)
+    run.advance(TIMES.stall_ms)
+    run.looked(end=5)
+    error = str(run.ends(Outcome.FAILED).error)
+    assert "the source's log was cut back to 5" in error
+    assert 'on-gap = "skip"' in error
+
+
+def test_the_end_of_a_source_that_was_cut_back_is_lowered_and_what_is_left_before_it_is_copied() -> None:
+    run = Run(10, on_gap="skip").opened(5)
+    run.advance(TIMES.stall_ms)
+    run.looked(end=8)
+    assert run.commit().offset == 5
+    assert run.site.reading == (5, None)
+    run.fetch(made(5, 3))
+    run.ack_all()
+    run.commit()
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.end, result.records, result.gaps.get("truncated", 0)) == (8, 3, 0)
+
+
+def test_a_source_that_is_silent_again_below_its_new_end_is_given_up() -> None:
+    run = Run(10, on_gap="skip").opened(5)
+    run.advance(TIMES.stall_ms)
+    run.looked(end=8)
+    run.commit()
+    run.advance(TIMES.stall_ms)
+    run.looked(end=8)
+    assert "nothing came from the source" in str(run.ends(Outcome.FAILED).error)
+
+
+def test_a_silence_that_was_explained_is_not_told_of_what_comes_later() -> None:
+    run = Run(10, on_gap="skip").opened(5)
+    run.advance(TIMES.stall_ms)
+    run.looked(end=8)
+    run.commit()
+    run.fetch_fails(OutOfRange("gone", 1))
+    run.looked(end=8)
+    assert run.copy.stage is Stage.COPYING
+    assert run.site.reading == (5, None)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_silent_source_is_looked_at_only_when_all_is_committed(atomic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was acknowledged in a transaction that is still open would be sent in it again."""
+    monkeypatch.setattr("tests.relay.site.TIMES", replace(TIMES, commit_ms=2 * TIMES.stall_ms))
+    run = Run(10, atomic=atomic, on_gap="skip").opened(0)
+    run.fetch(made(0), stable_end=10)
+    run.ack()
+    run.advance(2 * TIMES.stall_ms)
+    assert run.commit().offset == 1
+    if atomic:
+        run.advance(TIMES.stall_ms)  # it was not asked while the transaction ended
+    run.looked(end=1)
+    assert run.commit().offset == 1
+    assert run.ends(Outcome.COMPLETE).records == 1
+    assert run.sent == [[b"0"]]
 
 
 def test_waiting_for_the_target_is_no_stall() -> None:
@@ -168,6 +236,7 @@ def test_waiting_for_the_target_is_no_stall() -> None:
     run.advance(TIMES.stall_ms - 1)
     assert run.copy.stage is Stage.COPYING
     run.advance(1)
+    run.looked(end=10)
     run.ends(Outcome.FAILED)
 
 
@@ -205,8 +274,21 @@ def test_what_is_undelivered_at_an_epoch_s_end_hands_on_since_when_it_waits() ->
     run.fetch(made(0), stable_end=10**6)
     run.advance(500)
     _ends(run)
+    assert run.committing == 1, "it may still get through"
+    _ends(run, at_once=True)
     result = run.ends(Outcome.UNFINISHED)
     assert (result.end, result.stuck_since_ms) == (0, handed_over)
+
+
+def test_what_was_sent_when_an_epoch_ends_is_committed_once_it_is_acknowledged() -> None:
+    run = Run(10**6).opened(0)
+    run.fetch(made(0), stable_end=10**6)
+    _ends(run)
+    assert (run.committing, run.carrier.dropped) == (1, None)
+    run.ack()
+    run.commit()
+    result = run.ends(Outcome.UNFINISHED)
+    assert (result.end, result.records, result.stuck_since_ms) == (1, 1, None)
 
 
 def test_a_commit_that_hangs_hands_on_since_when_it_waits() -> None:
@@ -235,7 +317,8 @@ def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
     assert run.copy.stage is stage
     run.advance(300)
     _ends(run)
-    assert run.ends(Outcome.UNFINISHED).stuck_since_ms == began
+    waits_for_the_target = stage is not Stage.LOOKING
+    assert run.ends(Outcome.UNFINISHED).stuck_since_ms == (began if waits_for_the_target else None)
 
 
 def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_once() -> None:
@@ -246,7 +329,7 @@ def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_o
     run.opened(0)
     run.fetch(made(0))
     assert run.carrier.sent[0].created_ms == stuck_since
-    _ends(run)
+    _ends(run, at_once=True)
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == stuck_since
     run = Run(10, clock=clock, stuck_since_ms=clock.wall() - 60_000)
     assert run.carrier.open_timeout_ms == TIMES.request_ms
@@ -275,58 +358,3 @@ def test_a_resting_copy_ends_with_its_epoch_as_what_it_was() -> None:
     run.site.neighbours_are_healthy = False
     _ends(run)
     run.ends(Outcome.EXPIRED)
-
-
-# --- memory
-
-
-def test_bytes_are_held_until_the_last_of_them_is_acknowledged_and_released_once() -> None:
-    run = Run(10).opened(0)
-    run.fetch(made(0), made(1))
-    run.fetch(made(2), made(3))
-    size = made(0).size
-    assert run.copy.held == 4 * size
-    run.ack(0)
-    run.ack(1)
-    assert [part.released for part in run.parts] == [1, 0]
-    assert run.copy.held == 2 * size
-    run.ack(2)
-    assert [part.released for part in run.parts] == [1, 0]
-    run.ack(3)
-    assert [part.released for part in run.parts] == [1, 1]
-    assert run.copy.held == 0
-
-
-def test_bytes_of_a_lost_batch_are_not_released_since_they_may_still_be_sent() -> None:
-    run = Run(10).opened(0)
-    run.fetch(made(0), made(1))
-    run.ack(0)
-    run.fail(1, ConnectionFailed("gone"))
-    assert [part.released for part in run.parts] == [0]
-    assert run.copy.held == 0
-
-
-def test_bytes_made_anew_are_held_too_and_their_sources_released_once_they_are_made() -> None:
-    run = Run(10, headers=(("h", b"x"),)).opened(0)
-    run.site.encodes_by_hand = True
-    run.fetch(made(0))
-    assert run.copy.held == made(0).size
-    run.site.encode()
-    run.site.settle_down()
-    assert run.parts[0].released == 1
-    assert run.copy.held == run.carrier.sent[0].size
-    run.ack()
-    assert run.copy.held == 0
-
-
-def test_without_memory_a_batch_waits_in_line_and_goes_later() -> None:
-    run = Run(1).opened(0)
-    run.carrier.refuse = KafkaTimeout("no memory")
-    run.site.window.call = lambda now: None  # type: ignore[method-assign] # noqa: ARG005
-    run.fetch(made(0))
-    assert run.site.window.awaited == 1
-    assert not run.copy.wants_more
-    run.carrier.refuse = None
-    del run.site.window.call
-    run.site.settle_down()
-    assert run.sent == [[b"0"]]

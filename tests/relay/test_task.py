@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
+from mirror.relay.gaps import SourceState
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import to_offset
@@ -26,6 +27,8 @@ from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
 from tests.relay.site import TIMES, made, progress_at
+
+T = TypeVar("T")
 
 
 class Source:
@@ -118,6 +121,21 @@ class Target:
         return done(None)
 
 
+class Asking:
+    """What the source says of itself: all logs were planned to their end."""
+
+    def source_state(self, tp: TopicPartition) -> SourceState:
+        del tp
+        return SourceState(topic_id="the-id", earliest=0, end=2)
+
+
+class AtOnce(Executor):
+    """In place of threads that may wait: no time passes in them."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return done(fn(*args, **kwargs))
+
+
 class Waiting:
     """In place of the event that a task sleeps on: time passes instead."""
 
@@ -183,7 +201,7 @@ class World:
         clients = Clients(
             consumer=cast("Any", self.source),
             admin=target,
-            inquiries=cast("Any", None),
+            inquiries=cast("Any", Asking()),
             target_options={},
             memory=cast("Any", None),
             producer=target,
@@ -198,6 +216,8 @@ class World:
             part=1_000,
         )
         task._woken = cast("Any", Waiting(self.clock))
+        task._inquirers.shutdown()
+        task._inquirers = cast("Any", AtOnce())
         try:
             return task.run(ranges, {"paris.t": TargetFacts()}, 1)
         finally:

@@ -1,0 +1,26 @@
+"""What a copy waits for, and how often it is tried again."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+DROP_MS: Final = 5_000
+"""How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
+EPOCH_ENDED: Final = "the epoch ended before it was complete"
+ABORTS: Final = 3
+"""So often in a row a transaction that brokers could not end is begun anew."""
+LOOKS: Final = 3
+"""A source that says "not here", and on being asked that nothing is missing, is believed no more often in a row."""
+
+
+class Stage(enum.Enum):
+    """What a copy waits for."""
+
+    OPENING = "opening"
+    SETTLING = "settling"
+    COPYING = "copying"
+    LOOKING = "looking"
+    DROPPING = "dropping"
+    RESTING = "resting"
+    DONE = "done"

@@ -1,0 +1,73 @@
+"""The transaction of a partition's own way to the target: when it is open, and when there is something to abort."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from mirror.errors import BrokerError, KafkaError
+from mirror.relay import carriers
+from mirror.relay.carriers import ExactlyOnce, done
+from tests.relay.site import TARGET, progress_at
+
+
+class HandProducer:
+    """Its transactions end by hand."""
+
+    def __init__(self, options: object, *, memory: object) -> None:
+        del options, memory
+        self.calls: list[str] = []
+        self.committed: Future[None] = Future()
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin")
+
+    def send_offsets_to_transaction_async(self, offsets: object, group: str, timeout_ms: int) -> Future[None]:
+        assert offsets
+        assert group
+        assert timeout_ms
+        return done(None)
+
+    def commit_transaction_async(self, timeout_ms: int) -> Future[None]:
+        assert timeout_ms
+        self.calls.append("commit")
+        self.committed = Future()
+        return self.committed
+
+    def abort_transaction_async(self, timeout_ms: int) -> Future[None]:
+        assert timeout_ms
+        self.calls.append("abort")
+        return done(None)
+
+    def close_async(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.mark.parametrize("error", [None, BrokerError("odd", 99)])
+def test_a_transaction_is_open_until_its_commit_has_succeeded(
+    error: KafkaError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose commit had failed was not aborted, and readers waited behind it until it expired."""
+    monkeypatch.setattr(carriers, "Producer", HandProducer)
+    carrier = ExactlyOnce("flow", TARGET, {}, cast("Any", None), cast("Any", None))
+    producer = cast("HandProducer", carrier._producer)
+    committed = carrier.commit(progress_at(1), 1_000)
+    if error is None:
+        producer.committed.set_result(None)
+    else:
+        producer.committed.set_exception(error)
+    assert committed.exception() is error
+    assert carrier.drop(1_000).done()
+    assert producer.calls == ["begin", "commit", *(["abort"] if error is not None else []), "close"]
+
+
+def test_the_next_commit_begins_another_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carriers, "Producer", HandProducer)
+    carrier = ExactlyOnce("flow", TARGET, {}, cast("Any", None), cast("Any", None))
+    producer = cast("HandProducer", carrier._producer)
+    for _ in range(2):
+        carrier.commit(progress_at(1), 1_000)
+        producer.committed.set_result(None)
+    assert producer.calls == ["begin", "commit"] * 2

@@ -1,0 +1,58 @@
+"""Whose memory is whose: what a copy holds, and when it lets go of it; each answer given by hand."""
+
+from __future__ import annotations
+
+from mirror.errors import ConnectionFailed, KafkaTimeout
+from tests.relay.site import Run, made
+
+
+def test_bytes_are_held_until_the_last_of_them_is_acknowledged_and_released_once() -> None:
+    run = Run(10).opened(0)
+    run.fetch(made(0), made(1))
+    run.fetch(made(2), made(3))
+    size = made(0).size
+    assert run.copy.held == 4 * size
+    run.ack(0)
+    run.ack(1)
+    assert [part.released for part in run.parts] == [1, 0]
+    assert run.copy.held == 2 * size
+    run.ack(2)
+    assert [part.released for part in run.parts] == [1, 0]
+    run.ack(3)
+    assert [part.released for part in run.parts] == [1, 1]
+    assert run.copy.held == 0
+
+
+def test_bytes_of_a_lost_batch_are_not_released_since_they_may_still_be_sent() -> None:
+    run = Run(10).opened(0)
+    run.fetch(made(0), made(1))
+    run.ack(0)
+    run.fail(1, ConnectionFailed("gone"))
+    assert [part.released for part in run.parts] == [0]
+    assert run.copy.held == 0
+
+
+def test_bytes_made_anew_are_held_too_and_their_sources_released_once_they_are_made() -> None:
+    run = Run(10, headers=(("h", b"x"),)).opened(0)
+    run.site.encodes_by_hand = True
+    run.fetch(made(0))
+    assert run.copy.held == made(0).size
+    run.site.encode()
+    run.site.settle_down()
+    assert run.parts[0].released == 1
+    assert run.copy.held == run.carrier.sent[0].size
+    run.ack()
+    assert run.copy.held == 0
+
+
+def test_without_memory_a_batch_waits_in_line_and_goes_later() -> None:
+    run = Run(1).opened(0)
+    run.carrier.refuse = KafkaTimeout("no memory")
+    run.site.window.call = lambda now: None  # type: ignore[method-assign] # noqa: ARG005
+    run.fetch(made(0))
+    assert run.site.window.awaited == 1
+    assert not run.copy.wants_more
+    run.carrier.refuse = None
+    del run.site.window.call
+    run.site.settle_down()
+    assert run.sent == [[b"0"]]
