@@ -16,7 +16,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers run test check bench campaign lock clean
+.PHONY: help install brokers run test check bench campaign murder equality isolation lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -55,6 +55,15 @@ bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes
 
 campaign: brokers ## harm three brokers under load, and see what the producers made of it (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/campaign.py
+
+murder: brokers ## kill copies at 200 moments, and see that nothing is lost or doubled (15 to 30 minutes)
+	PYTHONPATH=. $(BIN)/python tests/campaign/murder.py $(ARGUMENTS)
+
+equality: brokers ## copy hundreds of generated topics, compared by another client (ARGUMENTS="--rounds 50 --seed N")
+	PYTHONPATH=. $(BIN)/python tests/campaign/equality.py $(ARGUMENTS)
+
+isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
+	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
