@@ -23,7 +23,10 @@ _PROCESSES: Final = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to copy, with which options; ``largest`` is the largest batch, where one is larger than fetch.max.bytes."""
+    """What to copy, with which options.
+
+    ``largest`` is the largest batch: what is fetched, and what is held, may each be over by one.
+    """
 
     ranges: list[Range]
     source: dict[str, Any]
@@ -35,7 +38,7 @@ class Order:
     def allowed(self) -> int:
         """Bytes beyond what a process takes that has made its clients."""
         bounds = int(self.source["fetch.max.bytes"]) + int(self.target["buffer.memory"])
-        return bounds + self.largest + PER_PARTITION * len(self.ranges)
+        return bounds + 2 * self.largest + PER_PARTITION * len(self.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from mirror.errors import DeliveryTimeout
+from mirror.relay.expiries import told
+from mirror.relay.feed import Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
@@ -19,6 +22,7 @@ from tests import jvm
 from tests.campaign.crowd import HEALTHY, LEADERLESS, SICK, SILENT, STOPPED_BROKER, UNCOORDINATED, Crowd, crowd
 from tests.campaign.plain import Pair
 from tests.campaign.quotas import limit_producer
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 
@@ -58,8 +62,15 @@ def _named(result: RangeResult, phase: str, cause: str) -> None:
 
 
 @pytest.mark.timeout(150)
-def test_one_sick_partition_costs_the_others_nothing(filled: Crowd) -> None:
+def test_one_sick_partition_costs_the_others_nothing(filled: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both deliveries at once; the exactly-once one is slow enough to see the stopped broker come back."""
+    expired = set[tuple[str | None, int | None]]()
+
+    def noting(error: DeliveryTimeout, piece: Piece | None, wall_ms: int) -> dict[str, Any]:
+        expired.add((error.topic, error.partition))
+        return told(error, piece, wall_ms)
+
+    monkeypatch.setattr("mirror.relay.partition.told", noting)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
     filled.harm()
@@ -67,6 +78,8 @@ def test_one_sick_partition_costs_the_others_nothing(filled: Crowd) -> None:
         with ThreadPoolExecutor(1) as aside:
             copying = aside.submit(filled.copy, flows[True], slow, **SHORT)
             quick = filled.copy(flows[False], CopyPolicy(exactly_once=False), **SHORT)
+            sick = {(flows[True][number].target_topic, number) for number in (SILENT, UNCOORDINATED)}
+            eventually(lambda: sick <= expired, within_s=30, what="the expiry of both that are to come back")
             filled.cluster.resume(STOPPED_BROKER)
             slowly = copying.result()
     finally:
@@ -107,6 +120,10 @@ def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster
         delivery_timeout_ms=1_100,
         linger_ms=0,
     )
-    assert {one.outcome for one in results} == {Outcome.UNFINISHED}, results
+    # Some may have got through by then, but it was throttled to the end.
+    outcomes = {one.outcome for one in results}
+    assert Outcome.UNFINISHED in outcomes, results
+    assert outcomes <= {Outcome.UNFINISHED, Outcome.COMPLETE}, results
     assert [one.expiries for one in results] == [[]] * 8
-    assert all(one.bytes > 0 for one in results)
+    # Who came after the first burst may be waiting still, for as long as the broker does not listen.
+    assert sum(one.bytes for one in results) >= QUOTA * TRICKLE_S // 2
