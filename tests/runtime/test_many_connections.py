@@ -146,9 +146,9 @@ def test_an_unanswered_request_is_given_up_by_its_caller_and_then_by_its_connect
     desk = open_desk(greeting(), **{"request.timeout.ms": 400})
     desk.until(lambda: desk.ready(1))
     times: list[int] = []
+    began = desk.clock.now()  # before their own times begin
     patient, hurried = desk.send(), desk.send(timeout_ms=100)
     hurried.request.on_settled = times.append
-    began = desk.clock.now()
     desk.until(lambda: hurried.told)
     assert 100 <= desk.clock.now() - began < 350
     assert isinstance(hurried.failures[0], KafkaTimeout)
