@@ -28,6 +28,7 @@ _TOGETHER = {
     },
     "tests/conformance/test_fake_transactions.py": "levels",
     "tests/conformance/test_producer_backoff.py": "levels",
+    "tests/conformance/test_producer_takeover.py": "levels",
 }
 """Modules, by the beginning of their paths, that share clusters of their own: one worker gets all of a group."""
 _TIMED = (

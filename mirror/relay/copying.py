@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mirror.errors import CorruptBatch, DeliveryTimeout, KafkaTimeout, MirrorError, NeedsAbort, RecordTooLarge
+from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.commits import Commits, ProgressAt
 from mirror.relay.feed import Piece
 from mirror.relay.outbox import Outbox, Tally
@@ -220,11 +220,3 @@ class Copying:
         """Nothing of this attempt is waited for any more, but for its :meth:`last_commit`."""
         self.outbox.give_up()
         self._reading.begin(0, now)
-
-
-def corrupt(error: MirrorError, what: str) -> MirrorError:
-    """``error``, with what is to be done where the source's log is damaged."""
-    if not isinstance(error, CorruptBatch):
-        return error
-    advice = "mend the source's log, or make another replica the leader"
-    return CorruptBatch(f"{what}: {error}; nothing from there on was copied: {advice}")

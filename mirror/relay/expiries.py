@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import BrokerError, DeliveryCause, DeliveryPhase, DeliveryTimeout, FlowError, KafkaError, MirrorError
+from mirror.errors import (
+    BrokerError,
+    CorruptBatch,
+    DeliveryCause,
+    DeliveryPhase,
+    DeliveryTimeout,
+    FlowError,
+    KafkaError,
+    MirrorError,
+)
 from mirror.relay.feed import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Range
@@ -65,3 +74,11 @@ def other_source(one: Range, progress: Progress) -> FlowError:
 def as_mirror_error(error: BaseException) -> MirrorError:
     """``error``, or one that names what it was."""
     return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")
+
+
+def corrupt(error: MirrorError, what: str) -> MirrorError:
+    """``error``, with what is to be done where the source's log is damaged."""
+    if not isinstance(error, CorruptBatch):
+        return error
+    advice = "mend the source's log, or make another replica the leader"
+    return CorruptBatch(f"{what}: {error}; nothing from there on was copied: {advice}")

@@ -35,9 +35,9 @@ from mirror.errors import (
     RecordRejected,
     TransactionExpired,
 )
-from mirror.relay.copying import Copying, Lost, corrupt
+from mirror.relay.copying import Copying, Lost
 from mirror.relay.delivery_clock import DeliveryClock
-from mirror.relay.expiries import as_mirror_error, other_source, timed_out, told
+from mirror.relay.expiries import as_mirror_error, corrupt, other_source, timed_out, told
 from mirror.relay.feed import Piece
 from mirror.relay.gaps import Gap, GapKind, SourceState, classify
 from mirror.relay.outbox import Tally

@@ -40,11 +40,6 @@ class Reading:
         return self.at >= self.end or self.error is not None
 
     @property
-    def handed_on(self) -> bool:
-        """Whether everything that came was handed on."""
-        return self.feed.idle
-
-    @property
     def caught_up(self) -> bool:
         """Whether the source had no more when it was last heard of, and all of it was handed on."""
         return self.feed.idle and (self.ended or self.at >= self.stable_end)

@@ -17,14 +17,14 @@ from typing import Final
 
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
-from mirror.client import LATEST, Admin, TopicPartition
+from mirror.client import TopicPartition
 from mirror.relay.carriers import transactional_id
 from mirror.relay.copy import copy_ranges
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress_log import topic_of
 from mirror.relay.ranges import Range, RangeResult
 from mirror.sandbox.cluster import HEAP, Cluster
-from tests.campaign.plain import topic_id
+from tests.campaign.plain import whole
 from tests.conformance.topics import Topics
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
@@ -66,9 +66,6 @@ class Crowd:
         self._topics: Final = Topics(self.good, lambda name: f"{name}-{uuid.uuid4().hex[:8]}")
         self._make_coordinators()
         self.source: Final = self._topics.create(assignment=[[GOOD_BROKER]] * (HEALTHY + len(SICK)))
-        with Admin({"bootstrap.servers": self.good}) as admin:
-            self._cluster_id = admin.describe_cluster().cluster_id
-            self._topic_id = topic_id(admin, self.source[0].topic)
 
     def _make_coordinators(self) -> None:
         """Before the brokers make them themselves, anywhere."""
@@ -111,21 +108,7 @@ class Crowd:
         topic = self._topics.create(assignment=leaders)[0].topic
         flow = _flow_for(topic)
         self._create(topic_of(flow), [[GOOD_BROKER]])
-        with Admin({"bootstrap.servers": self.good}) as admin:
-            ends = admin.list_offsets(dict.fromkeys(self.source, LATEST))
-        return [
-            Range(
-                flow=flow,
-                topic=tp.topic,
-                target_topic=topic,
-                partition=tp.partition,
-                start=0,
-                end=ends[tp].offset,
-                source_cluster_id=self._cluster_id,
-                topic_id=self._topic_id,
-            )
-            for tp in self.source
-        ]
+        return whole(self.good, self.source, flow, topic)
 
     def copy(
         self, ranges: Sequence[Range], policy: CopyPolicy, target: str | None = None, **options: object

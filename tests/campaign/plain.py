@@ -13,16 +13,30 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress_log import topic_of
 from mirror.relay.ranges import Range, RangeResult
 from tests.e2e.broker_side import Side
-from tests.polling import eventually
 
 RECORD: Final = 10_000
 """Bytes of a record, unless it is said otherwise: random ones, so that no codec makes them fewer."""
 
 
-def topic_id(admin: Admin, topic: str) -> str:
-    """The id of a topic that was made just now: any broker may be asked, and not all have heard of it."""
-    eventually(lambda: topic in admin.describe_topics([topic]), what=f"{topic} at every broker")
-    return str(admin.describe_topics([topic])[topic].topic_id)
+def whole(address: str, tps: Sequence[TopicPartition], flow: str, target_topic: str) -> list[Range]:
+    """All that one topic's ``tps`` at ``address`` hold now, to be copied into ``target_topic``."""
+    with Admin({"bootstrap.servers": address}) as admin:
+        ends = admin.list_offsets(dict.fromkeys(tps, LATEST))
+        topic_id = str(admin.describe_topics([tps[0].topic])[tps[0].topic].topic_id)
+        cluster_id = admin.describe_cluster().cluster_id
+    return [
+        Range(
+            flow=flow,
+            topic=tp.topic,
+            target_topic=target_topic,
+            partition=tp.partition,
+            start=0,
+            end=ends[tp].offset,
+            source_cluster_id=cluster_id,
+            topic_id=topic_id,
+        )
+        for tp in tps
+    ]
 
 
 class Pair:
@@ -49,23 +63,7 @@ class Pair:
         topic, flow = f"copy-{uuid.uuid4().hex[:8]}", f"plain-{uuid.uuid4().hex[:8]}"
         self.side.create(topic, len(tps), **config)
         self.side.create(topic_of(flow), cleanup_policy="compact")
-        with Admin({"bootstrap.servers": self.side.address}) as admin:
-            ends = admin.list_offsets(dict.fromkeys(tps, LATEST))
-            known = topic_id(admin, tps[0].topic)
-            cluster_id = admin.describe_cluster().cluster_id
-        return [
-            Range(
-                flow=flow,
-                topic=tp.topic,
-                target_topic=topic,
-                partition=tp.partition,
-                start=0,
-                end=ends[tp].offset,
-                source_cluster_id=cluster_id,
-                topic_id=known,
-            )
-            for tp in tps
-        ]
+        return whole(self.side.address, tps, flow, topic)
 
     def copy(self, ranges: Sequence[Range], policy: CopyPolicy, **options: object) -> list[RangeResult]:
         """With ``options`` of the producer, dots as underscores."""

@@ -68,6 +68,20 @@ def version_2() -> Iterator[Cluster]:
     yield from _leveled(2)
 
 
+@pytest.fixture(params=["version_1", "version_2"])
+def leveled(request: pytest.FixtureRequest) -> Cluster:
+    """One broker, by its level of ``transaction.version``."""
+    cluster: Cluster = request.getfixturevalue(request.param)
+    return cluster
+
+
+@pytest.fixture
+def leveled_proxy(leveled: Cluster) -> Iterator[Proxy]:
+    """Before that one."""
+    with Proxy(leveled.bootstrap_servers) as proxy:
+        yield proxy
+
+
 @pytest.fixture
 def proxy(broker: Cluster) -> Iterator[Proxy]:
     """Before the one broker."""

@@ -59,19 +59,6 @@ def _not_written(_: Seen, body: Any) -> Any:
     return replace(body, responses=tuple(topics))
 
 
-@pytest.fixture(params=["version_1", "version_2"])
-def leveled(request: pytest.FixtureRequest) -> Cluster:
-    """One broker, by its level of ``transaction.version``."""
-    cluster: Cluster = request.getfixturevalue(request.param)
-    return cluster
-
-
-@pytest.fixture
-def leveled_proxy(leveled: Cluster) -> Iterator[Proxy]:
-    with Proxy(leveled.bootstrap_servers) as proxy:
-        yield proxy
-
-
 @pytest.fixture
 def tp(leveled: Cluster, unique: Callable[[str], str]) -> TopicPartition:
     (tp,) = Topics(leveled.bootstrap_servers, unique).create()

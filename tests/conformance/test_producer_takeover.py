@@ -40,19 +40,6 @@ _SLOW = (
 )
 
 
-@pytest.fixture(params=["version_1", "version_2"])
-def leveled(request: pytest.FixtureRequest) -> Cluster:
-    """One broker, by its level of ``transaction.version``."""
-    cluster: Cluster = request.getfixturevalue(request.param)
-    return cluster
-
-
-@pytest.fixture
-def slow(leveled: Cluster) -> Iterator[Proxy]:
-    with Proxy(leveled.bootstrap_servers) as proxy:
-        yield proxy
-
-
 @pytest.fixture
 def admin(leveled: Cluster) -> Iterator[Admin]:
     with Admin({"bootstrap.servers": leveled.bootstrap_servers, **_SHARED}) as admin:
@@ -153,19 +140,19 @@ class _Copy:
 
 @pytest.mark.timeout(240)
 def test_who_takes_over_has_nothing_mixed_up_with_the_dropped_one(
-    leveled: Cluster, slow: Proxy, admin: Admin, topics: Topics
+    leveled: Cluster, leveled_proxy: Proxy, admin: Admin, topics: Topics
 ) -> None:
     (tp,) = topics.create()
     seed = random.randrange(2**32)
     _log.warning("seed %d", seed)  # shown where it fails
     rng = random.Random(seed)
     memory = BufferMemory(1_000_000)
-    copy = _Copy(slow.bootstrap_servers, admin, memory, tp, rng)
-    with Admin({"bootstrap.servers": slow.bootstrap_servers, **_SHARED}):  # the copies share its connections
+    copy = _Copy(leveled_proxy.bootstrap_servers, admin, memory, tp, rng)
+    with Admin({"bootstrap.servers": leveled_proxy.bootstrap_servers, **_SHARED}):  # the copies share its connections
         for _ in range(_ROUNDS):
-            slow.fault(*_troubles(rng))
+            leveled_proxy.fault(*_troubles(rng))
             copy.go_on(until=None)
-        slow.heal()
+        leveled_proxy.heal()
         end = copy.progress() + 50
         copy.go_on(until=end)
         assert [future.result(20) for future in copy.left] == [None] * (_ROUNDS + 1)
