@@ -21,33 +21,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import (
-    AuthorizationFailed,
-    BrokerError,
-    DeliveryPhase,
-    DeliveryTimeout,
-    Fenced,
-    FlowError,
-    KafkaTimeout,
-    LogTruncated,
-    MirrorError,
-    OffsetOutOfRange,
-    RecordRejected,
-    TransactionExpired,
-)
+from mirror.errors import DeliveryPhase, FlowError, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
 from mirror.relay.copying import Copying, Lost
 from mirror.relay.delivery_clock import DeliveryClock
-from mirror.relay.expiries import as_mirror_error, corrupt, other_source, timed_out, told
-from mirror.relay.feed import Piece
-from mirror.relay.gaps import Gap, GapKind, SourceState, classify
+from mirror.relay.expiries import as_mirror_error, corrupt, other_source, timed_out
+from mirror.relay.gaps import SourceState
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
-from mirror.relay.refusals import remedy
+from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import ABORTS, DROP_MS, EPOCH_ENDED, LOOKS, Stage
+from mirror.relay.stages import DROP_MS, EPOCH_ENDED, LOOKS, Stage
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -68,23 +54,22 @@ class PartitionCopy:
         self.target: Final = TopicPartition(one.target_topic, one.partition)
         self.result = RangeResult.begun(one, one.start)
         self.stage = Stage.OPENING
-        self._policy = policy
-        self._facts = facts
         self._times = times
         self._site = site
         self._began_ms = now
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
+        self._rulings = Rulings(self.source, self.target, policy, facts, self._reading.feed, site.wall)
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._topic_id = one.topic_id
-        self._attempts = self._failures = self._aborts = self._looks = 0
+        self._attempts = self._looks = 0
         self._target_end: int | None = None
         self._known: Progress | None = None
         self._pending: Future[Any] | None = None
         self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
         self._last: Future[None] | None = None
-        self._after: tuple[Outcome, str] | None = None
-        self._winding_up = self._must_commit = self._asked_why = self._fence_in_doubt = False
+        self._after: Ruling | None = None
+        self._winding_up = self._must_commit = self._asked_why = False
         self._open(now)
 
     # --- what the task asks
@@ -97,7 +82,7 @@ class PartitionCopy:
     @property
     def expired(self) -> bool:
         """Whether it has expired, and nothing of it was committed since."""
-        return self._failures > 0
+        return self._rulings.expiries > 0
 
     @property
     def wants_more(self) -> bool:
@@ -182,7 +167,7 @@ class PartitionCopy:
             return
         error = future.exception()
         if isinstance(error, KafkaTimeout):
-            self._fence_in_doubt = True
+            self._rulings.fencing_unanswered()
             age_ms = self._clock.age_ms(now - self._opened_ms)
             self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=age_ms), now)
         elif error is not None:
@@ -261,18 +246,20 @@ class PartitionCopy:
         try:
             done = copying.turn(now)
         except Lost as lost:
-            self._lost(lost, now)
+            commits = copying.commits
+            ruling = self._rulings.lost(lost, copied=commits.known.offset, committing_ms=now - commits.since_ms)
+            self._drop(now, ruling)
             return
         if reading.ended:
             self._site.stop_reading(self)
         if done and reading.error is None:
-            self._drop(now, (Outcome.COMPLETE, ""))
+            self._drop(now, Ruling(Outcome.COMPLETE))
         elif done and isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
             self._look()
         elif done and reading.error is not None:
             raise corrupt(as_mirror_error(reading.error), str(self.source))
         elif copying.winding_up and copying.idle:
-            self._drop(now, (Outcome.UNFINISHED, EPOCH_ENDED))
+            self._drop(now, Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
         elif copying.silent(now):
             self._asked_why = True
             self._look()
@@ -295,63 +282,21 @@ class PartitionCopy:
             self._target_end = end + int(self._carrier.atomic)
         if self.stage is Stage.COPYING:
             self._clock.stop()
-            self._failures = self._aborts = 0
-            self._fence_in_doubt = False
+            self._rulings.committed()
 
     # --- the end of an attempt
 
-    def _lost(self, lost: Lost, now: int) -> None:
-        """A batch, or a commit, was not taken."""
-        error, piece = lost.error, lost.piece
-        refusal = isinstance(error, RecordRejected) or not isinstance(error, BrokerError)
-        if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
-            self._fail(error, now, piece)
-        elif piece is not None and refusal:
-            self._refused(error, piece, now)
-        elif isinstance(error, KafkaTimeout):
-            age_ms = now - self._now_copying.commits.since_ms
-            phase = DeliveryPhase.COMMITTING
-            self._fail(timed_out(self.target, phase, error, age_ms=age_ms, may_have_been_written=True), now)
-        elif isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self._aborts < ABORTS:
-            # What the brokers have forgotten of a producer, they learn again of the next one.
-            self._aborts += 1
-            self._drop(now, None)
-        elif piece is not None and not isinstance(error, AuthorizationFailed):
-            self._refused(error, piece, now)
-        else:
-            what = "" if piece is not None else "progress was not kept: "
-            raise FlowError(f"{self.target}: {what}{error}") from error
+    def _fail(self, error: BaseException, now: int) -> None:
+        self._drop(now, self._rulings.failed(error))
 
-    def _refused(self, error: BaseException, piece: Piece, now: int) -> None:
-        feed = self._reading.feed
-        reason = remedy(error, piece, feed, source=self.source, policy=self._policy, facts=self._facts)
-        if reason is not None and piece.base_offset == self._now_copying.commits.known.offset:
-            raise reason
-        if reason is not None:
-            feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
-        self._drop(now, None)
-
-    def _fail(self, error: BaseException, now: int, piece: Piece | None = None) -> None:
-        if isinstance(error, Fenced) and self._fence_in_doubt:
-            # By a late copy of what this copy's own earlier attempt had asked, it may be; believed once.
-            self._fence_in_doubt = False
-            self._drop(now, None)
-            return
-        if isinstance(error, (DeliveryTimeout, TransactionExpired)):
-            self.result.expiries.append(told(error, piece, self._site.wall()))
-            self._failures += 1
-            self._clock.stop()
-            where = f"{self.source}, the batch at offset {piece.base_offset}: " if piece is not None else ""
-            self._drop(now, (Outcome.EXPIRED, f"{where}{error}"))
-            return
-        outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
-        self._drop(now, (outcome, str(error) or type(error).__name__))
-
-    def _drop(self, now: int, after: tuple[Outcome, str] | None) -> None:
+    def _drop(self, now: int, after: Ruling | None) -> None:
         """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once."""
         self._after = after
+        if after is not None and after.expiry is not None:
+            self.result.expiries.append(after.expiry)
+            self._clock.stop()
         copying = self._copying if self.stage is Stage.COPYING else None
-        if after is not None and after[0] is Outcome.UNFINISHED:
+        if after is not None and after.outcome is Outcome.UNFINISHED:
             since_ms = self._opened_ms if copying is None else copying.waits_since_ms
             if self.stage is Stage.LOOKING:
                 since_ms = None  # it is the source that is waited for
@@ -371,13 +316,13 @@ class PartitionCopy:
             tally, _ = self._now_copying.commits.take(now) or (None, None)
             if tally is not None:
                 self._committed(tally)
-        expired = self._after is not None and self._after[0] is Outcome.EXPIRED
+        expired = self._after is not None and self._after.outcome is Outcome.EXPIRED
         again = self._after is None and not self._winding_up
-        if again and not self._aborts:
+        if again and not self._rulings.aborts:
             self._open(now)
         elif again or (expired and self._site.may_retry(self)):
             self.stage = Stage.RESTING
-            self._until_ms = now + self._site.backoff.after(max(self._failures, self._aborts))
+            self._until_ms = now + self._site.backoff.after(max(self._rulings.expiries, self._rulings.aborts))
         else:
             self._finish(now)
 
@@ -388,10 +333,10 @@ class PartitionCopy:
             self._open(now)
 
     def _finish(self, now: int) -> None:
-        outcome, text = self._after or (Outcome.UNFINISHED, EPOCH_ENDED)
-        self.result.outcome, self.result.error = outcome, text or None
+        after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+        self.result.outcome, self.result.error = after.outcome, after.error or None
         self.result.seconds = max(0.001, (now - self._began_ms) / 1000)
-        if outcome is Outcome.UNFINISHED:
+        if after.outcome is Outcome.UNFINISHED:
             self.result.stuck_since_ms = self._clock.since_ms
         self.stage = Stage.DONE
 
@@ -406,7 +351,7 @@ class PartitionCopy:
                 self._copying.winding_up = True
             waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
             if self.stage in waits:
-                self._drop(now, (Outcome.UNFINISHED, EPOCH_ENDED))
+                self._drop(now, Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
         self.step(now)
 
     # --- gaps
@@ -424,11 +369,7 @@ class PartitionCopy:
         state: SourceState = _result(future)
         assert self._known is not None  # noqa: S101 - reading begins at it
         error = self._reading.error
-        diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
-        gap = classify(self._known, state.topic_id, state.earliest, state.end, diverging=diverging)
-        if gap is None and self._asked_why and state.end < self._reading.end:
-            at = self._known.offset
-            gap = Gap(GapKind.TRUNCATED, at, at, 0)  # below what was planned; what is left is still to be copied
+        gap = self._rulings.gap(self._known, state, error, end=self._reading.end, silent=self._asked_why)
         if gap is None and self._asked_why:
             why = self._site.why_silent(self)
             raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
@@ -438,8 +379,6 @@ class PartitionCopy:
                 raise as_mirror_error(error)
             self._read(self._known, now, must_commit=self._must_commit)
             return
-        if self._policy.on_gap != "skip":
-            raise FlowError(f"{self.source}: {gap}; {gap.advice()}")
         self._asked_why = False
         self._topic_id = state.topic_id
         self._reading.end = max(gap.resume, min(self._reading.end, state.end))

@@ -1,0 +1,133 @@
+"""What the end of an attempt means for its copy: to begin anew at once, to have expired, or to be over. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mirror.cluster.topics import TopicPartition
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    DeliveryPhase,
+    DeliveryTimeout,
+    Fenced,
+    FlowError,
+    KafkaTimeout,
+    LogTruncated,
+    RecordRejected,
+    TransactionExpired,
+)
+from mirror.relay.copying import Lost
+from mirror.relay.expiries import timed_out, told
+from mirror.relay.feed import Feed, Piece
+from mirror.relay.gaps import Gap, GapKind, SourceState, classify
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import Progress
+from mirror.relay.ranges import Outcome
+from mirror.relay.refusals import remedy
+from mirror.relay.stages import ABORTS
+
+if TYPE_CHECKING:
+    from mirror.relay.facts import TargetFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The copy ends as ``outcome``, for what ``error`` says; ``expiry`` is what its result tells of one."""
+
+    outcome: Outcome
+    error: str = ""
+    expiry: dict[str, Any] | None = None
+
+
+class Rulings:
+    """Rules on the attempts of one copy, and knows what was tried before. A ruling of None: begin anew at once."""
+
+    def __init__(
+        self,
+        source: TopicPartition,
+        target: TopicPartition,
+        policy: CopyPolicy,
+        facts: TargetFacts,
+        feed: Feed,
+        wall: Callable[[], int],
+    ) -> None:
+        self.expiries = self.aborts = 0
+        """In a row, with nothing committed in between."""
+        self._fence_in_doubt = False
+        self._source: Final = source
+        self._target: Final = target
+        self._policy: Final = policy
+        self._facts: Final = facts
+        self._feed: Final = feed
+        self._wall: Final = wall
+
+    def committed(self) -> None:
+        """The copy gets on: what went wrong before counts no more."""
+        self.expiries = self.aborts = 0
+        self._fence_in_doubt = False
+
+    def fencing_unanswered(self) -> None:
+        """It may still be carried out, and then fence the next attempt."""
+        self._fence_in_doubt = True
+
+    def lost(self, lost: Lost, *, copied: int, committing_ms: int) -> Ruling | None:
+        """On a batch, or a commit under way for ``committing_ms``, that was not taken; all up to ``copied`` is kept.
+
+        Raises MirrorError for what cannot be mended: to be ruled on by :meth:`failed`.
+        """
+        error, piece = lost.error, lost.piece
+        refusal = isinstance(error, RecordRejected) or not isinstance(error, BrokerError)
+        if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
+            return self.failed(error, piece)
+        if piece is not None and refusal:
+            self._refused(error, piece, copied)
+            return None
+        if isinstance(error, KafkaTimeout):
+            phase = DeliveryPhase.COMMITTING
+            return self.failed(timed_out(self._target, phase, error, age_ms=committing_ms, may_have_been_written=True))
+        if isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self.aborts < ABORTS:
+            # What the brokers have forgotten of a producer, they learn again of the next one.
+            self.aborts += 1
+            return None
+        if piece is not None and not isinstance(error, AuthorizationFailed):
+            self._refused(error, piece, copied)
+            return None
+        what = "" if piece is not None else "progress was not kept: "
+        raise FlowError(f"{self._target}: {what}{error}") from error
+
+    def _refused(self, error: BaseException, piece: Piece, copied: int) -> None:
+        reason = remedy(error, piece, self._feed, source=self._source, policy=self._policy, facts=self._facts)
+        if reason is not None and piece.base_offset == copied:
+            raise reason
+        if reason is not None:
+            self._feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
+
+    def failed(self, error: BaseException, piece: Piece | None = None) -> Ruling | None:
+        """On an error that ends the attempt; ``piece`` is the batch that it befell."""
+        if isinstance(error, Fenced) and self._fence_in_doubt:
+            # By a late copy of what this copy's own earlier attempt had asked, it may be; believed once.
+            self._fence_in_doubt = False
+            return None
+        if isinstance(error, (DeliveryTimeout, TransactionExpired)):
+            self.expiries += 1
+            where = f"{self._source}, the batch at offset {piece.base_offset}: " if piece is not None else ""
+            return Ruling(Outcome.EXPIRED, f"{where}{error}", told(error, piece, self._wall()))
+        outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
+        return Ruling(outcome, str(error) or type(error).__name__)
+
+    def gap(self, known: Progress, state: SourceState, error: object, *, end: int, silent: bool) -> Gap | None:
+        """On a source that does not have what comes next: where to go on behind it, if anything is missing.
+
+        ``end`` is the planned one, ``error`` what reading ended with. Raises FlowError where a gap is not passed over.
+        """
+        diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
+        gap = classify(known, state.topic_id, state.earliest, state.end, diverging=diverging)
+        if gap is None and silent and state.end < end:
+            # Below what was planned; what is left is still to be copied.
+            gap = Gap(GapKind.TRUNCATED, known.offset, known.offset, 0)
+        if gap is not None and self._policy.on_gap != "skip":
+            raise FlowError(f"{self._source}: {gap}; {gap.advice()}")
+        return gap
