@@ -20,6 +20,8 @@ class Lane(enum.Enum):
     polls long: what waits must not stand before what does not (design: "Connections").
     """
 
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+
     CONTROL = "control"
     COORDINATOR = "coordinator"
     FETCH = "fetch"

@@ -95,7 +95,7 @@ class Answers:
     ) -> None:
         code = answer.error_code
         outcome = verdict(code)
-        if outcome in {Verdict.OK, Verdict.DUPLICATE}:
+        if outcome is Verdict.OK or outcome is Verdict.DUPLICATE:
             offset = answer.base_offset if outcome is Verdict.OK else -1
             self._batches.acknowledged(batch, offset, throttle_ms, now)
             return

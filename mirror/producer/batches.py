@@ -69,6 +69,7 @@ class ProducerBatch:
     in_flight_ms: int = 0
     _sent_ms: int | None = None
     _was_in_doubt: bool = False
+    _told: bool = False
     _cut: bool = False
     _parts_left: int = 0
     _records: OpenBatch | None = None
@@ -102,7 +103,7 @@ class ProducerBatch:
     @property
     def told(self) -> bool:
         """Whether the caller has its answer, or will have it from the parts that this was cut into."""
-        return self._cut or self.future.done()
+        return self._told or self._cut
 
     def cut_into(self, parts: list[ProducerBatch]) -> None:
         """Its parts go instead; who waits for this one waits for the last of them."""
@@ -154,6 +155,7 @@ class ProducerBatch:
 
     def _tell(self, outcome: RecordMetadata | KafkaError) -> None:
         """Callbacks of applications run here. One may raise (``sys.exit``): the others are told all the same."""
+        self._told = True  # and not the future's done(), which takes a lock: it is asked in every turn
         records, self._records = self._records, None
         on_told, self.on_told = self.on_told, None
         try:

@@ -10,6 +10,8 @@ from typing import Final
 class State(enum.Enum):
     """What a transactional producer is doing; the text is for errors."""
 
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+
     UNINITIALIZED = "not initialized (call init_transactions() first)"
     INITIALIZING = "being initialized"
     READY = "not in a transaction (call begin_transaction() first)"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Final
+
 from mirror.cluster.events import Event
 from mirror.errors import ClientClosed
 from mirror.producer.batches import ProducerBatch
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import AwaitTopicEvent, SendEvent
 from mirror.runtime.buffer import MemoryShare
+from mirror.timing import Clock, deadline, remaining
 
 
 class HandOver(SendEvent):
@@ -36,6 +40,47 @@ class HandOver(SendEvent):
         if self.claim():
             self._memory.give_back(*self._held)
             super().fail(error)
+
+
+class Unanswered:
+    """What was handed over and not answered for, whoever waits for that. Takes no lock.
+
+    The network thread may be dying while it answers, and whoever held a lock wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Final[set[object]] = set()
+        self._waiting: Final[set[threading.Event]] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: object) -> None:
+        """Another one, and what it is known by."""
+        self._keys.add(key)
+
+    def answered(self, key: object) -> None:
+        """One less."""
+        self._keys.discard(key)
+        for woken in list(self._waiting):
+            woken.set()
+
+    def wait(self, timeout_ms: int, clock: Clock) -> int:
+        """Until all that is unanswered now is answered for; how many of them are not after ``timeout_ms``."""
+        woken = threading.Event()
+        self._waiting.add(woken)
+        left, until_ms = list(self._keys), deadline(clock.now(), timeout_ms)
+        try:
+            while True:
+                woken.clear()
+                while left and left[-1] not in self._keys:
+                    left.pop()
+                left_ms = remaining(until_ms, clock.now())
+                if not left or not left_ms:
+                    return sum(key in self._keys for key in left)
+                woken.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
+        finally:
+            self._waiting.discard(woken)
 
 
 class StopWaiting(Event):

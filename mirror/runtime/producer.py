@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
@@ -31,7 +31,7 @@ from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.buffer import BufferMemory
-from mirror.runtime.handover import HandOver, StopWaiting
+from mirror.runtime.handover import HandOver, StopWaiting, Unanswered
 from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.runtime.transactional import TransactionCalls
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
@@ -83,7 +83,7 @@ class Producer(TransactionCalls):
         core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._unanswered: set[Future[None]] = set()
+        self._unanswered: Final = Unanswered()
         self._awaiting: set[AwaitTopicEvent] = set()
         thread.submit(None, JoinEvent(core))
 
@@ -283,7 +283,7 @@ class Producer(TransactionCalls):
 
         Where that fails, and also where it is cut short by Ctrl-C, either the network thread has both, or nobody.
         """
-        answered: Future[None] = Future()
+        unanswered, key = self._unanswered, object()
         opened, event = made.open, HandOver(made, self._memory)
 
         def told() -> None:
@@ -291,12 +291,11 @@ class Producer(TransactionCalls):
             # was begun at this moment is taken for the old one, and takes no more records.
             if place is not None and place.open is opened:
                 place.open = None
-            self._unanswered.discard(answered)
-            answered.set_result(None)
+            unanswered.answered(key)
 
         made.on_told = told
         try:
-            self._unanswered.add(answered)
+            unanswered.add(key)
             if place is not None:
                 place.open = opened  # before it is handed over: its answer may come at once, and closes it
             self._thread.submit(self._core, event)
@@ -320,14 +319,13 @@ class Producer(TransactionCalls):
         _, timeout = self._timer(timeout_ms)
         self._thread.check_process()
         self._thread.check_may_wait()
-        unanswered = list(self._unanswered)
-        if not unanswered:
+        if not self._unanswered:
             return
         with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then they have been told, or are about to be
             self._send_what_lingers()
-        pending = wait(unanswered, timeout=min(timeout / 1000, threading.TIMEOUT_MAX)).not_done
+        pending = self._unanswered.wait(timeout, self._thread.clock)
         if pending:
-            msg = f"{len(pending)} batches were not acknowledged within {timeout} ms"
+            msg = f"{pending} batches were not acknowledged within {timeout} ms"
             raise KafkaTimeout(msg)
 
     def close(self, timeout_ms: int | None = None) -> None:

@@ -9,11 +9,10 @@ A *plan* is built once per (our class, kio class) and kept; encoding and decodin
 
 from __future__ import annotations
 
-import functools
 import struct
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
@@ -39,17 +38,16 @@ from kio.serial.readers import (
 
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
+from mirror.wire.matching import check_covered, default, kept, nested_classes, schema_default
 from mirror.wire.messages.base import Message, Records, Segment
+from mirror.wire.messages.produce import ProduceRequest
+from mirror.wire.produce_frames import ProduceFrames
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), as kio's readers are."""
 Writer = Callable[["Frame", Any], None]
 
-F = typing.TypeVar("F", bound=Callable[..., Any])
-
-# functools.cache asks for Hashable arguments, which mypy does not see in classes.
-_kept = typing.cast("Callable[[F], F]", functools.cache)
-_request_schema, _response_schema = _kept(load_request_schema), _kept(load_response_schema)
+_request_schema, _response_schema = kept(load_request_schema), kept(load_response_schema)
 
 PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 """Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
@@ -88,6 +86,13 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
     Raises ValueError, TypeError, AttributeError, struct.error or kio's SerialError where the message does not fit the
     schema: a mistake of the caller, never of a peer.
     """
+    segments = None
+    if isinstance(body, ProduceRequest):
+        segments = _produce_frames.request(version, correlation_id, client_id, body)
+    return _encode_request(api, version, correlation_id, client_id, body) if segments is None else segments
+
+
+def _encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
     schema = _request_schema(api.value.key, version)
     header = schema.__header_schema__
     frame = Frame()
@@ -100,6 +105,9 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
     frame.flush()
     size = sum(len(segment) for segment in frame.segments)
     return [FRAME_HEADER.pack(size), *frame.segments]
+
+
+_produce_frames: Final = ProduceFrames(_encode_request)
 
 
 def read_correlation_id(frame: bytearray) -> int:
@@ -152,12 +160,12 @@ def _end(view: memoryview, offset: int, size: int) -> int:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-@_kept
+@kept
 def _reader(ours: Any, schema: Any) -> Reader:
     """Reads one ``schema`` entity (a kio class) into ``ours`` (a Message class); with None it is read and dropped."""
     names = [f.name for f in fields(ours)] if ours is not None else []
-    defaults = [_default(f) for f in fields(ours)] if ours is not None else []
-    nested = _nested_classes(ours)
+    defaults = [default(f) for f in fields(ours)] if ours is not None else []
+    nested = nested_classes(ours)
     steps: list[tuple[int, Reader]] = []
     tagged: dict[int, tuple[int, Reader]] = {}
     for schema_field in fields(schema):
@@ -168,7 +176,7 @@ def _reader(ours: Any, schema: Any) -> Reader:
             steps.append((place, reader))
         elif place >= 0:
             tagged[int(tag)] = (place, reader)
-    _check_covered(ours, schema, names, defaults)
+    check_covered(ours, schema, names, defaults)
     flexible = bool(schema.__flexible__)
 
     def read(view: memoryview, start: int) -> tuple[Any, int]:
@@ -265,30 +273,30 @@ def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[me
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-@_kept
+@kept
 def _writer(ours: Any, schema: Any) -> Writer:
     """Writes an instance of ``ours`` (a Message class) as the kio entity ``schema``."""
     known = {f.name for f in fields(ours)}
-    nested = _nested_classes(ours)
+    nested = nested_classes(ours)
     steps: list[tuple[str, Any, Writer]] = []
     tagged: list[tuple[int, str, Any, Writer]] = []
     for field in fields(schema):
         tag = get_field_tag(field)
         if field.name not in known:
             if tag is None:
-                steps.append(("", _schema_default(field, ours), _field_writer(field, schema.__flexible__, None)))
+                steps.append(("", schema_default(field, ours), _field_writer(field, schema.__flexible__, None)))
             continue
         writer = _field_writer(field, schema.__flexible__, nested.get(field.name))
         if tag is None:
             steps.append((field.name, None, writer))
         else:
-            tagged.append((int(tag), field.name, _default(field), writer))
+            tagged.append((int(tag), field.name, default(field), writer))
     tagged.sort(key=lambda step: step[0])
     flexible = bool(schema.__flexible__)
 
     def write(frame: Frame, message: Any) -> None:
-        for name, default, writer in steps:
-            writer(frame, getattr(message, name) if name else default)
+        for name, constant, writer in steps:
+            writer(frame, getattr(message, name) if name else constant)
         if flexible:
             _write_tags(frame, message, tagged)
 
@@ -357,45 +365,3 @@ def _write_legacy_records(frame: Frame, records: Records) -> None:
     frame.write(FRAME_HEADER.pack(len(records)))
     for segment in records.segments:
         frame.payload(segment)
-
-
-# --- matching our classes with kio's -----------------------------------------------------------------------------
-
-
-def _nested_classes(ours: Any) -> dict[str, type[Message]]:
-    """Field name -> the message class in its annotation (``X``, ``X | None``, ``tuple[X, ...]``)."""
-    if ours is None:
-        return {}
-    found = {}
-    for name, hint in typing.get_type_hints(ours).items():
-        pending = [hint]
-        while pending:
-            one = pending.pop()
-            if typing.get_origin(one) is None and isinstance(one, type) and issubclass(one, Message):
-                found[name] = one
-            else:
-                pending.extend(typing.get_args(one))
-    return found
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default is not MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not MISSING else MISSING
-
-
-def _schema_default(field: Field[Any], ours: Any) -> Any:
-    value = _default(field)
-    if value is MISSING:
-        msg = f"{ours.__name__} lacks {field.name}, which has no default"
-        raise TypeError(msg)
-    return value
-
-
-def _check_covered(ours: Any, schema: Any, names: list[str], defaults: list[Any]) -> None:
-    """Every field of ours is in the schema or has a default: found when a plan is built, by a test of all versions."""
-    present = {f.name for f in fields(schema)}
-    missing = [n for n, d in zip(names, defaults, strict=True) if n not in present and d is MISSING]
-    if missing:
-        msg = f"{ours.__name__}: {schema.__module__} has no {', '.join(missing)}"
-        raise TypeError(msg)

@@ -10,8 +10,8 @@ base sequence i32, record count i32, records.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, overload
 
 from crc32c import crc32c
 
@@ -141,6 +141,15 @@ def split_batches(records: memoryview) -> Iterator[AnyBatch]:
 
     Of the formats before batches, each message is one. Raises CorruptBatch for a length or a format that cannot be.
     """
+    for start, end in _bounds(records):
+        yield _batch(records[start:end])
+
+
+def _batch(view: memoryview) -> AnyBatch:
+    return Batch(view) if view[_MAGIC_AT] == 2 else MessageSet(view)  # noqa: PLR2004 - the format's own name
+
+
+def _bounds(records: memoryview) -> Iterator[tuple[int, int]]:
     start = 0
     while len(records) - start >= _MAGIC_AT + 1:
         base_offset, length = _LENGTH.unpack_from(records, start)
@@ -160,5 +169,44 @@ def split_batches(records: memoryview) -> Iterator[AnyBatch]:
         end = start + _LENGTH_END + length
         if end > len(records):
             return
-        yield Batch(records[start:end]) if magic == 2 else MessageSet(records[start:end])  # noqa: PLR2004 - as above
+        yield start, end
         start = end
+
+
+class Batches(Sequence[AnyBatch]):
+    """The batches of ``records``, as :func:`split_batches` has them, but for those that end at ``offset`` or before.
+
+    Made anew from the bytes at each look: thousands of small ones, kept, would take many times the memory of these. So
+    a batch that was patched is found as it is by then. ``size`` is the bytes of all, ``largest`` those of the largest.
+    """
+
+    __slots__ = ("_count", "_last", "_records", "largest", "size")
+
+    def __init__(self, records: memoryview, offset: int) -> None:
+        """Raises CorruptBatch, as :func:`split_batches` does."""
+        first = end = self._last = self._count = self.largest = 0
+        for start, end in _bounds(records):
+            if not self._count and _batch(records[start:end]).next_offset <= offset:
+                first = end
+                continue
+            self._count += 1
+            self._last = start - first
+            self.largest = max(self.largest, end - start)
+        self.size = end - first
+        self._records = records[first:end]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[AnyBatch]:
+        return split_batches(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AnyBatch]: ...
+    def __getitem__(self, index: int | slice) -> AnyBatch | Sequence[AnyBatch]:
+        """The last one is found at once, any other by going through those before it."""
+        if self._count and index in {-1, self._count - 1}:
+            return _batch(self._records[self._last :])
+        return list(self)[index]

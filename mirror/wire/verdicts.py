@@ -21,6 +21,8 @@ from mirror.errors import (
 class Verdict(enum.Enum):
     """What to do next."""
 
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+
     OK = "ok"
     RETRY = "retry"
     REFRESH_METADATA = "refresh metadata, then retry"

@@ -20,7 +20,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, PrimitiveTupleField, classify_field, get_field_tag
 
 from mirror.wire.api import Api
-from mirror.wire.codec import _kept, _nested_classes
+from mirror.wire.matching import kept, nested_classes
 from mirror.wire.messages.base import Message, Records
 
 _MS = dt.timedelta(milliseconds=1)
@@ -84,10 +84,10 @@ def has_default(field: Field[Any]) -> bool:
 Convert = Callable[[Any], Any]
 
 
-@_kept
+@kept
 def _message_plan(ours: Any, schema: Any) -> list[tuple[str, Convert]]:
     present = {field.name: field for field in fields(schema)}
-    nested = _nested_classes(ours)
+    nested = nested_classes(ours)
     plan: list[tuple[str, Convert]] = []
     for mine in fields(ours):
         theirs = present.get(mine.name)
@@ -131,7 +131,7 @@ def _plain_from_kio(kind: str, value: Any, *, request: bool) -> Any:
     return value
 
 
-@_kept
+@kept
 def _entity_plan(ours: Any, schema: Any) -> list[tuple[str, Convert]]:
     known = {field.name for field in fields(ours)}
     plan: list[tuple[str, Convert]] = []

@@ -11,7 +11,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mirror.wire.api import Api
-from mirror.wire.codec import _kept, _nested_classes
+from mirror.wire.matching import kept, nested_classes
 from mirror.wire.messages.base import Message
 from tests.fakes.server_codec import is_array, kafka_type, schema_of
 
@@ -30,10 +30,10 @@ def response_schema(api: Api, version: int) -> type:
     return load_response_schema(api.value.key, version)
 
 
-@_kept
+@kept
 def entities(schema: Any, ours: Any) -> st.SearchStrategy[Any]:
     """Instances of ``schema``; lists of structs that our class ``ours`` never fills stay empty."""
-    nested = _nested_classes(ours) if ours is not None else {}
+    nested = nested_classes(ours) if ours is not None else {}
     made: dict[str, st.SearchStrategy[Any]] = {}
     for field in fields(schema):
         struct = schema_of(field)

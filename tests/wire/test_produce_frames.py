@@ -1,0 +1,68 @@
+"""A Produce request put together from what is known of its partition is, byte for byte, what the codec gives."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.wire import produce_frames
+from mirror.wire.api import Api
+from mirror.wire.codec import _encode_request, encode_request
+from mirror.wire.messages.base import Records
+from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
+from mirror.wire.produce_frames import ProduceFrames
+
+_VERSIONS = range(Api.PRODUCE.value.low, Api.PRODUCE.value.high + 1)
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=200)
+_SIZES = st.one_of(st.sampled_from([0, 1, 126, 127, 128, 16_382, 16_383, 2_097_150, 2_097_151]), st.integers(0, 70_000))
+
+
+@st.composite
+def _requests(draw: st.DrawFn) -> ProduceRequest:
+    half, size = draw(_SIZES), draw(_SIZES)
+    records = Records.of((bytes(half), memoryview(bytearray(size))))
+    part = ProducePartition(draw(st.integers(0, 2**31 - 1)), records)
+    topic = ProduceTopic(draw(_TEXT), uuid.UUID(int=draw(st.integers(1, 2**128 - 1))), (part,))
+    timeout_ms = draw(st.integers(0, 2**31 - 1))
+    return ProduceRequest(draw(st.sampled_from([-1, 0, 1])), timeout_ms, (topic,), draw(st.none() | _TEXT))
+
+
+@given(st.lists(_requests(), min_size=1, max_size=3), st.sampled_from(_VERSIONS), st.integers(0, 2**31 - 1), _TEXT)
+def test_each_frame_is_what_the_schema_makes_of_it_also_the_second_time(
+    requests: list[ProduceRequest], version: int, correlation_id: int, client_id: str
+) -> None:
+    frames = ProduceFrames(_encode_request)
+    for one in (*requests, *requests):
+        expected = b"".join(_encode_request(Api.PRODUCE, version, correlation_id, client_id, one))
+        made = frames.request(version, correlation_id, client_id, one)
+        assert made is not None
+        assert b"".join(made) == expected
+        assert b"".join(encode_request(Api.PRODUCE, version, correlation_id, client_id, one)) == expected
+
+
+def test_records_stay_segments_of_their_own_and_are_not_copied() -> None:
+    payload = memoryview(bytearray(100))
+    (topic,) = (ProduceTopic("t", uuid.UUID(int=1), (ProducePartition(0, Records.of((payload,))),)),)
+    made = encode_request(Api.PRODUCE, 13, 1, "c", ProduceRequest(-1, 30_000, (topic,)))
+    assert any(segment is payload for segment in made)
+
+
+def test_several_batches_are_left_to_the_codec() -> None:
+    parts = tuple(ProducePartition(number, Records.of((b"x",))) for number in range(2))
+    two = ProduceRequest(-1, 30_000, (ProduceTopic("t", None, parts),))
+    frames = ProduceFrames(_encode_request)
+    assert frames.request(12, 1, "c", two) is None
+    other = ProduceRequest(-1, 30_000, tuple(ProduceTopic(name, None, parts[:1]) for name in "tu"))
+    assert frames.request(12, 1, "c", other) is None
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_frames, "_MOST", 3)
+    frames = ProduceFrames(_encode_request)
+    for number in range(10):
+        topic = ProduceTopic("t", None, (ProducePartition(number, Records.of((b"x",))),))
+        assert frames.request(12, 1, "c", ProduceRequest(-1, 1, (topic,)))
+        assert len(frames._known) <= 3
