@@ -16,7 +16,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers run test check bench campaign murder equality isolation lock clean
+.PHONY: help install brokers run test check bench campaign murder equality isolation memory follower lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -64,6 +64,12 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
+
+memory: brokers ## measure what copies take above their start, against the bounds that they are given
+	PYTHONPATH=. $(BIN)/python tests/campaign/memory.py $(ARGUMENTS)
+
+follower: brokers ## stop a follower of some target partitions, and see what that costs the others (wants an idle machine)
+	PYTHONPATH=. $(BIN)/python tests/campaign/follower.py $(ARGUMENTS)
 
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \

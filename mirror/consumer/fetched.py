@@ -16,6 +16,11 @@ from mirror.wire.records import AnyBatch
 class Part(Protocol):
     """The memory of one partition's part of an answer (``runtime.pages``)."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it keeps, where its neighbours are released."""
+        ...
+
     def release(self) -> None:
         """Nobody needs its bytes any more. Called once, from any thread."""
         ...
@@ -30,14 +35,15 @@ class Fetched:
     """Batches of one partition in order, or the ``error`` that stopped it (it is not fetched again until a seek).
 
     ``offset`` is where the fetch began (it may lie inside the first batch), ``next_offset`` where the next one will.
-    ``size`` is the batches' bytes; ``held`` what their part of the answer takes, with a last batch that was cut off.
-    The views keep the whole answer's memory alive, but for what is released of it.
+    ``batches`` are made anew from their bytes at each look (:class:`mirror.wire.records.Batches`). ``size`` is their
+    bytes; ``held`` what their part of the answer takes, with a last batch that was cut off. The views keep the whole
+    answer's memory alive, but for what is released of it.
     """
 
     tp: TopicPartition
     offset: int
     next_offset: int
-    batches: list[AnyBatch] = field(default_factory=list)
+    batches: Sequence[AnyBatch] = field(default_factory=list)
     size: int = 0
     held: int = 0
     high_watermark: int = -1

@@ -17,7 +17,7 @@ from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated, OffsetOutOfRange
-from mirror.timing import FOREVER_MS
+from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
     FetchPartition,
@@ -27,11 +27,13 @@ from mirror.wire.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from mirror.wire.records import split_batches
+from mirror.wire.records import Batches
 from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
 
 _log = logging.getLogger(__name__)
 
+_KEPT_FOR_MS: Final = 5_000
+"""For so long a request keeps the others' room: a broker that is hung must not."""
 _PREFERRED_FOR_MS: Final = 300_000
 """A preferred replica is asked again after ``metadata.max.age.ms``'s default, in case another has come nearer."""
 
@@ -50,9 +52,12 @@ class Fetching:
     """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all.
 
     In all: what was fetched and not yet taken and what the requests under way may bring is at most
-    ``fetch.max.bytes``, but for one batch for each broker: that gives the first batch of the first partition that has
-    one whole, whatever its size (KIP-74), and nothing after it where it is larger than the request allows. Counted is
-    memory, with the batch at the end of a part that the limit cut off.
+    ``fetch.max.bytes``, but for a batch that is larger than what its request asks for: a broker gives the first batch
+    of the first partition that has one whole, whatever its size (KIP-74), and nothing after it. So a topic is expected
+    to have more of the largest that it had, and each request for a backlog keeps room for one: in ``fetch.max.bytes``
+    and in what the application said that it has room for itself, for some seconds. Where that is never enough, it goes
+    alone. The first batch of a size comes unexpected: one for each broker may be too much. Counted is memory, with the
+    batch at the end of a part that the limit cut off, and with what the application was given beyond its own room.
     Per partition: where batches of ``max.partition.fetch.bytes`` wait, nothing is asked for. So it is less than twice
     that, or less than that and one larger batch.
     """
@@ -67,6 +72,11 @@ class Fetching:
         self._positions = positions
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._granted: dict[int, int] = {}
+        self._largest: dict[str, int] = {}
+        # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
+        self._kept: dict[int, tuple[int, int]] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._line: list[int] = []
 
     # --- what goes out
 
@@ -90,27 +100,47 @@ class Fetching:
                 node = self._replica(position, leader, now)
                 if node not in self._granted:
                     by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
-        return Poll(self._requests(by_node), wait)
+        requests = self._requests(by_node, now)
+        # Nobody waits for room where nobody keeps it.
+        wait = min(wait, *(until - now for _, until in self._kept.values())) if self._line and self._kept else wait
+        return Poll(requests, wait)
 
-    def _requests(self, by_node: dict[int, list[_Asked]]) -> list[Request]:
+    def _requests(self, by_node: dict[int, list[_Asked]], now: int) -> list[Request]:
         """As long as there is room for what they may bring; each broker has its share, so that none goes hungry."""
-        room = self._room()
-        if by_node and room <= 0:
-            self._positions.evict_paused()
-            room = self._room()
-        share = self._settings.fetch_max_bytes // max(1, len(self._granted) + len(by_node))
+        # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
+        share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
+        self._kept = {node: (size, until) for node, (size, until) in self._kept.items() if until > now}
+        # Who has waited longest goes first, or it might wait for ever.
+        self._line = [node for node in self._line if node in by_node]
+        self._line += [node for node in by_node if node not in self._line]
         requests = []
-        for node, asked in by_node.items():
-            grant = min(room, max(1, share))
-            if grant <= 0:
+        while self._line:
+            node = self._line[0]
+            asked = by_node[node]
+            behind = [one.tp.topic for one in asked if one.offset < self._ends.get(one.tp, one.offset + 1)]
+            # What an answer may bring, however little is asked for.
+            least = max((self._largest.get(topic, 0) for topic in behind), default=0)
+            if not self._fits(least):
+                self._positions.evict_paused()
+            if not self._fits(least):
                 break
-            room -= grant
-            self._granted[node] = grant
+            del self._line[0]
+            grant = self._granted[node] = min(self._room(), share)
+            if behind:
+                self._kept[node] = (max(0, least - grant), deadline(now, _KEPT_FOR_MS))
             requests.append(self._request(node, asked, grant))
         return requests
 
     def _room(self) -> int:
-        return self._settings.fetch_max_bytes - self._positions.buffered - sum(self._granted.values())
+        lent = min(0, self._positions.spare or 0)
+        under_way = sum(self._granted.values()) + sum(size for size, _ in self._kept.values())
+        return self._settings.fetch_max_bytes + lent - self._positions.buffered - under_way
+
+    def _fits(self, least: int) -> bool:
+        room, spare = self._room(), self._positions.spare or 0
+        # But for those whose answers wait for what is not written yet: these are not waited for.
+        alone = self._positions.hungry and not self._positions.buffered and not self._kept
+        return room > 0 and (alone or least <= room + max(0, spare))
 
     def _recreated(self, tp: TopicPartition, position: Position) -> bool:
         """Whether the position is one in an earlier topic of this name (KIP-516): here it would mean other records."""
@@ -193,8 +223,12 @@ class Fetching:
 
     # --- what comes back
 
-    def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+    def _answered(self, node: int) -> None:
         self._granted.pop(node, None)
+        self._kept.pop(node, None)
+
+    def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+        self._answered(node)
         self._sessions[node].failed()
         self._metadata.request_update()
         for one in asked:
@@ -203,7 +237,7 @@ class Fetching:
             self._retry(one, error, now)
 
     def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
-        self._granted.pop(node, None)
+        self._answered(node)
         if response.error_code:
             # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
             self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
@@ -241,20 +275,25 @@ class Fetching:
         if told.preferred_read_replica >= 0:
             position.preferred = told.preferred_read_replica
             position.preferred_until_ms = now + _PREFERRED_FOR_MS
+        committed = self._settings.read_committed and told.last_stable_offset >= 0
+        self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
+        if not told.records:
+            return False
         try:
-            batches = [b for b in split_batches(told.records) if b.next_offset > asked.offset] if told.records else []
+            batches = Batches(told.records, asked.offset)
         except CorruptBatch as error:
             self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
             return False
         if not batches:
             return False
+        last = batches[-1]
         fetched = Fetched(
             tp=asked.tp,
             offset=asked.offset,
-            next_offset=batches[-1].next_offset,
+            next_offset=last.next_offset,
             batches=batches,
-            size=sum(batch.size for batch in batches),
-            held=len(told.records or b""),
+            size=batches.size,
+            held=len(told.records) if part is None else part.held,
             high_watermark=told.high_watermark,
             last_stable_offset=told.last_stable_offset,
             log_start_offset=told.log_start_offset,
@@ -262,8 +301,8 @@ class Fetching:
             aborted=told.aborted_transactions or (),
             part=part,
         )
-        last_epoch = batches[-1].leader_epoch
-        self._positions.put(fetched, last_epoch if last_epoch >= 0 else None)
+        self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
+        self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
         return True
 
     def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, now: int) -> None:

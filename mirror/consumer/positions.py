@@ -65,13 +65,19 @@ class Taken(NamedTuple):
 
 
 class Positions:
-    """All assigned partitions, and what was fetched of them and not yet taken. Sizes in bytes."""
+    """All assigned partitions, and what was fetched of them and not yet taken. Sizes in bytes.
+
+    ``spare`` is what the application has room for, as it said with its last poll, less what it was given since:
+    negative after an entry that is larger. None where it did not say. ``hungry``: that poll found nothing.
+    """
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self._generations = itertools.count(1)
         self._by_tp: dict[TopicPartition, Position] = {}
         self.ready = Ready()
+        self.spare: int | None = None
+        self.hungry = True
 
     @property
     def buffered(self) -> int:
@@ -168,7 +174,10 @@ class Positions:
     def take(self, max_bytes: int | None = None) -> list[Taken]:
         """What is ready and not paused, as :meth:`Ready.take` has it; it is the application's from here on."""
         taken: list[Taken] = []
+        self.spare = max_bytes
         for fetched in self.ready.take(self._paused, max_bytes):
+            if self.spare is not None:
+                self.spare -= fetched.held
             position = self._by_tp[fetched.tp]
             taken.append(Taken(fetched, position.sought, position.consumed, position.consumed_epoch))
             position.buffered -= fetched.size
@@ -176,6 +185,7 @@ class Positions:
                 position.consumed = fetched.next_offset
                 last_epoch = fetched.batches[-1].leader_epoch if fetched.batches else -1
                 position.consumed_epoch = last_epoch if last_epoch >= 0 else None
+        self.hungry = not taken
         return taken
 
     def untake(self, taken: Sequence[Taken]) -> None:

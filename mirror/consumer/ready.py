@@ -45,7 +45,7 @@ class Ready:
         return dropped
 
     def take(self, paused: Callable[[TopicPartition], bool], max_bytes: int | None) -> list[Fetched]:
-        """One of each partition that is not ``paused``, again and again, as long as all of it fits into ``max_bytes``.
+        """One of each partition that is not ``paused``, again and again, while the memory of all fits ``max_bytes``.
 
         At least one where there is one. What does not fit is the first next time, however small those behind it are:
         a large one would never have its turn else.
@@ -55,7 +55,7 @@ class Ready:
         waiting = deque(tp for tp in self._queues if not paused(tp))
         while waiting:
             tp = waiting[0]
-            size = self._queues[tp][0].size
+            size = self._queues[tp][0].held
             if room is not None:
                 if taken and size > room:
                     break

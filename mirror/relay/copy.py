@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 _SWITCH_S: Final = 0.0005
 _FACTS_MS: Final = 10_000
 _SMALLEST_PART: Final = 16 * 1024
+_AROUND: Final = 8
+"""This part of ``fetch.max.bytes`` is left for what stands around the bytes: objects, threads, the ends of pages."""
 _NOTES_MS: Final = 10_000
 """How long a task waits for its notes to be written: the progress itself is committed."""
 
@@ -43,7 +45,8 @@ def copy_ranges(
     """Copy all ``ranges`` of one flow; a result for each, in order. Never raises for what a cluster or partition does.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Memory: ``buffer.memory`` for what
-    is on its way, ``fetch.max.bytes`` and one batch per source broker for what is fetched ahead.
+    is on its way, ``fetch.max.bytes`` for what is fetched ahead and all around it, 50 KB for each partition; beyond
+    that what is encoded anew, and the first batch from each source broker that is larger than any before.
     """
     bound_heap()
     clock = SystemClock()
@@ -111,6 +114,7 @@ def _copy(
             backoff,
             buffer_memory=writing.buffer_memory,
             part=reading.max_partition_fetch_bytes,
+            ahead=reading.fetch_max_bytes,
         )
         stack.callback(task.close)
         results = task.run(ranges, _facts(admin, targets), writing.batch_size)
@@ -130,7 +134,7 @@ def _reading_options(
     """A gap is reported, never skipped; and no partition takes so much at a time that the others have no room."""
     reading = ConsumerSettings.parse(options)
     part = min(reading.max_partition_fetch_bytes, max(_SMALLEST_PART, buffer_memory // (2 * partitions)))
-    ahead = reading.fetch_max_bytes
+    ahead = max(1, reading.fetch_max_bytes - reading.fetch_max_bytes // _AROUND)
     if bytes_per_second:
         # What is fetched ahead comes all at once: no more than a second's worth.
         ahead = min(ahead, max(_SMALLEST_PART, bytes_per_second))

@@ -2,17 +2,19 @@
 
 ::
 
-    Fetched ──take_in──► backlog ──next──► Piece          (passed on as bytes)
-                            └──remake──► Made ──► Piece   (decoded and encoded in a thread of its own)
+    Fetched ──take_in──► supply ──► backlog ──next──► Piece          (passed on as bytes)
+                                       └──remake──► Made ──► Piece   (decoded and encoded in a thread of its own)
+
+The backlog is only as long as needs to be seen: a batch of 100 bytes takes a dozen times that as objects.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import MirrorError
@@ -23,6 +25,8 @@ from mirror.relay.judge import Skip, codec_of, must_go_deep, skip, worth_coalesc
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
+
+_AT_A_TIME: Final = 1_000
 
 Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
 
@@ -70,6 +74,15 @@ class Piece:
 
 
 @dataclass(slots=True)
+class _Supply:
+    """What is left of one fetch: each batch, and whether it was aborted; those that begin before ``end`` are wanted."""
+
+    batches: Iterator[tuple[AnyBatch, bool]]
+    part: Part
+    end: int
+
+
+@dataclass(slots=True)
 class _Entry:
     batch: AnyBatch
     part: Part
@@ -110,6 +123,8 @@ class Feed:
     def begin(self, start: int) -> None:
         """From ``start`` on; what was there is forgotten. The caller lets go of its parts."""
         self._start = self._expected = start
+        self._supplies: deque[_Supply] = deque()
+        # Empty only where the supplies are, too.
         self._backlog: deque[_Entry] = deque()
         self._made: deque[Piece] = deque()
         self._making: Future[Made] | None = None
@@ -121,19 +136,34 @@ class Feed:
         """The batches of ``fetched`` that begin before ``end``; bytes stay where they are."""
         part = Part(fetched.held, self._part_done, fetched, left=1)
         self._took(part)
-        for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
-            if self._begins(batch) >= end:
-                break
+        self._supplies.append(_Supply(without_aborted(fetched.batches, fetched.aborted), part, end))
+        self._see(1)
+
+    def _see(self, count: int) -> bool:
+        """Have ``count`` batches in the backlog; False where there are not as many."""
+        while len(self._backlog) < count and self._supplies:
+            supply = self._supplies[0]
+            entry = self._entry(supply)
+            if entry is not None:
+                self._backlog.append(entry)
+                supply.part.left += 1
+            else:
+                self._supplies.popleft().part.done()
+        return len(self._backlog) >= count
+
+    def _entry(self, supply: _Supply) -> _Entry | None:
+        for batch, aborted in supply.batches:
+            if self._begins(batch) >= supply.end:
+                return None
             if batch.next_offset <= self._expected:
                 continue
             remedies = self._remedies_of(self._begins(batch))
-            entry = _Entry(batch, part, self._holes(batch), skip(batch, aborted=aborted))
+            entry = _Entry(batch, supply.part, self._holes(batch), skip(batch, aborted=aborted))
             if entry.skip is None:
                 entry.remedies = remedies
                 entry.reason = self._reason(batch, entry.remedies)
-            self._backlog.append(entry)
-            part.left += 1
-        part.done()
+            return entry
+        return None
 
     def _holes(self, batch: AnyBatch) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -196,13 +226,14 @@ class Feed:
 
     def cut(self) -> None:
         """Nothing of what is left is to be handed on."""
-        for entry in (*self._run, *self._backlog):
-            entry.part.done()
+        for part in (one.part for some in (self._run, self._backlog, self._supplies) for one in some):
+            part.done()
         for piece in self._made:
             if piece.part is not None:
                 piece.part.done()
         self._run, self._making = [], None
         self._backlog.clear()
+        self._supplies.clear()
         self._made.clear()
 
     def _take_up(self, wall_ms: int) -> None:
@@ -212,16 +243,34 @@ class Feed:
             self._run = run
             self._making = self._remake(_sources(run), self._recipe(run, wall_ms))
             return
-        self._backlog.popleft()
+        self._take_off(1)
         batch = entry.batch
         piece = Piece(batch.base_offset, batch.next_offset, batch.leader_epoch, part=entry.part, gaps=entry.gaps)
         if entry.skip is not None:
             piece.dropped[entry.skip] = 1
+            self._pass_over(piece)
         else:
             assert isinstance(batch, Batch)  # noqa: S101 - others go deep
             batch.verify()
             piece.batch, piece.count = batch, batch.count
         self._made.append(piece)
+
+    def _pass_over(self, piece: Piece) -> None:
+        """More with nothing to copy, of the same fetch: nobody has to wait for each of thousands of markers."""
+        for _ in range(_AT_A_TIME):
+            entry = self._backlog[0] if self._backlog else None
+            if entry is None or entry.skip is None or entry.part is not piece.part:
+                return
+            self._take_off(1)
+            piece.next_offset, piece.leader_epoch = entry.batch.next_offset, entry.batch.leader_epoch
+            piece.dropped[entry.skip] = piece.dropped.get(entry.skip, 0) + 1
+            piece.gaps.update(entry.gaps)
+            entry.part.done()
+
+    def _take_off(self, count: int) -> None:
+        for _ in range(count):
+            self._backlog.popleft()
+        self._see(1)
 
     def pop(self) -> Piece:
         """The piece that :meth:`next` showed was handed on."""
@@ -234,13 +283,16 @@ class Feed:
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
         run, size = [first], first.batch.size
-        for entry in islice(self._backlog, 1, None):
+        while self._see(len(run) + 1):
+            entry = self._backlog[len(run)]
+            size += entry.batch.size
+            if size > self._batch_size:
+                break
             if entry.skip is not None:
                 run.append(entry)
                 continue
-            size += entry.batch.size
             same = codec_of(entry.batch) == codec_of(first.batch)
-            if not same or size > self._batch_size or self._bad_time(entry.batch, wall_ms):
+            if not same or self._bad_time(entry.batch, wall_ms):
                 break
             if entry.remedies or first.remedies or Reason.TOO_LARGE in {entry.reason, first.reason}:
                 break
@@ -251,8 +303,7 @@ class Feed:
             run.pop()  # nothing behind it is put together with it
         if first.reason is None and not worth_coalescing(_sources(run)):
             return []
-        for _ in run:
-            self._backlog.popleft()
+        self._take_off(len(run))
         return run
 
     def _bad_time(self, batch: AnyBatch, wall_ms: int) -> bool:

@@ -6,12 +6,17 @@ from collections import Counter, deque
 from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 from mirror.errors import NeedsAbort
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.feed import Piece
 from mirror.relay.pace import Ticket, Window
 from mirror.relay.ranges import RangeResult
+
+_LEAST_BYTES: Final = 16 * 1024
+"""What a batch under way counts at least: it takes about 4 KB as objects, however small it is."""
 
 
 @dataclass(slots=True)
@@ -27,9 +32,9 @@ class Tally:
 
     def add(self, piece: Piece) -> None:
         """``piece`` is done with."""
-        self.skipped.update(piece.dropped)
-        self.deep.update(piece.deep)
-        self.gaps.update(piece.gaps)
+        for counts, more in ((self.skipped, piece.dropped), (self.deep, piece.deep), (self.gaps, piece.gaps)):
+            if more:  # it seldom is, and Counter.update is slow
+                counts.update(more)
         if piece.batch is not None:
             self.records += piece.count
             self.batches += 1
@@ -56,10 +61,13 @@ class Tally:
 
 @dataclass(slots=True, eq=False)
 class _Step:
+    """What was sent, or (without a ``ticket``) needs no sending; ``told`` or ``error`` is what came of it."""
+
     piece: Piece
-    future: Future[RecordMetadata] | None
     sent_ms: int
     ticket: Ticket | None
+    told: RecordMetadata | None = None
+    error: BaseException | None = None
 
 
 class Outbox:
@@ -105,10 +113,13 @@ class Outbox:
 
     def add(self, piece: Piece, future: Future[RecordMetadata] | None, now: int) -> None:
         """``piece`` was sent, or needs no sending."""
-        ticket = self._window.sent(piece.batch.size, now) if piece.batch is not None and future is not None else None
-        self._steps.append(_Step(piece, future, now, ticket))
+        ticket = None
+        if piece.batch is not None and future is not None:
+            ticket = self._window.sent(max(piece.batch.size, _LEAST_BYTES), now)
+        step = _Step(piece, now, ticket)
+        self._steps.append(step)
         if future is not None:
-            future.add_done_callback(self._look_at)
+            future.add_done_callback(partial(self._hear, step))
         self.sent_offset, self.sent_epoch = piece.next_offset, piece.leader_epoch
 
     def harvest(self, now: int) -> bool:
@@ -116,7 +127,7 @@ class Outbox:
         before = len(self._steps)
         while self._steps:
             step = self._steps[0]
-            if step.future is not None and (not step.future.done() or step.future.exception() is not None):
+            if step.ticket is not None and step.told is None:
                 break
             self._steps.popleft()
             self._done(step, now)
@@ -129,20 +140,22 @@ class Outbox:
 
     def _done(self, step: _Step, now: int) -> None:
         piece = step.piece
-        if step.future is not None and step.ticket is not None:
-            told = step.future.result()
-            self._window.acknowledged(step.ticket, told.throttle_ms, now)
+        if step.ticket is not None and step.told is not None:
+            self._window.acknowledged(step.ticket, step.told.throttle_ms, now)
             self._answered = True
-            if told.base_offset >= 0:
-                self.target_end = told.base_offset + piece.count
+            if step.told.base_offset >= 0:
+                self.target_end = step.told.base_offset + piece.count
         self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch
         self.tally.add(piece)
         if piece.part is not None:
             piece.part.done()
 
-    def _look_at(self, done: Future[RecordMetadata]) -> None:
+    def _hear(self, step: _Step, done: Future[RecordMetadata]) -> None:
         """On the network thread. To ask every future at every turn took a third of the CPU (10 KB batches)."""
-        if done.exception() is not None:
+        step.error = done.exception()
+        if step.error is None:
+            step.told = done.result()
+        else:
             self._failed = True
 
     def loss(self) -> tuple[Piece, BaseException] | None:
@@ -154,12 +167,11 @@ class Outbox:
             return None
         dependent: tuple[Piece, BaseException] | None = None
         for step in self._steps:
-            error = step.future.exception() if step.future is not None and step.future.done() else None
-            if error is None:
+            if step.error is None:
                 continue
-            if not isinstance(error, NeedsAbort):
-                return step.piece, error
-            dependent = dependent or (step.piece, error.__cause__ or error)
+            if not isinstance(step.error, NeedsAbort):
+                return step.piece, step.error
+            dependent = dependent or (step.piece, step.error.__cause__ or step.error)
         return dependent
 
     def give_up(self) -> None:

@@ -15,6 +15,7 @@ from mirror.timing import FOREVER_MS
 _FIRST: Final = 256 * 1024
 _LATE_MS: Final = 1_000
 _ASK_AGAIN_MS: Final = 100
+_CREDIT_MS: Final = 500
 _BOLD_MS: Final = 2_500
 """From this much tolerable delay on, the window doubles with each round.
 
@@ -158,16 +159,22 @@ class Window:
 
 
 class Meter:
-    """A limit on bytes per second (0: none), as debt that is worked off: what has come is never thrown away."""
+    """A limit on bytes per second (0: none), as debt that is worked off: what has come is never thrown away.
+
+    Who comes late for more, because the machine was busy, makes up for ``_CREDIT_MS`` of it at most.
+    """
 
     def __init__(self, bytes_per_second: int, now: int) -> None:
         self._rate: Final = bytes_per_second
         self._free_at: float = now
+        self._began = False
 
     def took(self, size: int, now: int) -> None:
         """``size`` bytes have come in."""
         if self._rate:
-            self._free_at = max(self._free_at, now) + size * 1000 / self._rate
+            credit_ms = _CREDIT_MS if self._began else 0  # the time before the first bytes was not the machine's
+            self._free_at = max(self._free_at, now - credit_ms) + size * 1000 / self._rate
+            self._began = True
 
     def wait_ms(self, now: int) -> int:
         """How long to take nothing more."""
@@ -179,24 +186,37 @@ class Holdings:
 
     A partition gets more only while what it would hold is at most what would be left free, as in the producer's memory
     (:class:`mirror.producer.memory.BufferPool`): stuck ones leave room. One that holds nothing needs any room at all.
+    ``ahead`` is how many more bytes the consumer may hold: with these, another as large as the largest is to fit.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, ahead: int = 0) -> None:
         self._limit: Final = limit
+        self._ahead: Final = ahead
         self._held = 0
+        self._largest = 0
+
+    @property
+    def _free(self) -> int:
+        return self._limit - self._held
 
     @property
     def room(self) -> int:
-        """Bytes that may still be taken; not positive where there is no room."""
-        return self._limit - self._held
+        """Bytes that may be taken now; not positive where there is no room."""
+        return self._free if not self._held or self._free + self._ahead >= self._largest else 0
+
+    @property
+    def short(self) -> bool:
+        """Whether it matters that bytes are let go: one as large as the largest has no room."""
+        return self._free < self._largest
 
     def may_take(self, held: int, part: int) -> bool:
         """Whether a partition that holds ``held`` bytes may take a ``part`` more."""
-        return self.room > 0 and (held == 0 or held + part <= self.room - part)
+        return self._free > 0 and (held == 0 or held + part <= self._free - part)
 
     def took(self, size: int) -> None:
         """Bytes came in."""
         self._held += size
+        self._largest = max(self._largest, size)
 
     def let_go(self, size: int) -> None:
         """Bytes are not needed any more."""

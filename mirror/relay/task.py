@@ -60,10 +60,11 @@ class Task:
         *,
         buffer_memory: int,
         part: int,
+        ahead: int = 0,
     ) -> None:
         now = clock.now()
         self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
-        self.holdings: Final = Holdings(buffer_memory)
+        self.holdings: Final = Holdings(buffer_memory, ahead)
         self.backoff: Final = backoff
         self._clients: Final = clients
         self._policy: Final = policy
@@ -279,7 +280,7 @@ class Task:
 
         def told(done: Future[Any]) -> None:
             self._touched.append(copy)  # before the look at whether anybody sleeps
-            if urgent or copy.eager or self.window.awaited or done.exception() is not None:
+            if urgent or copy.eager or self.window.awaited or self.holdings.short or done.exception() is not None:
                 self._wake()
 
         future.add_done_callback(told)

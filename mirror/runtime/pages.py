@@ -5,7 +5,8 @@ One answer to a Fetch is one piece of memory for many partitions: a partition th
 
 Not at once, though: memory that is freed and taken again costs no page faults, memory given back does (measured on
 loopback: 0.3 s of CPU per GB received instead of 0.75; the same where each answer is mapped on its own). So what was
-released waits until as much as ``KEEP_BYTES`` was released after it: by then most answers are gone as a whole.
+released waits until as much as ``KEEP_BYTES`` was released after it: by then most answers are gone as a whole. Where
+answers are mapped on their own in any case (:mod:`mirror.runtime.heap`), nothing is gained by waiting: at once, then.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class PagedPart:
         for page in {self._first, self._last}:
             frame.users[page] = frame.users.get(page, 0) + 1
 
+    @property
+    def held(self) -> int:
+        """Bytes of the pages that it lies in."""
+        return (self._last + 1 - self._first) * _PAGE
+
     def release(self) -> None:
         """Nobody needs these bytes any more. To be called once, from any thread."""
         _released.add(self._frame, self._first, self._last, self._size)
@@ -79,6 +85,7 @@ class _Released:
     def __init__(self) -> None:
         self._waiting: deque[tuple[weakref.ref[_Frame], int, int, int]] = deque()
         self._bytes = 0
+        self.at_once = False
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -89,12 +96,12 @@ class _Released:
         """These pages' turn comes later, and that of others, perhaps, now."""
         due: list[tuple[_Frame, int, int]] = []
         with self._lock:
-            if frame.size > _MAPPED_BYTES:
+            if self.at_once or frame.size > _MAPPED_BYTES:
                 due.append((frame, *_unused(frame, first, last)))
             else:
                 self._waiting.append((weakref.ref(frame), first, last, size))
                 self._bytes += size
-            while self._bytes > KEEP_BYTES:
+            while self._bytes > (0 if self.at_once else KEEP_BYTES):
                 reference, first, last, size = self._waiting.popleft()
                 self._bytes -= size
                 if (alive := reference()) is not None:
@@ -115,6 +122,13 @@ def _unused(frame: _Frame, first: int, last: int) -> tuple[int, int]:
 
 
 _released: Final = _Released()
+
+
+def give_back_at_once() -> None:
+    """From here on nothing that is released waits, in all of the process."""
+    _released.at_once = True
+
+
 os.register_at_fork(after_in_child=_released.renew_lock)
 
 

@@ -207,6 +207,6 @@ class Batches(Sequence[AnyBatch]):
     def __getitem__(self, index: slice) -> Sequence[AnyBatch]: ...
     def __getitem__(self, index: int | slice) -> AnyBatch | Sequence[AnyBatch]:
         """The last one is found at once, any other by going through those before it."""
-        if self._count and index in {-1, self._count - 1}:
+        if self._count and index in (-1, self._count - 1):  # a slice is no element of a set
             return _batch(self._records[self._last :])
         return list(self)[index]

@@ -78,7 +78,7 @@ def test_without_aborted_keeps_what_was_committed(history: list[tuple[int, str]]
     while offset < limit:
         one = Fetched(tp=_T0, offset=offset, next_offset=offset)
         count = data.draw(st.integers(1, 6))
-        one.batches += [b for b in batches if offset < b.next_offset <= limit][:count]
+        one.batches = [b for b in batches if offset < b.next_offset <= limit][:count]
         offset = one.batches[-1].next_offset
         one.aborted = tuple(
             AbortedTransaction(a.producer_id, a.first_offset)

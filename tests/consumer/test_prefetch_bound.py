@@ -11,6 +11,7 @@ from mirror.cluster.topics import TopicPartition
 from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action
 from tests.fakes.record_batches import build
 
 
@@ -89,3 +90,75 @@ def test_a_batch_that_an_answer_cuts_off_takes_memory_too() -> None:
         memory = sum(answers.values())
         assert memory <= limit + brokers * 3_500 + len(answers) * 2_000  # what stands around the records
         batches += sum(len(one.batches) for one in consumer.poll(0))
+
+
+def _with_large(brokers: int, partitions: int, each: int, size: int) -> FakeCluster:
+    cluster = FakeCluster(brokers)
+    cluster.add_topic("t", partitions)
+    for partition in range(partitions):
+        for _ in range(each):
+            cluster.log("t", partition).append(build((bytes(size),)))
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_application_says_that_it_holds_counts_with_batches_larger_than_the_bound(seed: int) -> None:
+    """As a copy does: it takes what has room, says how much that is, and lets go of it later. One of each broker
+    comes before their size is known; nothing waits for ever.
+    """
+    rng, limit, own, large, brokers = random.Random(seed), 16_000, 24_000, 20_000, 3
+    cluster = _with_large(brokers, 6, 8, large)
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": limit, "seed": seed})
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(6)))
+    batch, held, taken = len(build((bytes(large),))), list[int](), 0
+    for turn in range(2_000):
+        consumer.run_for(rng.randint(1, 30))
+        room = own - sum(held)
+        if room > 0 and (not held or room + limit >= batch):
+            found = consumer.poll(0, max_bytes=room)
+            held += [one.held for one in found]
+            taken += len(found)
+        memory = consumer.core.positions.buffered + sum(held)
+        assert memory <= (brokers * batch if taken <= brokers else limit + own), (turn, taken)
+        if held and rng.random() < 0.5:
+            held.pop(0)
+        if taken == 6 * 8:
+            return
+    raise AssertionError(f"{taken} of 48 after all that time")
+
+
+def test_who_never_says_that_there_is_room_enough_gets_large_batches_all_the_same() -> None:
+    cluster = _with_large(3, 6, 8, 20_000)
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": 5_000, "max.partition.fetch.bytes": 5_000})
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(6)))
+    assert sum(len(consumer.poll(1_000, max_bytes=1)) for _ in range(48)) == 48
+
+
+def test_a_broker_without_a_backlog_keeps_no_room_for_a_large_batch() -> None:
+    """Its Fetch polls long: nobody is to wait for that."""
+    cluster = _with_large(2, 2, 1, 20_000)
+    options = {"fetch.max.bytes": 16_000, "max.partition.fetch.bytes": 16_000, "fetch.max.wait.ms": 10_000}
+    consumer = FakeConsumer(cluster, **options)
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(2)))
+    assert sum(len(consumer.poll()) for _ in range(2)) == 2
+    consumer.run_for(100)  # both poll long
+    for _ in range(5):
+        cluster.log("t", 0).append(build((bytes(20_000),)))
+    for _ in range(5):
+        asked = consumer.now
+        assert len(consumer.poll()) == 1
+        assert consumer.told_ms - asked < 100
+
+
+def test_a_broker_that_is_hung_keeps_room_for_a_large_batch_for_some_seconds_only() -> None:
+    cluster = _with_large(2, 2, 6, 20_000)
+    options = {"fetch.max.bytes": 16_000, "max.partition.fetch.bytes": 16_000, "request.timeout.ms": 60_000}
+    consumer = FakeConsumer(cluster, **options)
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(2)))
+    assert len(consumer.poll()) == 2
+    held = cluster.control.on(Api.FETCH, Action(hold="before"))
+    began, found = consumer.now, 0
+    while not found:
+        found = len(consumer.poll(10_000))
+    assert consumer.told_ms - began < 12_000
+    held.release()

@@ -210,6 +210,8 @@ class HandSite:
 
 
 class _Part:
+    held = 0
+
     def __init__(self) -> None:
         self.released = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from mirror.relay.deep import Made, Reason, Recipe, remake
 from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Feed, Part, Piece
 from mirror.relay.policy import CopyPolicy
-from mirror.wire.records import AnyBatch, Batch
+from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
 from tests.relay.site import SOURCE, made
 
@@ -103,6 +104,51 @@ def test_batches_of_two_codecs_are_not_put_together() -> None:
     feeding = Feeding()
     feeding.take(made(0), made(1, attributes=3))
     assert [piece.deep for piece in feeding.pieces()] == [{}, {}]
+
+
+def test_of_thousands_of_small_batches_only_those_in_question_are_seen() -> None:
+    """As objects they take a dozen times their bytes."""
+    log = b"".join(build((b"",), base_offset=n) for n in range(5_000))
+    feeding = Feeding(batch_size=1_000)
+    records = memoryview(bytearray(log))
+    gc.collect()
+    before = sum(isinstance(one, Batch) for one in gc.get_objects())
+    feeding.feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=5_000, batches=Batches(records, 0)), 10**9)
+    copied = 0
+    while (piece := feeding.feed.next(WALL)) is not None:
+        assert sum(isinstance(one, Batch) for one in gc.get_objects()) - before < 100
+        copied += feeding.feed.pop().count
+        if piece.part is not None:
+            piece.part.done()
+        del piece
+        if copied > 500:
+            break
+    copied += sum(piece.count for piece in feeding.pieces())
+    assert copied == 5_000
+    assert feeding.feed.idle
+    assert feeding.held == []
+
+
+def test_markers_in_a_row_are_passed_at_once() -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(made(0), *(_marker(n) for n in range(1, 501)), made(501))
+    pieces = feeding.pieces()
+    assert [(piece.base_offset, piece.next_offset, piece.count) for piece in pieces] == [
+        (0, 1, 1),
+        (1, 501, 0),
+        (501, 502, 1),
+    ]
+    assert pieces[1].dropped == {"control": 500}
+    assert pieces[1].gaps["markers"] == 500
+    assert feeding.held == []
+
+
+def test_what_is_cut_off_lets_go_of_what_was_not_seen_yet() -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(*(made(n) for n in range(10)))
+    feeding.feed.cut()
+    assert feeding.held == []
+    assert feeding.feed.idle
 
 
 def test_what_comes_after_the_end_is_left() -> None:

@@ -162,3 +162,23 @@ def test_without_any_room_nobody_takes() -> None:
     holdings = Holdings(100)
     holdings.took(100)
     assert not holdings.may_take(0, 1)
+
+
+def test_with_what_may_be_fetched_ahead_one_as_large_as_the_largest_is_to_fit() -> None:
+    holdings = Holdings(24, ahead=15)
+    holdings.took(20)
+    assert holdings.short
+    assert holdings.room == 0, "4 and 15 are not 20"
+    holdings.let_go(19)
+    assert holdings.room == 23
+    assert not holdings.short
+
+
+def test_one_larger_than_all_there_is_goes_alone() -> None:
+    holdings = Holdings(24, ahead=15)
+    holdings.took(100)
+    assert holdings.room <= 0
+    holdings.let_go(99)
+    assert holdings.room == 0
+    holdings.let_go(1)
+    assert holdings.room == 24

@@ -56,3 +56,17 @@ def test_without_memory_a_batch_waits_in_line_and_goes_later() -> None:
     del run.site.window.call
     run.site.settle_down()
     assert run.sent == [[b"0"]]
+
+
+def test_however_small_batches_are_only_so_many_are_under_way() -> None:
+    """Each takes some KB as objects."""
+    run = Run(2_000, memory=1_000_000).opened(0)
+    big = [made(n * 40, 40) for n in range(50)]  # too many records to be put together
+    assert big[0].size < 1_000
+    run.fetch(*big)
+    for _ in range(20):
+        unanswered = [n for n, one in enumerate(run.carrier.sent) if not one.future.done()]
+        assert len(unanswered) <= 1_000_000 // (16 * 1024) + 1
+        if unanswered:
+            run.ack(*unanswered)
+    assert len(run.carrier.sent) == 50

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -294,3 +295,20 @@ def test_a_flow_s_transform_is_applied(world: World) -> None:
     assert {each.outcome for each in results} == {Outcome.COMPLETE}
     assert all([one.value for one in sent] == [b"changed"] for sent in world.target.sent.values())
     assert results[0].skipped == {"dropped": 1}
+
+
+@pytest.mark.parametrize("held", [600_000, 100_000])
+def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int) -> None:
+    """Where another part as large has room, nobody waits, and the task sleeps on."""
+    clock = FakeClock()
+    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {})))
+    backoff = Backoff(100, 1_000, random.Random(1))
+    task = Task(clients, CopyPolicy(), TIMES, clock, backoff, buffer_memory=1_000_000, part=1_000)
+    try:
+        task.holdings.took(held)
+        future: Future[None] = Future()
+        task.watch(cast("Any", SimpleNamespace(eager=False)), future, urgent=False)
+        future.set_result(None)
+        assert task._woken.is_set() == (held > 500_000)
+    finally:
+        task.close()

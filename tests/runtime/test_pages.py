@@ -116,6 +116,19 @@ def test_of_smaller_answers_only_so_much_waits_however_many_they_are() -> None:
     assert len(parts) == len(kept)
 
 
+def test_once_it_is_said_nothing_waits_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is released from then on, nor what was before."""
+    monkeypatch.setattr(pages._released, "at_once", False)
+    earlier, later = answer(MB, 10 * KB), answer(MB, 10 * KB)
+    parts = [parts_of(earlier)[0], parts_of(later)[0]]
+    parts[0].release()
+    assert resident(earlier[0].obj) >= MB
+    pages.give_back_at_once()
+    parts[1].release()
+    assert resident(earlier[0].obj) < 50 * KB
+    assert resident(later[0].obj) < 50 * KB
+
+
 def test_what_waits_to_be_given_back_keeps_no_answer_alive() -> None:
     class Memory(bytearray):
         """Can be looked after."""

@@ -17,6 +17,7 @@ from mirror.wire.records import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
+    Batches,
     split_batches,
 )
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker, crc32c, values_of
@@ -140,3 +141,31 @@ def test_a_length_below_the_header_is_refused(length: int) -> None:
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptBatch, match=f"offset 12 says it has {length} bytes"):
         list(split_batches(memoryview(data)))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 30), st.integers(0, 70))
+def test_batches_are_those_behind_an_offset_and_made_anew_at_each_look(
+    counts: list[int], offset: int, cut: int
+) -> None:
+    log, at = bytearray(), 0
+    for count in counts:
+        log += build([b"v" * count] * count, base_offset=at)
+        at += count
+    records = memoryview(log)[: max(0, len(log) - cut)]
+    wanted = [one for one in split_batches(records) if one.next_offset > offset]
+    batches = Batches(records, offset)
+    assert [one.base_offset for one in batches] == [one.base_offset for one in wanted]
+    assert (len(batches), bool(batches)) == (len(wanted), bool(wanted))
+    assert batches.size == sum(one.size for one in wanted)
+    assert batches.largest == max((one.size for one in wanted), default=0)
+    for index in range(-len(wanted), len(wanted)):
+        assert bytes(batches[index].view) == bytes(wanted[index].view)
+    assert [one.base_offset for one in batches[1:]] == [one.base_offset for one in wanted[1:]]
+    with pytest.raises(IndexError):
+        batches[len(wanted)]
+
+
+def test_batches_of_a_damaged_log_are_refused_at_once() -> None:
+    log = build((b"a",)) + build((b"b",), base_offset=1)[:16] + bytes([3]) + bytes(60)
+    with pytest.raises(CorruptBatch, match="magic"):
+        Batches(memoryview(bytearray(log)), 0)

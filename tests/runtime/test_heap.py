@@ -1,0 +1,46 @@
+"""A process whose heap is bounded gives back what it does not need any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc, on Linux")
+
+_PROGRAM = """
+import psutil
+from mirror.runtime import heap, pages
+
+if {bounded}:
+    heap.bound_heap()
+
+def resident():
+    return psutil.Process().memory_info().rss >> 20
+
+# As fetches do: large pieces come and go, and each time a small one stays behind them.
+bytearray(30 << 20)  # freed: without bounds, pieces up to this size lie in the heap from here on
+before, small = resident(), []
+for _ in range(20):
+    large = bytearray(b"x") * (2 << 20)
+    small.append(bytearray(b"x") * 1_000)
+    small.append([object() for _ in range(100)])
+    part = pages.parts_of([memoryview(large)])[0]
+    keeps = memoryview(large)[:1]
+    part.release()
+    small.append(keeps)
+print(resident() - before)
+"""
+
+
+def _left(*, bounded: bool) -> int:
+    """MB that are left of 20 answers of 2 MB, all released, each of them still looked at."""
+    program = _PROGRAM.format(bounded=bounded)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return int(done.stdout)
+
+
+def test_what_is_released_is_given_back_at_once() -> None:
+    assert _left(bounded=False) > 20
+    assert _left(bounded=True) < 5
