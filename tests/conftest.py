@@ -13,6 +13,7 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
+from tests.stalls import Stalls
 
 # How long an example takes says something about this machine's load, not about the code.
 hypothesis.settings.register_profile("mirror", deadline=None)
@@ -41,6 +42,8 @@ _TIMED = (
     "tests/spark/test_submission.py",
 )
 """Tests under these paths compare times with bounds that a busy machine breaks."""
+_HANGS_S = 480
+"""What waits for other processes, on a machine that is busy, is given more time before it is said to hang."""
 
 
 def pytest_configure() -> None:
@@ -55,6 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.brokers)
         if item.nodeid.startswith(_TIMED):
             item.add_marker(pytest.mark.timed)
+        if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, ("brokers", "spark", "timed"))):
+            item.add_marker(pytest.mark.timeout(_HANGS_S))
         if group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
     if hasattr(config, "workerinput"):
@@ -110,6 +115,16 @@ def new_cluster() -> Iterator[NewCluster]:
             return running.enter_context(Cluster(brokers, properties=properties, listeners=listeners, heap=jvm.BROKER))
 
         yield start
+
+
+@pytest.fixture
+def stalls() -> Iterator[Stalls]:
+    """What this process was kept from running, for the upper bounds of times.
+
+    For each test anew, so that its thread and its open files are not there where others count theirs.
+    """
+    with Stalls() as watched:
+        yield watched
 
 
 @pytest.fixture

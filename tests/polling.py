@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], object], *, within_s: float = 10.0, what: str = "the condition") -> None:
-    """Return as soon as ``condition()`` is true; fail with ``what`` in the text if it is not ``within_s`` seconds."""
+def eventually(condition: Callable[[], object], *, within_s: float = 30.0, what: str = "the condition") -> None:
+    """Return as soon as ``condition()`` is true; fail with ``what`` in the text if it is not ``within_s`` seconds.
+
+    That is how long a machine may take that others keep busy; where it does not come to that, it costs nothing.
+    """
     until = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < until, f"{what}: not within {within_s} s"

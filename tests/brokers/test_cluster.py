@@ -29,12 +29,12 @@ pytestmark = pytest.mark.brokers
 
 def create(servers: str, topic: str, partitions: int = 1, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(timeout=20)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(timeout=60)
 
 
 def produce(servers: str, topic: str, value: bytes) -> None:
     failures: list[object] = []
-    producer = Producer({"bootstrap.servers": servers, "acks": "all", "delivery.timeout.ms": 20000})
+    producer = Producer({"bootstrap.servers": servers, "acks": "all", "delivery.timeout.ms": 60000})
     producer.produce(topic, value=value, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(25) == 0
     assert failures == []
@@ -66,7 +66,7 @@ def test_a_record_comes_back(source_cluster: Cluster, unique: Callable[[str], st
 
 def test_the_shared_clusters_are_two(source_cluster: Cluster, target_cluster: Cluster) -> None:
     def cluster_id(cluster: Cluster) -> object:
-        return AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).cluster_id
+        return AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30).cluster_id
 
     assert cluster_id(source_cluster) != cluster_id(target_cluster)
 
@@ -82,7 +82,7 @@ def test_pause_resume_kill_and_restart(new_cluster: NewCluster, unique: Callable
     assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
     assert alive_brokers(port_of(cluster), timeout_s=0.3) == frozenset()
     cluster.resume(1)
-    eventually(lambda: alive_brokers(port_of(cluster)) == {1}, within_s=20, what="the resumed broker answers")
+    eventually(lambda: alive_brokers(port_of(cluster)) == {1}, within_s=60, what="the resumed broker answers")
 
     cluster.kill(1)
     assert cluster.pids == {}
@@ -127,7 +127,7 @@ def test_stop_leaves_no_process_and_no_data(tmp_path: Path) -> None:
 def test_a_further_listener_has_its_own_port(new_cluster: NewCluster) -> None:
     cluster = new_cluster(listeners={"SECOND": "PLAINTEXT"})
     assert cluster.bootstrap("SECOND") != cluster.bootstrap_servers
-    topics = AdminClient({"bootstrap.servers": cluster.bootstrap("SECOND")}).list_topics(timeout=10)
+    topics = AdminClient({"bootstrap.servers": cluster.bootstrap("SECOND")}).list_topics(timeout=30)
     assert [f"{broker.host}:{broker.port}" for broker in topics.brokers.values()] == [cluster.bootstrap("SECOND")]
 
 
@@ -222,11 +222,11 @@ def test_an_interrupted_up_leaves_nothing(tmp_path: Path, sign: signal.Signals) 
     command = [sys.executable, "-m", "mirror.cli", "sandbox", "up", "--dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
         try:
-            eventually(lambda: record.exists() and json.loads(record.read_text())["nodes"], within_s=30)
+            eventually(lambda: record.exists() and json.loads(record.read_text())["nodes"], within_s=60)
             pids = [node["pid"] for node in json.loads(record.read_text())["nodes"]]
         finally:
             up.send_signal(sign)
-        assert up.wait(30) != 0
+        assert up.wait(60) != 0
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert not (folder / "source").exists()
     assert not (folder / "target").exists()

@@ -55,17 +55,17 @@ def create(cluster: Cluster, *names: str) -> None:
     # What is so old is not to be deleted while it is looked at.
     topics = [ConfluentTopic(name, 1, 1, config={"retention.ms": "-1"}) for name in names]
     for made in admin.create_topics(topics).values():
-        made.result(timeout=20)
+        made.result(timeout=60)
 
 
 def plant(cluster: Cluster, tp: TopicPartition, data: bytes) -> None:
     """Put ``data`` in place of an empty partition's log while its broker is away; it makes the indices anew."""
     folder = cluster.directory / "broker-1" / "data"
     names = [f"{'0' * 20}.{suffix}" for suffix in ("log", "index", "timeindex")]
-    eventually(lambda: leader_of(cluster, tp) == 1, within_s=20, what="the partition's leader")
+    eventually(lambda: leader_of(cluster, tp) == 1, within_s=60, what="the partition's leader")
     # An orderly stop: a killed broker's replicas may be led by nobody for a while.
     os.kill(cluster.pids[1], signal.SIGTERM)
-    eventually(lambda: not cluster.pids, within_s=20, what="the broker's end")
+    eventually(lambda: not cluster.pids, within_s=60, what="the broker's end")
     (folder / ".kafka_cleanshutdown").unlink()  # else it would take the log for as long as it was
     log, *indices = [folder / f"{tp.topic}-{tp.partition}" / name for name in names]
     assert log.stat().st_size == 0
@@ -77,7 +77,7 @@ def plant(cluster: Cluster, tp: TopicPartition, data: bytes) -> None:
 
 def leader_of(cluster: Cluster, tp: TopicPartition) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    partitions = admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions
+    partitions = admin.list_topics(tp.topic, timeout=30).topics[tp.topic].partitions
     return partitions[tp.partition].leader if tp.partition in partitions else -1
 
 
@@ -88,7 +88,7 @@ def batches_of(cluster: Cluster, tp: TopicPartition, end: int) -> list[AnyBatch]
     try:
         consumer.assign([tp])
         consumer.seek(tp, 0)
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while (not found or found[-1].next_offset < end) and time.monotonic() < until:
             for fetched in consumer.poll(timeout_ms=500):
                 assert fetched.error is None
@@ -104,7 +104,7 @@ def by_confluent(cluster: Cluster, tp: TopicPartition, count: int) -> list[Recor
     consumer = Confluent({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "judge", "check.crcs": True})
     try:
         consumer.assign([ConfluentPartition(tp.topic, tp.partition, OFFSET_BEGINNING)])
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while len(found) < count and time.monotonic() < until:
             message = consumer.poll(0.5)
             if message is None:
@@ -140,7 +140,7 @@ def test_old_messages_of_a_real_log_are_read_and_copied(new_cluster: NewCluster,
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     try:
         for future in [producer.send_batch(new, part.batch) for part in made.batches]:
-            future.result(timeout=20)
+            future.result(timeout=60)
     finally:
         producer.close(timeout_ms=0)
     assert by_confluent(cluster, new, len(expected)) == expected

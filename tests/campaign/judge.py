@@ -13,7 +13,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.client import TopicPartition
 from mirror.errors import DeliveryTimeout
-from tests.campaign.load import Sent, Stalls
+from tests.campaign.load import Sent
+from tests.stalls import Stalls
 
 _READ_WITHIN_S: Final = 180.0
 EXPIRY_LATE_MS: Final = 250
@@ -76,7 +77,7 @@ def _read(consumer: Consumer, partitions: Collection[TopicPartition]) -> dict[To
 
 
 def _end(consumer: Consumer, tp: TopicPartition) -> int:
-    _, end = consumer.get_watermark_offsets(ConfluentPartition(*tp), timeout=20)
+    _, end = consumer.get_watermark_offsets(ConfluentPartition(*tp), timeout=30)
     assert end is not None
     return end
 

@@ -8,21 +8,16 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Producer, RecordMetadata, TopicPartition
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
+from tests.stalls import now_ms
 
 RECORD_BYTES: Final = 4_000
 _SIZES: Final = (16 * 1024, 32 * 1024, 64 * 1024)
-_BEAT_MS: Final = 10
 _PAYLOAD: Final = random.Random(5).randbytes(RECORD_BYTES)
-
-
-def now_ms() -> float:
-    """Monotonic."""
-    return time.monotonic() * 1000
 
 
 def made(tp: TopicPartition, number: int, size: int) -> Batch:
@@ -32,40 +27,6 @@ def made(tp: TopicPartition, number: int, size: int) -> Batch:
     while builder.append(f"{tp.partition}:{number}:{builder.count}".encode(), _PAYLOAD, (), wall_ms):
         pass
     return builder.build()
-
-
-class Stalls:
-    """When this process did not run, though it had something to do: others kept the machine busy. A context manager."""
-
-    def __init__(self) -> None:
-        self._gaps: list[tuple[float, float]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        last = now_ms()
-        while not self._over.wait(_BEAT_MS / 1000):
-            now = now_ms()
-            if now - last > 2 * _BEAT_MS:
-                self._gaps.append((last + _BEAT_MS, now))
-            last = now
-
-    def between(self, begin_ms: float, end_ms: float) -> float:
-        """Milliseconds of that time."""
-        return sum(max(0.0, min(end, end_ms) - max(begin, begin_ms)) for begin, end in self._gaps)
-
-    @property
-    def longest_ms(self) -> float:
-        """The longest of them."""
-        return max((end - begin for begin, end in self._gaps), default=0.0)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from tests.e2e.broker_side import CODECS, FIRST_MS, Side
 
-WITHIN_S: Final = 30.0
+WITHIN_S: Final = 60.0
 SERIAL: Final = "serial"
 """The header by which a record is known, whatever its value is."""
 

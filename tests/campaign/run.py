@@ -11,8 +11,9 @@ from typing import Any, Final
 from mirror.client import Producer
 from mirror.errors import DeliveryTimeout
 from tests.campaign.judge import judge_expiries, judge_log, percentile, read_logs
-from tests.campaign.load import Load, Sent, Stalls, now_ms
+from tests.campaign.load import Load, Sent
 from tests.campaign.stage import Harm, Stage
+from tests.stalls import Stalls, now_ms
 
 DELIVERY_MS: Final = 12_000
 REQUEST_MS: Final = 5_000

@@ -63,7 +63,7 @@ class Stage:
         """Free their room on the disk."""
         admin = self._admin()
         for future in admin.delete_topics(list(topics)).values():
-            future.result(timeout=20)
+            future.result(timeout=60)
 
     def _admin(self) -> AdminClient:
         # A new client each time: it asks the brokers it was given, and none that it learned of and that stands still.
@@ -80,7 +80,7 @@ class Stage:
             # Whoever has just left the replicas in sync again is not elected, and asked once more.
             wanted = [ConfluentPartition(*tp) for tp in moved]
             admin = self._admin()  # lives until the answer is there
-            admin.elect_leaders(ElectionType.PREFERRED, wanted).result(timeout=20)
+            admin.elect_leaders(ElectionType.PREFERRED, wanted).result(timeout=60)
         return not moved
 
     def _in_sync(self) -> bool:
@@ -90,7 +90,7 @@ class Stage:
             return False
 
     def _told(self) -> dict[tuple[str, int], Any]:
-        topics = self._admin().list_topics(timeout=10).topics
+        topics = self._admin().list_topics(timeout=30).topics
         return {(name, number): part for name, topic in topics.items() for number, part in topic.partitions.items()}
 
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 from mirror.client import Producer, TopicPartition
 from mirror.errors import KafkaTimeout, NeedsAbort
 from tests.campaign.judge import Found, percentile, read_logs
-from tests.campaign.load import made, now_ms, ticks
+from tests.campaign.load import made, ticks
 from tests.campaign.run import HEALTHY, OPTIONS, harmed
 from tests.campaign.stage import Harm, Stage
+from tests.stalls import now_ms
 
 COMMIT_EVERY_S: Final = 0.5
 _BATCHES: Final = 3

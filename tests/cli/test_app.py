@@ -157,7 +157,7 @@ def test_the_real_command_in_a_process_of_its_own() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (good.returncode, good.stderr) == (0, "")
@@ -166,7 +166,7 @@ def test_the_real_command_in_a_process_of_its_own() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (bad.returncode, bad.stdout) == (1, "")
@@ -191,7 +191,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], unwanted: se
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     code, modules = json.loads(process.stderr)

@@ -41,7 +41,7 @@ def reading(servers: str, group: str, tp: TopicPartition, protocol: str) -> Iter
             consumer.poll(0.1)
             return bool(consumer.assignment())
 
-        eventually(assigned, within_s=30, what=f"an assignment for {group}")
+        eventually(assigned, within_s=60, what=f"an assignment for {group}")
         yield consumer
     finally:
         consumer.close()

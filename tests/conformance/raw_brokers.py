@@ -53,7 +53,7 @@ class RealWire:
     def __init__(self, bootstrap: str, level: int) -> None:
         self.level = level
         host, port = bootstrap.split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
 
     def ask(self, api: Api, version: int, body: Message) -> Any:
         for segment in codec.encode_request(api, version, 1, "raw", body):
@@ -70,9 +70,9 @@ class RealWire:
         return data
 
     def until(self, condition: Callable[[], object]) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while not condition():
-            assert time.monotonic() < until, "not within 30 s"
+            assert time.monotonic() < until, "not within 60 s"
             time.sleep(0.02)
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -21,17 +21,17 @@ from mirror.client import (
     ResourceType,
     TopicPartition,
 )
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaTimeout
 from mirror.wire.api import Api
-from tests.conformance.test_consumer_backoff import OPTIONS, in_bounds
+from tests.conformance.intervals import OPTIONS, attempts_in_bounds
 from tests.conformance.topics import Topics
 from tests.faults.frames import Seen
 from tests.faults.proxy import Proxy
+from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
 
 Change = Callable[[Seen, Any], Any]
-TIMEOUT_MS = 1_200
 MISSING = "no-such-topic"
 
 
@@ -58,76 +58,76 @@ CASES: dict[str, tuple[Api, Change, Call]] = {
         Api.CREATE_TOPICS,
         refused(BUSY, "topics"),
         # The broker knows this name already, and does nothing.
-        lambda a, tp: a.create_topics([NewTopic(tp.topic, 1, 1)], timeout_ms=TIMEOUT_MS),
+        lambda a, tp: a.create_topics([NewTopic(tp.topic, 1, 1)]),
     ),
     "create partitions": (
         Api.CREATE_PARTITIONS,
         refused(BUSY, "results"),
-        lambda a, tp: a.create_partitions({tp.topic: 1}, timeout_ms=TIMEOUT_MS),
+        lambda a, tp: a.create_partitions({tp.topic: 1}),
     ),
     "delete topics": (
         Api.DELETE_TOPICS,
         refused(BUSY, "responses"),
-        lambda a, _: a.delete_topics([MISSING], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.delete_topics([MISSING]),
     ),
     "describe topics": (
         Api.METADATA,
         refused(ErrorCode.leader_not_available, "topics"),
-        lambda a, _: a.describe_topics([MISSING], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.describe_topics([MISSING]),
     ),
     "describe configs": (
         Api.DESCRIBE_CONFIGS,
         refused(LATE, "results"),
-        lambda a, _: a.describe_configs([ConfigResource.broker(1)], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.describe_configs([ConfigResource.broker(1)]),
     ),
     "alter configs": (
         Api.INCREMENTAL_ALTER_CONFIGS,
         refused(BUSY, "responses"),
         lambda a, tp: a.incremental_alter_configs(
-            {ConfigResource.topic(tp.topic): [ConfigChange("retention.ms", "-1")]}, timeout_ms=TIMEOUT_MS
+            {ConfigResource.topic(tp.topic): [ConfigChange("retention.ms", "-1")]}
         ),
     ),
     "describe log dirs": (
         Api.DESCRIBE_LOG_DIRS,
         refused(LATE),
-        lambda a, _: a.describe_log_dirs(timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.describe_log_dirs(),
     ),
     "delete records": (
         Api.DELETE_RECORDS,
         refused(ErrorCode.not_leader_or_follower, "topics", "partitions"),
-        lambda a, tp: a.delete_records({tp: 0}, timeout_ms=TIMEOUT_MS),
+        lambda a, tp: a.delete_records({tp: 0}),
     ),
-    "list groups": (Api.LIST_GROUPS, refused(LOADING), lambda a, _: a.list_groups(timeout_ms=TIMEOUT_MS)),
+    "list groups": (Api.LIST_GROUPS, refused(LOADING), lambda a, _: a.list_groups()),
     "describe groups": (
         Api.DESCRIBE_GROUPS,
         refused(LOADING, "groups"),
-        lambda a, _: a.describe_groups(["readers"], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.describe_groups(["readers"]),
     ),
     "describe consumer groups": (
         Api.CONSUMER_GROUP_DESCRIBE,
         refused(LOADING, "groups"),
-        lambda a, _: a.describe_groups(["readers"], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.describe_groups(["readers"]),
     ),
     "delete groups": (
         Api.DELETE_GROUPS,
         refused(LOADING, "results"),
-        lambda a, _: a.delete_groups(["readers"], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.delete_groups(["readers"]),
     ),
     "delete group offsets": (
         Api.OFFSET_DELETE,
         refused(LOADING),
-        lambda a, tp: a.delete_group_offsets("readers", [tp], timeout_ms=TIMEOUT_MS),
+        lambda a, tp: a.delete_group_offsets("readers", [tp]),
     ),
-    "describe acls": (Api.DESCRIBE_ACLS, refused(LATE), lambda a, _: a.describe_acls(timeout_ms=TIMEOUT_MS)),
+    "describe acls": (Api.DESCRIBE_ACLS, refused(LATE), lambda a, _: a.describe_acls()),
     "create acls": (
         Api.CREATE_ACLS,
         refused(BUSY, "results"),
-        lambda a, _: a.create_acls([ALLOWED], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.create_acls([ALLOWED]),
     ),
     "delete acls": (
         Api.DELETE_ACLS,
         refused(BUSY, "filter_results"),
-        lambda a, _: a.delete_acls([AclFilter(name="t")], timeout_ms=TIMEOUT_MS),
+        lambda a, _: a.delete_acls([AclFilter(name="t")]),
     ),
 }
 
@@ -140,25 +140,30 @@ def tp(topics: Topics) -> TopicPartition:
 
 @pytest.fixture
 def admin(proxy: Proxy) -> Iterator[Admin]:
-    options = {key: value for key, value in OPTIONS.items() if not key.startswith("fetch.")}
-    with Admin({"bootstrap.servers": proxy.bootstrap_servers, **options}) as admin:
+    with Admin({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as admin:
         yield admin
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_wire_intervals_for_admin_requests_in_bounds(case: str, proxy: Proxy, admin: Admin, tp: TopicPartition) -> None:
+def test_wire_intervals_for_admin_requests_in_bounds(
+    case: str, proxy: Proxy, admin: Admin, tp: TopicPartition, stalls: Stalls
+) -> None:
     api, change, call = CASES[case]
     # What a call needs to know first (leader, coordinator) is known.
     admin.list_offsets({tp: -1})
     admin.group_offsets("readers", [tp])
-    # And the broker is warm: its first answer of a kind takes long, which is no backoff. It may well be a refusal.
-    with contextlib.suppress(KafkaError):
-        call(admin, tp)
     proxy.change(api, change)
     since = proxy.now()
-    with pytest.raises(KafkaTimeout):
-        call(admin, tp)
-    asked = proxy.requests(api, since=since)
-    if api is Api.METADATA:  # apart from the updates of what the client itself knows
-        asked = [one for one in asked if MISSING in {topic.name for topic in one.body().topics}]
-    in_bounds([one.at_ms for one in asked])
+
+    def asked() -> list[Seen]:
+        found = proxy.requests(api, since=since)
+        if api is Api.METADATA:  # apart from the updates of what the client itself knows
+            return [one for one in found if MISSING in {topic.name for topic in one.body().topics or ()}]
+        return found
+
+    with ThreadPoolExecutor(1) as other:
+        outcome = attempts_in_bounds(
+            asked, lambda: other.submit(call, admin, tp), lambda: proxy.change(api, None), stalls
+        )
+    # The broker's own answer may well be a refusal.
+    assert not isinstance(outcome.exception(0), KafkaTimeout)

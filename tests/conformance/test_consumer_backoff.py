@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,37 +13,18 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.client import Consumer, TopicPartition
-from mirror.errors import KafkaTimeout
 from mirror.wire.api import Api
 from tests.conformance.conftest import NewConsumer
+from tests.conformance.intervals import ATTEMPTS, OPTIONS, attempts_in_bounds, in_bounds, waits_between
 from tests.conformance.topics import Topics, read
 from tests.faults.frames import Seen
 from tests.faults.proxy import Proxy
 from tests.polling import eventually
+from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
 
-INITIAL_MS, MAX_MS = 100, 400
-LATE_MS = 150
-"""What a slow machine may add to each interval: an answer is on its way for some of it."""
-OPTIONS = {
-    "retry.backoff.ms": INITIAL_MS,
-    "retry.backoff.max.ms": MAX_MS,
-    "reconnect.backoff.ms": INITIAL_MS,
-    "reconnect.backoff.max.ms": MAX_MS,
-    "default.api.timeout.ms": 20_000,
-    "fetch.max.wait.ms": 20,
-}
-
-
-def in_bounds(times_ms: Sequence[float], first_failures: int = 1) -> None:
-    """Each interval is KIP-580's: ``MIN(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))``, and not much more."""
-    intervals = [later - earlier for earlier, later in itertools.pairwise(times_ms)]
-    assert len(intervals) >= 3
-    for failures, interval in enumerate(intervals, start=first_failures):
-        doubled = INITIAL_MS * 2 ** (failures - 1)
-        # 2 ms: two clocks, in whole ms.
-        assert min(MAX_MS, doubled * 0.8) - 2 <= interval <= min(MAX_MS, doubled * 1.2) + LATE_MS, intervals
+SHORT_WAITS = {"fetch.max.wait.ms": 20}
 
 
 def _refused_partitions(outer: str, inner: str, code: ErrorCode) -> Callable[[Seen, Any], Any]:
@@ -72,63 +54,80 @@ def tp(topics: Topics) -> TopicPartition:
 
 @pytest.fixture
 def consumer(proxy: Proxy, new_consumer: NewConsumer, unique: Any) -> Consumer:
-    return new_consumer(proxy.bootstrap_servers, **OPTIONS, **{"group.id": unique("readers")})
+    return new_consumer(proxy.bootstrap_servers, **OPTIONS, **SHORT_WAITS, **{"group.id": unique("readers")})
 
 
 CASES: dict[str, tuple[Api, Callable[[Seen, Any], Any], Callable[[Consumer, TopicPartition], object]]] = {
     "list offsets": (
         Api.LIST_OFFSETS,
         _refused_partitions("topics", "partitions", ErrorCode.leader_not_available),
-        lambda consumer, tp: consumer.beginning_offsets([tp], timeout_ms=1_200),
+        lambda consumer, tp: consumer.beginning_offsets([tp]),
     ),
     "commit": (
         Api.OFFSET_COMMIT,
         _refused_partitions("topics", "partitions", ErrorCode.coordinator_load_in_progress),
-        lambda consumer, tp: consumer.commit_sync({tp: 3}, timeout_ms=1_200),
+        lambda consumer, tp: consumer.commit_sync({tp: 3}),
     ),
     "committed": (
         Api.OFFSET_FETCH,
         _refused_group,
-        lambda consumer, tp: consumer.committed([tp], timeout_ms=1_200),
+        lambda consumer, tp: consumer.committed([tp]),
     ),
     "list topics": (
         Api.METADATA,
         lambda _, body: replace(
             body, topics=tuple(replace(topic, error_code=ErrorCode.leader_not_available) for topic in body.topics)
         ),
-        lambda consumer, _: consumer.list_topics(timeout_ms=1_200),
+        lambda consumer, _: consumer.list_topics(),
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_wire_intervals_of_calls_in_bounds(case: str, proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
+def test_wire_intervals_of_calls_in_bounds(
+    case: str, proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
+) -> None:
     api, change, call = CASES[case]
     consumer.committed([tp])
     if api is not Api.METADATA:
         consumer.beginning_offsets([tp])
     proxy.change(api, change)
     since = proxy.now()
-    with pytest.raises(KafkaTimeout):
-        call(consumer, tp)
-    asked = proxy.requests(api, since=since)
-    if api is Api.METADATA:  # apart from the updates of what the client knows, which is no topic yet
-        asked = [one for one in asked if one.body().topics != ()]
-    in_bounds([one.at_ms for one in asked])
+
+    def asked() -> list[Seen]:
+        found = proxy.requests(api, since=since)
+        # Apart from the updates of what the client knows, which is no topic yet.
+        return found if api is not Api.METADATA else [one for one in found if one.body().topics != ()]
+
+    with ThreadPoolExecutor(1) as other:
+        outcome = attempts_in_bounds(
+            asked, lambda: other.submit(call, consumer, tp), lambda: proxy.change(api, None), stalls
+        )
+    outcome.result(0)
 
 
-def test_wire_intervals_of_metadata_in_bounds(proxy: Proxy, consumer: Consumer, unique: Any) -> None:
+def test_wire_intervals_of_metadata_in_bounds(
+    proxy: Proxy, consumer: Consumer, topics: Topics, unique: Any, stalls: Stalls
+) -> None:
     """A topic that is not there is asked for again and again while a call wants it."""
     consumer.list_topics()
     missing = TopicPartition(unique("missing"), 0)
-    since = proxy.now()
-    with pytest.raises(KafkaTimeout, match="does not exist"):
-        consumer.beginning_offsets([missing], timeout_ms=1_200)
-    in_bounds([one.at_ms for one in proxy.requests(Api.METADATA, since=since)])
+    with ThreadPoolExecutor(1) as other:
+        outcome = attempts_in_bounds(
+            lambda: [
+                one
+                for one in proxy.requests(Api.METADATA)
+                if missing.topic in {topic.name for topic in one.body().topics or ()}
+            ],
+            lambda: other.submit(consumer.beginning_offsets, [missing]),
+            lambda: topics.create_named(missing.topic),
+            stalls,
+        )
+    assert outcome.result(0) == {missing: 0}
 
 
 def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
-    proxy: Proxy, consumer: Consumer, tp: TopicPartition
+    proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
 ) -> None:
     refuse = _refused_partitions("responses", "partitions", ErrorCode.not_leader_or_follower)
     consumer.beginning_offsets([tp])
@@ -138,8 +137,8 @@ def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
         consumer.seek(tp, 0)
         since = proxy.now()
         fetches = functools.partial(_from_the_seek_on, proxy, since)
-        eventually(lambda fetches=fetches: len(fetches()) >= 5, what="five fetches")  # type: ignore[misc]
-        in_bounds([one.at_ms for one in fetches()][:5])
+        eventually(lambda fetches=fetches: len(fetches()) >= ATTEMPTS, what=f"{ATTEMPTS} fetches")  # type: ignore[misc]
+        in_bounds(waits_between(fetches()[:ATTEMPTS]), stalls)
         proxy.change(Api.FETCH, None)
         assert len(read(consumer, 10)) == 10
 
@@ -151,7 +150,9 @@ def _from_the_seek_on(proxy: Proxy, since: float) -> list[Seen]:
     return fetches[start:]
 
 
-def test_reconnect_backoff_grows_and_resets(proxies: Proxy, trio_topics: Topics, new_consumer: NewConsumer) -> None:
+def test_reconnect_backoff_grows_and_resets(
+    proxies: Proxy, trio_topics: Topics, new_consumer: NewConsumer, stalls: Stalls
+) -> None:
     """Broker 2 hangs up on every connection; the others answer, so that only who wants broker 2 goes there."""
     (tp,) = trio_topics.create(assignment=[[2]])
     # Calls retry at once here: what keeps them waiting is the reconnect backoff alone.
@@ -160,9 +161,18 @@ def test_reconnect_backoff_grows_and_resets(proxies: Proxy, trio_topics: Topics,
         assert consumer.beginning_offsets([tp]) == {tp: 0}
         since = proxies.now()
         proxies.hang_up(2)
-        with pytest.raises(KafkaTimeout):
-            consumer.beginning_offsets([tp], timeout_ms=1_500)
-        opened = [at for broker, at in list(proxies.opened) if broker == 2 and at >= since]
+        opened = functools.partial(_opened, proxies, since)
+        with ThreadPoolExecutor(1) as other:
+            outcome = other.submit(consumer.beginning_offsets, [tp])
+            try:
+                eventually(lambda opened=opened: len(opened()) >= ATTEMPTS, what=f"{ATTEMPTS} connections")  # type: ignore[misc]
+            finally:
+                proxies.accept(2)
         # The open connection broke first: that is the first failure.
-        in_bounds(opened, first_failures=2)
-        proxies.accept(2)
+        in_bounds(list(itertools.pairwise(opened()[:ATTEMPTS])), stalls, first_failures=2)
+        assert outcome.result(0) == {tp: 0}
+
+
+def _opened(proxies: Proxy, since: float) -> list[float]:
+    """When broker 2 was connected to."""
+    return [at for broker, at in list(proxies.opened) if broker == 2 and at >= since]

@@ -24,7 +24,7 @@ NO_RESET = {"auto.offset.reset": "none", "fetch.max.wait.ms": 100}
 
 
 def stopped_by(consumer: Consumer) -> KafkaError:
-    for fetched in consumer.poll(20_000):
+    for fetched in consumer.poll(60_000):
         assert fetched.error is not None
         return fetched.error
     raise AssertionError("nothing has stopped it")
@@ -33,15 +33,15 @@ def stopped_by(consumer: Consumer) -> KafkaError:
 def make_anew(broker: Cluster, tp: TopicPartition) -> None:
     """Delete the topic and make one of its name, which takes the broker a moment to allow."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([tp.topic])[tp.topic].result(20)
+    admin.delete_topics([tp.topic])[tp.topic].result(60)
 
     def made() -> bool:
         with contextlib.suppress(KafkaException):
-            admin.create_topics([NewTopic(tp.topic, 1, 1)])[tp.topic].result(20)
+            admin.create_topics([NewTopic(tp.topic, 1, 1)])[tp.topic].result(60)
             return True
         return False
 
-    eventually(made, within_s=20, what="the topic is there again")
+    eventually(made, within_s=60, what="the topic is there again")
 
 
 def offsets(found: list[tuple[int, bytes]]) -> list[int]:
@@ -94,8 +94,8 @@ def test_a_long_poll_is_woken(broker: Cluster, topics: Topics, new_consumer: New
     timer = threading.Timer(0.2, consumer.wake)
     began = time.monotonic()
     timer.start()
-    assert consumer.poll(30_000) == []
-    assert 0.15 < time.monotonic() - began < 10
+    assert consumer.poll(120_000) == []
+    assert 0.19 < time.monotonic() - began < 60
     timer.join()
 
 
@@ -110,7 +110,7 @@ def test_answers_are_taken_bit_by_bit_and_released(broker: Cluster, topics: Topi
         consumer.seek(tp, 0)
     found: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
     kept = []
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while sum(map(len, found.values())) < 4 * 3_000 and time.monotonic() < until:
         some = consumer.poll(1_000, max_bytes=30_000)
         assert len(some) <= 1 or sum(one.size for one in some) <= 30_000

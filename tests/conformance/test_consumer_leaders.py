@@ -20,8 +20,8 @@ from tests.polling import eventually
 
 pytestmark = pytest.mark.brokers
 
-LONG_BACKOFF_MS = 5_000
-OPTIONS = {"default.api.timeout.ms": 20_000, "request.timeout.ms": 2_000, "fetch.max.wait.ms": 100}
+LONG_BACKOFF_MS = 20_000
+OPTIONS = {"default.api.timeout.ms": 60_000, "request.timeout.ms": 2_000, "fetch.max.wait.ms": 100}
 
 
 def numbers(found: list[tuple[int, bytes]]) -> list[int]:
@@ -40,7 +40,7 @@ def whole(trio: Cluster) -> Iterator[Cluster]:
         else:
             trio.restart(broker)
     port = int(trio.bootstrap_servers.split(",")[0].rpartition(":")[2])
-    eventually(lambda: alive_brokers(port) == {1, 2, 3}, within_s=20, what="all are back")
+    eventually(lambda: alive_brokers(port) == {1, 2, 3}, within_s=60, what="all are back")
 
 
 def test_new_leader_skips_backoff(proxies: Proxy, trio_topics: Topics, new_consumer: NewConsumer) -> None:
@@ -48,7 +48,9 @@ def test_new_leader_skips_backoff(proxies: Proxy, trio_topics: Topics, new_consu
     (tp,) = trio_topics.create(assignment=[[1, 2]])
     trio_topics.fill(tp, 100)
     backoff = {"retry.backoff.ms": LONG_BACKOFF_MS, "retry.backoff.max.ms": LONG_BACKOFF_MS}
-    consumer = new_consumer(proxies.bootstrap_servers, **OPTIONS | backoff)
+    # What a slow broker answers late is no failure here: it would be followed by a backoff of that length.
+    consumer = new_consumer(proxies.bootstrap_servers, **OPTIONS | backoff | {"request.timeout.ms": 30_000})
+    consumer.list_topics()  # a topic that is wanted while the first metadata is on its way waits for a backoff
     consumer.assign([tp])
     assert numbers(read(consumer, 100)) == list(range(100))
 
@@ -56,9 +58,9 @@ def test_new_leader_skips_backoff(proxies: Proxy, trio_topics: Topics, new_consu
     eventually(lambda: trio_topics.leader(tp) == 2, what="broker 2 leads")
     trio_topics.fill(tp, 100, first=100)
     assert numbers(read(consumer, 100)) == list(range(100, 200))
-    last_at_old = proxies.requests(Api.FETCH, broker=1)[-1].at_ms
+    refused_ms = proxies.requests(Api.FETCH, broker=1)[-1].answered_ms
     first_at_new = proxies.requests(Api.FETCH, broker=2)[0].at_ms
-    assert first_at_new - last_at_old < LONG_BACKOFF_MS / 2
+    assert first_at_new - refused_ms < LONG_BACKOFF_MS / 2
 
 
 def test_reading_goes_on_when_the_leader_dies(whole: Cluster, trio_topics: Topics, new_consumer: NewConsumer) -> None:
@@ -71,8 +73,8 @@ def test_reading_goes_on_when_the_leader_dies(whole: Cluster, trio_topics: Topic
     with _filling(trio_topics, tp, first=500, count=2_500) as producing:
         found += read(consumer, 100)
         whole.kill(1)
-        found += read(consumer, 3_000 - len(found), within_s=30)
-        producing.join(30)
+        found += read(consumer, 3_000 - len(found))
+        producing.join(120)
     assert numbers(found) == list(range(3_000))
     assert consumer.position(tp) == 3_000
     assert consumer.poll(timeout_ms=200) == []
@@ -99,7 +101,7 @@ class _filling:  # noqa: N801 - reads as what it does
         return self._thread
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(30)
+        self._thread.join(120)
         if self._failed:
             raise self._failed[0]
 
@@ -136,12 +138,12 @@ def test_a_log_that_came_back_shorter_is_reported_not_skipped(
     consumer = new_consumer(whole.bootstrap_servers, **OPTIONS)
     consumer.assign([tp])
     whole.pause(2)
-    eventually(lambda: topics.in_sync(tp) == [1], within_s=20, what="broker 2 falls behind")
+    eventually(lambda: topics.in_sync(tp) == [1], within_s=60, what="broker 2 falls behind")
     topics.fill(tp, 10, first=10, acks=1)
     assert numbers(read(consumer, 20)) == list(range(20))
     whole.pause(1)
     whole.resume(2)
-    eventually(lambda: topics.leader(tp) == 2, within_s=20, what="broker 2 leads, uncleanly")
+    eventually(lambda: topics.leader(tp) == 2, within_s=60, what="broker 2 leads, uncleanly")
 
     error = _first_error(consumer)
     assert isinstance(error, LogTruncated)
@@ -155,7 +157,7 @@ def test_a_log_that_came_back_shorter_is_reported_not_skipped(
     assert numbers(read(consumer, 5)) == list(range(10, 15))
 
 
-def _first_error(consumer: Consumer, within_s: float = 15.0) -> object:
+def _first_error(consumer: Consumer, within_s: float = 60.0) -> object:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         for fetched in consumer.poll(timeout_ms=500):

@@ -21,13 +21,13 @@ servers, topic = sys.argv[1:]
 tp = TopicPartition(topic, 0)
 
 def reader():
-    consumer = Consumer({"bootstrap.servers": servers, "default.api.timeout.ms": 20_000})
+    consumer = Consumer({"bootstrap.servers": servers, "default.api.timeout.ms": 60_000})
     consumer.assign([tp])
     consumer.seek(tp, 0)
     return consumer
 
 def read(consumer):
-    return sum(batch.count for fetched in consumer.poll(20_000) for batch in fetched.batches)
+    return sum(batch.count for fetched in consumer.poll(60_000) for batch in fetched.batches)
 
 parent = reader()
 told = {"parent": read(parent)}
@@ -54,7 +54,7 @@ def test_parent_and_child_both_read_after_a_fork(broker: Cluster, topics: Topics
         [sys.executable, "-c", SCRIPT, broker.bootstrap_servers, tp.topic],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr

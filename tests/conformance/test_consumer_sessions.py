@@ -33,7 +33,7 @@ def many(broker: Cluster) -> list[TopicPartition]:
 
 @pytest.fixture
 def consumer(proxy: Proxy, new_consumer: NewConsumer) -> Consumer:
-    return new_consumer(proxy.bootstrap_servers, **{"default.api.timeout.ms": 20_000, "fetch.max.wait.ms": 50})
+    return new_consumer(proxy.bootstrap_servers, **{"default.api.timeout.ms": 60_000, "fetch.max.wait.ms": 50})
 
 
 def partitions(seen: Seen, field: str = "topics") -> list[int]:

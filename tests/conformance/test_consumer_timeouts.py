@@ -18,12 +18,14 @@ from tests.conformance.timed_calls import CALLS, TimedCall, times_out, warm_up, 
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Action, Fault, On, Proxy
 from tests.polling import eventually
+from tests.stalls import Stalls, Timed
 
 pytestmark = pytest.mark.brokers
 
-ASKED_MS = 1000
-LATEST_MS = ASKED_MS * 1.25 + 100
-EARLIEST_MS = ASKED_MS * 0.99
+ASKED_MS = 1_000
+TRIED_AGAIN_MS = 2_500
+"""Time enough for three attempts, each with a connection of its own, also where the broker is slow."""
+WHENEVER_MS = 60_000
 ALL = pytest.mark.parametrize("call", CALLS, ids=str)
 
 
@@ -41,7 +43,14 @@ def tp(broker: Cluster) -> TopicPartition:
 @pytest.fixture
 def consumer(proxy: Proxy, new_consumer: NewConsumer, unique: Any) -> Consumer:
     proxy.change(Api.API_VERSIONS, with_telemetry)
-    return new_consumer(proxy.bootstrap_servers, **{"group.id": unique("readers"), "default.api.timeout.ms": 20_000})
+    return new_consumer(
+        proxy.bootstrap_servers, **{"group.id": unique("readers"), "default.api.timeout.ms": WHENEVER_MS}
+    )
+
+
+def in_time(took: Timed, asked_ms: int, *, early: bool = False) -> bool:
+    """Whether a call took what was asked for, and a quarter and 100 ms more at most; ``early``: it may take less."""
+    return (early or took.ms >= asked_ms * 0.99) and took.running_ms <= asked_ms * 1.25 + 100
 
 
 @contextlib.contextmanager
@@ -54,14 +63,20 @@ def resumed(cluster: Cluster) -> Iterator[None]:
 
 @ALL
 def test_a_stopped_broker_costs_no_more_than_was_asked(
-    call: TimedCall, broker: Cluster, proxy: Proxy, consumer: Consumer, tp: TopicPartition, new_consumer: NewConsumer
+    call: TimedCall,
+    broker: Cluster,
+    proxy: Proxy,
+    consumer: Consumer,
+    tp: TopicPartition,
+    new_consumer: NewConsumer,
+    stalls: Stalls,
 ) -> None:
     warm_up(call, consumer, tp)
     proxy.before_next(call.api, lambda: broker.pause(1), call.where)
     with resumed(broker):
-        took = times_out(call, consumer, tp, ASKED_MS)
-        assert not proxy.hooked, "the broker was paused in the middle of the call"
-    assert EARLIEST_MS <= took <= LATEST_MS
+        took = times_out(call, consumer, tp, ASKED_MS, stalls)
+        eventually(lambda: not proxy.hooked, what="the broker was paused in the middle of the call")
+    assert in_time(took, ASKED_MS), took
     if call.name == "close":
         consumer = new_consumer(proxy.bootstrap_servers)
         assert consumer.partitions_for(tp.topic)
@@ -70,48 +85,52 @@ def test_a_stopped_broker_costs_no_more_than_was_asked(
 
 
 @ALL
-def test_one_network_poll_before_reaping(call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
+def test_one_network_poll_before_reaping(
+    call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
+) -> None:
     warm_up(call, consumer, tp)
     proxy.fault(Fault(action=Action.SILENCE, api=call.api))
     since = proxy.now()
-    assert times_out(call, consumer, tp, 0) < 250
+    assert times_out(call, consumer, tp, 0, stalls).running_ms < 250
     eventually(lambda: [one for one in proxy.requests(call.api, since=since) if call.where(one)], what="its request")
 
 
 @ALL
 def test_retries_until_deadline_then_timeout(
-    call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition
+    call: TimedCall, proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
 ) -> None:
     warm_up(call, consumer, tp)
     proxy.fault(Fault(action=Action.CUT, api=call.api, after=3))
     since = proxy.now()
-    took = times_out(call, consumer, tp, ASKED_MS)
+    took = times_out(call, consumer, tp, TRIED_AGAIN_MS, stalls)
     attempts = [one for one in proxy.requests(call.api, since=since) if call.where(one)]
     if call.name == "close":
         # Taking leave is no more than a courtesy: one attempt, and nobody waits for another.
         assert len(attempts) == 1
-        assert took <= LATEST_MS
+        assert in_time(took, TRIED_AGAIN_MS, early=True), took
     else:
         assert len(attempts) >= 3
-        assert EARLIEST_MS <= took <= LATEST_MS
+        assert in_time(took, TRIED_AGAIN_MS), took
 
 
 def test_each_request_waits_for_what_remains_or_the_request_timeout(
-    proxy: Proxy, new_consumer: NewConsumer, tp: TopicPartition
+    proxy: Proxy, new_consumer: NewConsumer, tp: TopicPartition, stalls: Stalls
 ) -> None:
-    consumer = new_consumer(proxy.bootstrap_servers, **{"request.timeout.ms": 500})
-    consumer.beginning_offsets([tp], timeout_ms=20_000)
+    consumer = new_consumer(proxy.bootstrap_servers, **{"request.timeout.ms": 2_000})
+    consumer.beginning_offsets([tp], timeout_ms=WHENEVER_MS)
     proxy.fault(Fault(action=Action.SILENCE, api=Api.LIST_OFFSETS))
     since = proxy.now()
-    with pytest.raises(KafkaTimeout, match="did not succeed within 1000 ms"):
-        consumer.beginning_offsets([tp], timeout_ms=ASKED_MS)
+    # After the first there is a second left, to connect again and to ask.
+    with pytest.raises(KafkaTimeout, match="did not succeed within 3000 ms"):
+        consumer.beginning_offsets([tp], timeout_ms=3_000)
     first, second = proxy.requests(Api.LIST_OFFSETS, since=since)
     # ListOffsets tells the broker how long its caller waits.
     limits = [one.body().timeout.total_seconds() * 1000 for one in (first, second)]
-    remained = ASKED_MS - (second.at_ms - first.at_ms)
-    assert limits[0] == 500
-    assert remained - 100 <= limits[1] <= min(500, remained + 100)
-    assert second.at_ms - first.at_ms >= 500
+    remained = 3_000 - (second.at_ms - since)
+    assert limits[0] == 2_000
+    # It is less by the time when the proxy saw it, and not by more than it was on its way.
+    assert remained - 10 <= limits[1] <= remained + 100 + stalls.between(since, second.at_ms)
+    assert second.at_ms - since >= 2_000
 
 
 def test_expired_event_times_out_once(proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
@@ -130,7 +149,7 @@ def test_a_chain_that_keeps_succeeding_is_not_cut(proxy: Proxy, consumer: Consum
     """Six slow steps in a row, none of them failing: not one is asked twice, none shortens the next."""
     proxy.fault(Fault(action=Action.DELAY, delay_ms=200))
     began = time.monotonic()
-    assert consumer.committed([tp], timeout_ms=5_000) == {tp: None}
+    assert consumer.committed([tp], timeout_ms=WHENEVER_MS) == {tp: None}
     assert time.monotonic() - began >= 1.0
     assert len(proxy.requests(Api.FIND_COORDINATOR)) == 1
     assert len(proxy.requests(Api.OFFSET_FETCH)) == 1
@@ -154,17 +173,17 @@ def test_what_a_broken_connection_swallowed_is_asked_again(
 ) -> None:
     """Whatever becomes of the first answer, it is noticed within request.timeout.ms, and asked for again."""
     consumer = new_consumer(proxy.bootstrap_servers, **{"request.timeout.ms": 500})
-    consumer.beginning_offsets([tp], timeout_ms=20_000)
+    consumer.beginning_offsets([tp], timeout_ms=WHENEVER_MS)
     proxy.fault(fault)
-    assert consumer.end_offsets([tp], timeout_ms=10_000) == {tp: 10}
+    assert consumer.end_offsets([tp], timeout_ms=WHENEVER_MS) == {tp: 10}
 
 
 def test_a_broker_without_a_telemetry_receiver_is_told_at_once(broker: Cluster, new_consumer: NewConsumer) -> None:
     consumer = new_consumer(broker.bootstrap_servers)
     began = time.monotonic()
     with pytest.raises(UnsupportedVersion, match="GetTelemetrySubscriptions"):
-        consumer.client_instance_id(timeout_ms=20_000)
-    assert time.monotonic() - began < 10
+        consumer.client_instance_id(timeout_ms=WHENEVER_MS)
+    assert time.monotonic() - began < WHENEVER_MS / 2_000
 
 
 def test_one_client_has_one_instance_id(consumer: Consumer) -> None:

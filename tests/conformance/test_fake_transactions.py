@@ -231,7 +231,7 @@ def test_the_versions_of_the_other_protocol_are_served_too(began: Began) -> None
 def test_the_coordinator_ends_what_outlives_its_timeout(
     wire: Wire, new_producer: NewProducer, unique: Callable[[str], str]
 ) -> None:
-    began = Began(wire, new_producer(timeout_ms=500), unique("orders"))
+    began = Began(wire, new_producer(timeout_ms=2_000), unique("orders"))
     producer, who = began.producer, began.who
     began.await_markers()
     assert shape(wire, began.tp) == [("data", 0), ("abort", 1)]

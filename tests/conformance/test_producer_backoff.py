@@ -14,30 +14,30 @@ from mirror.client import Producer, TopicPartition
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
-from tests.conformance.test_consumer_backoff import INITIAL_MS, MAX_MS, in_bounds
+from tests.conformance.intervals import INITIAL_MS, MAX_MS, attempts_in_bounds
 from tests.conformance.topics import Topics
 from tests.faults.frames import Seen
 from tests.faults.proxy import Proxy
-from tests.polling import eventually
+from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
 
 OPTIONS = {
     "retry.backoff.ms": INITIAL_MS,
     "retry.backoff.max.ms": MAX_MS,
-    "request.timeout.ms": 5_000,
-    "delivery.timeout.ms": 20_000,
+    "request.timeout.ms": 30_000,
+    "delivery.timeout.ms": 60_000,
 }
 Change = Callable[[Seen, Any], Any]
-_ATTEMPTS = 6
+WITHIN_S = 50
 
 
-def _refused(code: ErrorCode, *path: str) -> Change:
+def _refused(code: ErrorCode, *path: str, named: str = "error_code") -> Change:
     """Makes every item at the end of ``path`` (kio's fields, each a list) say ``code``; no path: the whole answer."""
 
     def change(body: Any, path: tuple[str, ...]) -> Any:
         if not path:
-            return replace(body, error_code=code)
+            return replace(body, **{named: code})
         items = tuple(change(item, path[1:]) for item in getattr(body, path[0]))
         return replace(body, **{path[0]: items})
 
@@ -80,30 +80,31 @@ def _send(producer: Producer, tp: TopicPartition) -> Future[Any]:
     return producer.send_batch(tp, builder.build())
 
 
-def _in_bounds_until_healed(proxy: Proxy, api: Api, change: Change, begin: Callable[[], Future[Any]]) -> None:
+def _in_bounds_until_healed(
+    proxy: Proxy, stalls: Stalls, api: Api, change: Change, begin: Callable[[], Future[Any]]
+) -> None:
     """What ``begin`` asks is refused some times, each later than the last by KIP-580, and then succeeds."""
     proxy.change(api, change)
     since = proxy.now()
-    outcome = begin()
-    eventually(lambda: len(proxy.requests(api, since=since)) >= _ATTEMPTS, what=f"{_ATTEMPTS} requests of {api.name}")
-    proxy.change(api, None)
-    outcome.result(15)
-    in_bounds([one.at_ms for one in proxy.requests(api, since=since)][:_ATTEMPTS])
+    outcome = attempts_in_bounds(
+        lambda: proxy.requests(api, since=since), begin, lambda: proxy.change(api, None), stalls
+    )
+    outcome.result(WITHIN_S)
 
 
-def test_wire_intervals_for_produce_in_bounds(proxy: Proxy, topics: Topics) -> None:
+def test_wire_intervals_for_produce_in_bounds(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
     (tp,) = topics.create()
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as producer:
-        _send(producer, tp).result(15)
+        _send(producer, tp).result(WITHIN_S)
         for _ in range(2):  # success_resets_attempts
-            _in_bounds_until_healed(proxy, Api.PRODUCE, _not_written, lambda: _send(producer, tp))
+            _in_bounds_until_healed(proxy, stalls, Api.PRODUCE, _not_written, lambda: _send(producer, tp))
 
 
-def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topics) -> None:
+def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
     (tp,) = topics.create()
     loading = _refused(ErrorCode.coordinator_load_in_progress)
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as producer:
-        _in_bounds_until_healed(proxy, Api.INIT_PRODUCER_ID, loading, lambda: _send(producer, tp))
+        _in_bounds_until_healed(proxy, stalls, Api.INIT_PRODUCER_ID, loading, lambda: _send(producer, tp))
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,13 @@ def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topic
     ],
 )
 def test_wire_intervals_for_fencing_in_bounds(
-    api: Api, change: Change, leveled_proxy: Proxy, transactional: Producer
+    api: Api, change: Change, leveled_proxy: Proxy, transactional: Producer, stalls: Stalls
 ) -> None:
-    _in_bounds_until_healed(leveled_proxy, api, change, transactional.init_transactions_async)
+    _in_bounds_until_healed(leveled_proxy, stalls, api, change, transactional.init_transactions_async)
 
 
 def _to_commit(producer: Producer, tp: TopicPartition) -> Callable[[], Future[Any]]:
-    _send(producer, tp).result(15)
+    _send(producer, tp).result(WITHIN_S)
     return producer.commit_transaction_async
 
 
@@ -137,7 +138,12 @@ CASES: dict[str, tuple[Api, Change, Callable[[Producer, TopicPartition], Callabl
     "end": (Api.END_TXN, _refused(ErrorCode.coordinator_load_in_progress), _to_commit, False),
     "add partitions": (
         Api.ADD_PARTITIONS_TO_TXN,
-        _refused(ErrorCode.coordinator_load_in_progress, "results_by_topic_v3_and_below", "results_by_partition"),
+        _refused(
+            ErrorCode.coordinator_load_in_progress,
+            "results_by_topic_v3_and_below",
+            "results_by_partition",
+            named="partition_error_code",
+        ),
         _to_send,
         True,
     ),
@@ -164,6 +170,7 @@ def test_wire_intervals_for_transaction_requests_in_bounds(
     leveled_proxy: Proxy,
     transactional: Producer,
     tp: TopicPartition,
+    stalls: Stalls,
     request: pytest.FixtureRequest,
 ) -> None:
     api, change, prepare, only_version_1 = CASES[case]
@@ -171,6 +178,6 @@ def test_wire_intervals_for_transaction_requests_in_bounds(
         pytest.skip("version 2 has no such request (KIP-890)")
     transactional.init_transactions()
     transactional.begin_transaction()
-    _in_bounds_until_healed(leveled_proxy, api, change, prepare(transactional, tp))
+    _in_bounds_until_healed(leveled_proxy, stalls, api, change, prepare(transactional, tp))
     if case != "end":
         transactional.commit_transaction()

@@ -21,6 +21,7 @@ from mirror.wire.encode import CODECS, BatchBuilder
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Proxy
 from tests.polling import eventually
+from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
 
@@ -31,7 +32,7 @@ def _read(cluster: Cluster, tp: TopicPartition, count: int) -> list[Any]:
     try:
         judge.assign([JudgedPartition(tp.topic, tp.partition, 0)])
         found: list[Any] = []
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(found) < count and time.monotonic() < until:
             found += judge.consume(count - len(found), timeout=0.5)
         assert [message.error() for message in found if message.error()] == []
@@ -56,7 +57,7 @@ def test_another_client_reads_what_was_sent(codec: str, broker: Cluster, topics:
             producer.send(*tp, key=b"", value=bytearray(b"")),  # type: ignore[arg-type] # other bytes will do
             *(producer.send(*tp, value=b"%d" % number * 100) for number in range(200)),
         ]
-        assert [future.result(10).offset for future in sent] == list(range(203))
+        assert [future.result(30).offset for future in sent] == list(range(203))
     read = _read(broker, tp, 203)
     assert [message.offset() for message in read] == list(range(203))
     assert [(message.key(), message.value()) for message in read[:3]] == [
@@ -75,24 +76,24 @@ def test_full_batches_leave_at_once_and_others_when_flushed(proxy: Proxy, topics
     options = {"bootstrap.servers": proxy.bootstrap_servers, "linger.ms": 60_000, "batch.size": 5_000}
     with Producer(options) as producer:
         sent = [producer.send(*tp, value=b"x" * 1_000) for _ in range(6)]
-        assert [future.result(10).offset for future in sent[:4]] == [0, 1, 2, 3], "four fit a batch"
+        assert [future.result(30).offset for future in sent[:4]] == [0, 1, 2, 3], "four fit a batch"
         assert not any(future.done() for future in sent[4:]), "these wait for more"
-        producer.flush(10_000)
+        producer.flush(30_000)
         assert [future.result(0).offset for future in sent[4:]] == [4, 5], "answered when flush returns"
         exact = producer.send(*tp, value=b"x" * 10_000)
-        assert exact.result(10).offset == 6, "full with its first record"
+        assert exact.result(30).offset == 6, "full with its first record"
     assert _produces(proxy) == 3
 
 
-def test_a_batch_waits_for_linger_and_no_longer(proxy: Proxy, topics: Topics) -> None:
+def test_a_batch_waits_for_linger_and_no_longer(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
     (tp,) = topics.create()
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, "linger.ms": 500}) as producer:
-        producer.send(*tp, value=b"warm").result(10)
-        began = time.monotonic()
+        producer.send(*tp, value=b"warm").result(30)
+        since = proxy.now()
         sent = [producer.send(*tp, value=b"x") for _ in range(10)]
-        assert sent[-1].result(10).offset == 10
-        assert 0.49 <= time.monotonic() - began < 1
-    assert _produces(proxy) == 2
+        assert sent[-1].result(30).offset == 10
+    _, came = proxy.requests(Api.PRODUCE)
+    assert 490 <= came.at_ms - since < 700 + stalls.between(since, came.at_ms)
 
 
 def test_who_waits_for_memory_does_not_wait_for_linger(broker: Cluster, topics: Topics) -> None:
@@ -106,9 +107,9 @@ def test_who_waits_for_memory_does_not_wait_for_linger(broker: Cluster, topics: 
     began = time.monotonic()
     with Producer(options) as producer:
         sent = [producer.send(*tps[number % 4], value=b"x" * 100) for number in range(200)]
-        producer.flush(10_000)
+        producer.flush(30_000)
         assert all(future.result(0).offset >= 0 for future in sent)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 50
 
 
 def test_records_and_ready_made_batches_keep_their_order(broker: Cluster, topics: Topics) -> None:
@@ -137,7 +138,7 @@ def test_threads_share_batches_and_each_keeps_its_order(broker: Cluster, topics:
             thread.start()
         for thread in threads:
             thread.join(30)
-        producer.flush(20_000)
+        producer.flush(30_000)
         told = sorted((future.result(0).tp, future.result(0).offset) for future in futures)
         assert told == [(tp, offset) for tp in tps for offset in range(1_000)]
         eventually(lambda: producer._memory.memory.free == producer._memory.memory.size, what="all the memory")
@@ -154,8 +155,8 @@ def test_records_that_are_too_large_together_are_sent_apart(broker: Cluster, top
     with Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50}) as producer:
         sent = [producer.send(*tp, value=b"%d" % number * 500) for number in range(10)]
         alone = producer.send(*tp, value=b"x" * 5_000)
-        assert isinstance(alone.exception(20), RecordTooLarge)
-        assert [future.result(10).offset for future in sent] == list(range(10))
+        assert isinstance(alone.exception(60), RecordTooLarge)
+        assert [future.result(30).offset for future in sent] == list(range(10))
     assert [message.value() for message in _read(broker, tp, 10)] == [b"%d" % number * 500 for number in range(10)]
 
 
@@ -183,9 +184,9 @@ def test_network_thread_death_fails_every_caller(broker: Cluster, topics: Topics
         thread.start()
     eventually(lambda: len(futures) > 200, what="load")
     producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    eventually(lambda: len(ends) == 6, within_s=5, what="the end of every thread")
+    eventually(lambda: len(ends) == 6, what="the end of every thread")
     assert {type(error) for error in ends} == {NetworkThreadDied}
-    eventually(lambda: all(future.done() for future in futures), within_s=2, what="an answer for every record")
+    eventually(lambda: all(future.done() for future in futures), what="an answer for every record")
     assert {type(future.exception(0)) for future in futures} <= {type(None), NetworkThreadDied}
     producer.flush(1_000)
     producer.close()
@@ -206,7 +207,7 @@ def test_what_is_acknowledged_is_freed_though_its_futures_are_kept(broker: Clust
             made += [one.seal().view.obj for one in opened if one is not None]
             del opened
             assert len(made) == 22
-            producer.flush(10_000)
+            producer.flush(30_000)
             assert all(future.result(0).offset >= 0 for future in sent)
             # The list's own, the loop's name for it, and the call's.
             eventually(lambda: max(sys.getrefcount(one) for one in made) == 3, what="nobody else holds the bytes")
@@ -238,11 +239,11 @@ def _one() -> Any:
 def test_wrong_arguments_are_named_and_cost_nothing(broker: Cluster, topics: Topics) -> None:
     (tp,) = topics.create()
     with Producer({"bootstrap.servers": broker.bootstrap_servers, "buffer.memory": 20_000}) as producer:
-        producer.send(*tp, value=b"").result(10)
+        producer.send(*tp, value=b"").result(30)
         for what, call in WRONG.items():
             with pytest.raises(InvalidArgument, match=what):
                 call(producer, tp)
         with pytest.raises(RecordTooLarge, match=r"buffer\.memory \(20000\)"):
             producer.send(*tp, value=b"x" * 20_000)
         assert producer._memory.memory.free == 20_000
-        assert producer.send(*tp, value=b"").result(10).offset == 1
+        assert producer.send(*tp, value=b"").result(30).offset == 1

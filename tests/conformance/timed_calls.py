@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from mirror.errors import KafkaTimeout
 from mirror.wire.api import Api
 from tests.conformance.topics import read
 from tests.faults.frames import Seen
+from tests.stalls import Stalls, Timed
 
 Run = Callable[[Consumer, TopicPartition, int | None], object]
 FINAL_EPOCH = -1
@@ -78,17 +78,17 @@ def warm_up(call: TimedCall, consumer: Consumer, tp: TopicPartition) -> None:
         assert len(read(consumer, 1)) > 0
 
 
-def times_out(call: TimedCall, consumer: Consumer, tp: TopicPartition, timeout_ms: int) -> float:
-    """Make the call, which must run out of time in its own way; the ms that it took."""
-    began = time.monotonic()
-    if call.name == "poll":
-        assert call.run(consumer, tp, timeout_ms) == []
-    elif call.name == "close":
-        call.run(consumer, tp, timeout_ms)
-    else:
-        with pytest.raises(KafkaTimeout):
+def times_out(call: TimedCall, consumer: Consumer, tp: TopicPartition, timeout_ms: int, stalls: Stalls) -> Timed:
+    """Make the call, which must run out of time in its own way; what it took."""
+    with stalls.timing() as took:
+        if call.name == "poll":
+            assert call.run(consumer, tp, timeout_ms) == []
+        elif call.name == "close":
             call.run(consumer, tp, timeout_ms)
-    return (time.monotonic() - began) * 1000
+        else:
+            with pytest.raises(KafkaTimeout):
+                call.run(consumer, tp, timeout_ms)
+    return took
 
 
 def with_telemetry(_: Seen, body: Any) -> Any:

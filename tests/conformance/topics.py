@@ -32,12 +32,22 @@ class Topics:
         config: Mapping[str, str] | None = None,
     ) -> list[TopicPartition]:
         """A new topic's partitions; ``assignment`` names the replicas of each, the leader first."""
-        name = self._unique("orders")
+        return self.create_named(self._unique("orders"), partitions, assignment=assignment, config=config)
+
+    def create_named(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> list[TopicPartition]:
+        """The same under a name that was chosen before."""
         where: dict[str, Any] = {"replication_factor": 1}
         if assignment is not None:
             partitions, where = len(assignment), {"replica_assignment": [list(replicas) for replicas in assignment]}
         topic = ConfluentTopic(name, partitions, config=dict(config or {}), **where)
-        self._admin.create_topics([topic])[name].result(timeout=20)
+        self._admin.create_topics([topic])[name].result(timeout=60)
         self._await_leaders(name, partitions)
         return [TopicPartition(name, partition) for partition in range(partitions)]
 
@@ -45,7 +55,7 @@ class Topics:
         """Write the records b"<first>", b"<first + 1>", ... ``options`` are librdkafka's, with _ for a dot."""
         failures: list[object] = []
         keys = {name.replace("_", "."): value for name, value in options.items()}
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "delivery.timeout.ms": 20_000, **keys})
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "delivery.timeout.ms": 60_000, **keys})
         for number in range(first, first + count):
             producer.produce(
                 tp.topic,
@@ -53,7 +63,7 @@ class Topics:
                 partition=tp.partition,
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
-        assert producer.flush(25) == 0
+        assert producer.flush(65) == 0
         assert failures == []
 
     def leader(self, tp: TopicPartition) -> int:
@@ -67,7 +77,7 @@ class Topics:
     def _told(self, tp: TopicPartition) -> Any:
         # A new client each time: it asks the brokers it was given, and none that it learned of and that stands still.
         admin = AdminClient({"bootstrap.servers": self.servers})
-        return admin.list_topics(tp.topic, timeout=10).topics[tp.topic].partitions[tp.partition]
+        return admin.list_topics(tp.topic, timeout=30).topics[tp.topic].partitions[tp.partition]
 
     def move_leader(self, tp: TopicPartition, replicas: Sequence[int]) -> None:
         """Make the first of ``replicas`` (the present ones, in another order) the leader, with nobody dying."""
@@ -80,20 +90,20 @@ class Topics:
         finally:
             admin.close()
         elected = self._admin.elect_leaders(ElectionType.PREFERRED, [ConfluentPartition(tp.topic, tp.partition)])
-        elected.result(timeout=20)
+        elected.result(timeout=60)
 
     def _await_leaders(self, name: str, count: int) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             with contextlib.suppress(KafkaException):
-                told = self._admin.list_topics(name, timeout=10).topics[name]
+                told = self._admin.list_topics(name, timeout=30).topics[name]
                 if len(told.partitions) == count and all(p.leader >= 0 for p in told.partitions.values()):
                     return
             time.sleep(0.02)
-        raise AssertionError(f"{name} has no leaders after 20 s")
+        raise AssertionError(f"{name} has no leaders after 60 s")
 
 
-def read(consumer: Consumer, count: int, *, within_s: float = 20.0, step_ms: int = 500) -> list[tuple[int, bytes]]:
+def read(consumer: Consumer, count: int, *, within_s: float = 60.0, step_ms: int = 500) -> list[tuple[int, bytes]]:
     """(offset, value) of the next ``count`` records, or of as many as came in time."""
     found: list[tuple[int, bytes]] = []
     until = time.monotonic() + within_s

@@ -23,16 +23,17 @@ from tests.campaign.crowd import HEALTHY, LEADERLESS, SICK, SILENT, STOPPED_BROK
 from tests.campaign.plain import Pair
 from tests.campaign.quotas import limit_producer
 from tests.polling import eventually
+from tests.stalls import Stalls, now_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 
 DELIVERY_MS = 4_000
 SHORT: dict[str, Any] = {"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": 1_500}
-LATE_MS = 2_000
-"""By so much an expiry may be late on a busy machine."""
-SESSION_S = 16
+LATE_MS = 1_000
+"""By so much an expiry may be late, apart from what this process was stalled."""
+SESSION_S = 30
 HEALTHY_BYTES = 20_000_000
-SLOWLY_S = 11
+SLOWLY_S = 16
 QUOTA = 500_000
 TRICKLE_S = 10
 
@@ -44,25 +45,29 @@ def filled() -> Iterator[Crowd]:
         yield started
 
 
-def _expected(result: RangeResult, phase: str, cause: str) -> None:
+def _expected(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
     """It expired in time, and says where, when and why."""
     assert result.expiries, result
     for expiry in result.expiries:
         assert (expiry["phase"], expiry["cause"]) == (phase, cause)
-        assert DELIVERY_MS <= expiry["age_ms"] < DELIVERY_MS + LATE_MS
+        told_ms = expiry["time_ms"] - time.time() * 1000 + now_ms()
+        late_ms = expiry["age_ms"] - DELIVERY_MS
+        assert 0 <= late_ms < LATE_MS + stalls.between(told_ms - late_ms, told_ms), expiry
         assert expiry["time_ms"] > 0
         assert expiry["last_error"]
 
 
-def _named(result: RangeResult, phase: str, cause: str) -> None:
-    _expected(result, phase, cause)
+def _named(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
+    _expected(result, phase, cause, stalls)
     assert result.outcome is Outcome.EXPIRED, result
     for part in (f"{result.target_topic}-{result.partition}", "after ", phase, cause):
         assert part in (result.error or "")
 
 
-@pytest.mark.timeout(150)
-def test_one_sick_partition_costs_the_others_nothing(filled: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(480)
+def test_one_sick_partition_costs_the_others_nothing(
+    filled: Crowd, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
+) -> None:
     """Both deliveries at once; the exactly-once one is slow enough to see the stopped broker come back."""
     expired = set[tuple[str | None, int | None]]()
 
@@ -70,7 +75,7 @@ def test_one_sick_partition_costs_the_others_nothing(filled: Crowd, monkeypatch:
         expired.add((error.topic, error.partition))
         return told(error, piece, wall_ms)
 
-    monkeypatch.setattr("mirror.relay.partition.told", noting)
+    monkeypatch.setattr("mirror.relay.rulings.told", noting)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
     filled.harm()
@@ -88,11 +93,11 @@ def test_one_sick_partition_costs_the_others_nothing(filled: Crowd, monkeypatch:
         healthy = results[:HEALTHY]
         assert [one.outcome for one in healthy] == [Outcome.COMPLETE] * HEALTHY
         assert [one.expiries for one in healthy] == [[]] * HEALTHY
-        _named(results[LEADERLESS], "metadata", "no leader")
-    _named(quick[SILENT], "metadata", "no answer")
+        _named(results[LEADERLESS], "metadata", "no leader", stalls)
+    _named(quick[SILENT], "metadata", "no answer", stalls)
     assert quick[UNCOORDINATED].outcome is Outcome.COMPLETE
-    _expected(slowly[SILENT], "metadata", "no answer")
-    _expected(slowly[UNCOORDINATED], "fencing", "coordinator")
+    _expected(slowly[SILENT], "metadata", "no answer", stalls)
+    _expected(slowly[UNCOORDINATED], "fencing", "coordinator", stalls)
     for tried_again in (slowly[SILENT], slowly[UNCOORDINATED]):
         assert tried_again.outcome is Outcome.COMPLETE, tried_again
         assert tried_again.retries == len(tried_again.expiries)
@@ -104,20 +109,24 @@ def test_one_sick_partition_costs_the_others_nothing(filled: Crowd, monkeypatch:
             assert filled.missing(ranges[partition], exactly_once=exactly_once) == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(480)
 def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster) -> None:
     """KIP-91: in a catch-up a record spends its time waiting, which is no reason to give it up."""
     pair = Pair(target_cluster.bootstrap_servers)
     sources = pair.source(8)
     pair.fill(sources, 3 * QUOTA)
+    # The broker's first transaction makes it load all its coordinators, which may take as long as the rest.
+    first = pair.source(1)
+    pair.fill(first, 1)
+    assert [one.outcome for one in pair.copy(pair.ranges(first), CopyPolicy())] == [Outcome.COMPLETE]
+    ranges = pair.ranges(sources)
     limit_producer(pair.side.address, "trickle", QUOTA)
-    until_ms = int(time.time() * 1000) + TRICKLE_S * 1000
     results = pair.copy(
-        pair.ranges(sources),
-        CopyPolicy(until_ms=until_ms),
+        ranges,
+        CopyPolicy(until_ms=int(time.time() * 1000) + TRICKLE_S * 1000),
         client_id="trickle",
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=1_100,
+        request_timeout_ms=2_900,
+        delivery_timeout_ms=3_000,  # little beside the run, and enough for a busy broker to answer
         linger_ms=0,
     )
     # Some may have got through by then, but it was throttled to the end.
@@ -126,4 +135,4 @@ def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster
     assert outcomes <= {Outcome.UNFINISHED, Outcome.COMPLETE}, results
     assert [one.expiries for one in results] == [[]] * 8
     # Who came after the first burst may be waiting still, for as long as the broker does not listen.
-    assert sum(one.bytes for one in results) >= QUOTA * TRICKLE_S // 2
+    assert sum(one.bytes for one in results) >= QUOTA * TRICKLE_S // 4

@@ -12,7 +12,7 @@ from mirror.sandbox import judge
 from tests.e2e.broker_side import CODECS, FIRST_MS, Side, failed_into
 from tests.e2e.site import Site, flow
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 RESULT = {
     "flow": str,

@@ -12,8 +12,8 @@ from tests.e2e.broker_side import Side
 from tests.e2e.false_brokers import old_broker, silent_server, web_server
 from tests.e2e.site import Run, Site, flow
 
-TIMEOUT_MS = 2000
-SMALL = {"default.api.timeout.ms": TIMEOUT_MS, "request.timeout.ms": 1500}
+TIMEOUT_MS = 5000
+SMALL = {"default.api.timeout.ms": TIMEOUT_MS, "request.timeout.ms": 4000}
 NOBODY = "127.0.0.1:1"
 SECRET = "hunter2-canary"
 TRACES = re.compile(r"Traceback|^\s+at [\w.$/]+\(|Exception in thread|Caused by", re.MULTILINE)
@@ -68,7 +68,7 @@ def test_every_problem_is_told_at_once_and_debug_shows_where_it_was_raised(site:
     assert SECRET not in run.err + shown.err
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 @pytest.mark.brokers
 @pytest.mark.spark
 def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
@@ -131,7 +131,7 @@ def unique_name(toml: str) -> str:
     return toml.partition('topics = ["')[2].partition('"]')[0]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 @pytest.mark.brokers
 @pytest.mark.spark
 def test_debug_shows_the_trace_of_a_flow_that_cannot_run(site: Site, source: Side) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.broker_side import Side
 from tests.e2e.site import Run, Site, flow
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 2
 RECORDS = 6_000
@@ -46,7 +46,7 @@ class Copy:
         child = self.site.start()
         if cut is not None:
             try:
-                eventually(lambda: self._grown(ends), within_s=150, what="the middle of the copy")
+                eventually(lambda: self._grown(ends), within_s=400, what="the middle of the copy")
             except BaseException:
                 self.site.kill()
                 self.site.finish(child)

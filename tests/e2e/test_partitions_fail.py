@@ -15,7 +15,7 @@ from tests.e2e.broker_side import FIRST_MS, Side
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 BATCH = 50
 """Records of each batch of the damaged topic."""
@@ -57,9 +57,9 @@ def test_partitions_fail_alone(
         name: flow("g" if name in {"damaged", "gaps"} else "a", "b", [topics[name]], *[SLOWLY] * (name == "deleted"))
         for name in names
     }
-    site.write(addresses, flows, a={"default.api.timeout.ms": 4000})
+    site.write(addresses, flows, a={"default.api.timeout.ms": 8000})
     child = site.start()
-    eventually(lambda: target.end(f"a.{topics['deleted']}") > 0, within_s=150, what="the last flow's first records")
+    eventually(lambda: target.end(f"a.{topics['deleted']}") > 0, within_s=400, what="the last flow's first records")
     source.delete(topics["deleted"])
     run = site.finish(child)
 

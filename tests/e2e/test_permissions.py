@@ -13,7 +13,7 @@ from mirror.relay.progress import SHARDS
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ON_THE_SOURCE = {
     "s-read": AclOperation.READ,

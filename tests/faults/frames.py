@@ -13,9 +13,13 @@ from kio.serial import entity_reader, entity_writer
 _HEADER = struct.Struct(">hhi")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Seen:
-    """One request that came to the proxy. ``at_ms`` is monotonic; ``frame`` is without its size."""
+    """One request that came to the proxy. ``frame`` is without its size.
+
+    Times are monotonic ms. ``answered_ms`` is when its answer was handed on, just before its last byte (-1: not yet):
+    what lies between the two is the broker's time, and what follows is the client's.
+    """
 
     at_ms: float
     broker: int
@@ -24,6 +28,7 @@ class Seen:
     version: int
     correlation_id: int
     frame: bytes
+    answered_ms: float = -1
 
     def body(self) -> Any:
         """As kio's class."""

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Change = Callable[[Seen, Any], Any]
 """Makes another answer of one (kio's class); runs in the proxy's thread."""
 _LIMIT: Final = 1 << 20
-_WITHIN_S: Final = 10.0
+_WITHIN_S: Final = 60.0
 
 
 class Action(enum.Enum):
@@ -97,6 +97,7 @@ class Proxy:
     """Stands before the brokers at ``bootstrap_servers``, broker ids counting from 1. A context manager.
 
     ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection.
+    At its end it raises what a test's own :meth:`change` raised: the client saw no more than a connection that broke.
     Of each request the first ``keep_bytes`` bytes are kept (None: all of them): minutes of load would fill the memory.
     """
 
@@ -113,6 +114,7 @@ class Proxy:
         self._faults: tuple[tuple[Fault, Iterator[int]], ...] = ()
         self._changes: dict[int, Change] = {}
         self._hooks: dict[int, tuple[Callable[[Seen], bool], Callable[[], None]]] = {}
+        self._wrong: list[Exception] = []
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -201,6 +203,8 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
+        if kind is None and self._wrong:
+            raise self._wrong[0]
 
     def _stop(self) -> None:
         for link in self._links.values():
@@ -283,7 +287,12 @@ class Proxy:
         while True:
             frame = await _read_frame(source)
             asked = connection.waiting.pop(struct.unpack_from(">i", frame)[0])
-            await self._pass_on(connection, sink, self._changed(asked, frame), On.ANSWER, asked)
+            try:
+                changed = self._changed(asked, frame)
+            except Exception as error:
+                self._wrong.append(error)
+                raise
+            await self._pass_on(connection, sink, changed, On.ANSWER, asked)
 
     def _changed(self, asked: Seen, frame: bytes) -> bytes:
         change = self._changes.get(asked.api_key)
@@ -303,21 +312,25 @@ class Proxy:
         data = struct.pack(">i", len(frame)) + frame
         fault = next((one for one, left in self._faults if one.hits(on, seen) and next(left, None) is not None), None)
         if fault is None:
-            sink.write(data)
-            await sink.drain()
+            await self._finish(sink, data, on, seen)
             return
         sink.write(data[: fault.after])
         await sink.drain()
         if fault.action is Action.DELAY:
             await asyncio.sleep(fault.delay_ms / 1000)
-            sink.write(data[fault.after :])
-            await sink.drain()
+            await self._finish(sink, data[fault.after :], on, seen)
         elif fault.action is Action.SILENCE:
             await asyncio.Event().wait()  # until the connection is closed, which cancels this
         else:
             if fault.action is Action.RESET:
                 _linger_not(connection.client[1])
             raise _OverError
+
+    async def _finish(self, sink: asyncio.StreamWriter, data: bytes, on: On, seen: Seen) -> None:
+        if on is On.ANSWER:
+            seen.answered_ms = self.now()
+        sink.write(data)
+        await sink.drain()
 
 
 async def _read_frame(source: asyncio.StreamReader) -> bytes:

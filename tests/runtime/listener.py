@@ -32,6 +32,6 @@ class Listener:
     def close(self) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        self._thread.join(5)
+        self._thread.join(30)
         for client in self._accepted:
             client.close()

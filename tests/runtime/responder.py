@@ -55,6 +55,6 @@ class Responder:
         self._server.close()
         self.hang_up()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(30)
         for client in self.connections:
             client.close()

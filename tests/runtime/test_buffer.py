@@ -85,10 +85,10 @@ def test_memory_given_back_wakes_whose_turn_it_is() -> None:
     second = _waiting(memory, TopicPartition("t", 2), 80)
     assert memory.memory.waiting
     memory.give_back(_SICK, 100)
-    first.result(10)
+    first.result(30)
     assert not second.done()
     memory.give_back(TopicPartition("t", 1), 30)
-    second.result(10)
+    second.result(30)
     memory.give_back(TopicPartition("t", 2), 80)
     assert _all_free(memory)
 
@@ -98,8 +98,8 @@ def test_the_next_in_line_is_woken_when_one_gives_up() -> None:
     memory.take(_SICK, 50, _timer(0))
     large = _waiting(memory, TopicPartition("t", 1), 60, timeout_ms=300)
     small = _waiting(memory, TopicPartition("t", 2), 10)
-    small.result(10)
-    assert isinstance(large.exception(10), KafkaTimeout)
+    small.result(30)
+    assert isinstance(large.exception(30), KafkaTimeout)
 
 
 def test_close_unblocks_who_waits_for_memory() -> None:
@@ -107,7 +107,7 @@ def test_close_unblocks_who_waits_for_memory() -> None:
     memory.take(_SICK, 100, _timer(0))
     waiting = [_waiting(memory, TopicPartition("t", number), 10) for number in range(3)]
     memory.close()
-    assert [type(future.exception(10)) for future in waiting] == [ClientClosed] * 3
+    assert [type(future.exception(30)) for future in waiting] == [ClientClosed] * 3
     with pytest.raises(ClientClosed):
         memory.take(_HEALTHY, 1, _timer(0))
     memory.give_back(_SICK, 100)
@@ -127,7 +127,7 @@ def test_the_network_threads_death_ends_the_wait(monkeypatch: pytest.MonkeyPatch
     memory.take(_SICK, 100, _timer(0))
     waiting = _waiting(memory, _HEALTHY, 10)
     dead.set()
-    assert isinstance(waiting.exception(10), NetworkThreadDied)
+    assert isinstance(waiting.exception(30), NetworkThreadDied)
     memory.give_back(_SICK, 100)
     assert _all_free(memory)
 
@@ -146,7 +146,7 @@ def test_what_was_granted_in_the_race_goes_back() -> None:
     memory.take(_SICK, 100, _timer(0))
     waiting = _waiting(memory, _HEALTHY, 10)
     memory.give_back(_SICK, 100)
-    assert isinstance(waiting.exception(10), KeyboardInterrupt)
+    assert isinstance(waiting.exception(30), KeyboardInterrupt)
     assert _all_free(memory)
 
 
@@ -181,7 +181,7 @@ def test_whoever_gives_back_wakes_whoever_waits() -> None:
     assert memory.free == 60
     waiting = _waiting(other, _HEALTHY, 70)
     one.give_back(_SICK, 20)
-    waiting.result(10)
+    waiting.result(30)
     assert "free=10" in repr(memory)
     with pytest.raises(KafkaTimeout, match="it holds 20 bytes"):
         one.take(_SICK, 10, _timer(0))  # a partition has one share, whoever writes to it
@@ -193,10 +193,10 @@ def test_who_closes_leaves_it_to_the_others() -> None:
     one.take(_SICK, 100, _timer(0))
     mine, theirs = _waiting(one, TopicPartition("t", 1), 10), _waiting(other, TopicPartition("t", 2), 20)
     one.close()
-    assert isinstance(mine.exception(10), ClientClosed)
+    assert isinstance(mine.exception(30), ClientClosed)
     assert not theirs.done()
     one.give_back(_SICK, 100)  # what was in flight
-    theirs.result(10)
+    theirs.result(30)
     other.give_back(TopicPartition("t", 2), 20)
     assert _all_free(other)
 

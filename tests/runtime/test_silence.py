@@ -24,7 +24,8 @@ FAST: dict[str, object] = {
     "socket.connection.setup.timeout.ms": 200,
     "socket.connection.setup.timeout.max.ms": 200,
 }
-LATEST_S = 5.0
+LATEST_S = 40.0
+"""Far below all the time in the world, and well above what a busy machine needs for what takes 200 ms."""
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def failure(address: str, protocol: str = "PLAINTEXT", attempts: int = 1) -> str
     network = SelectorNetwork(settings, clock, random.Random(1))
     try:
         for _ in range(attempts):
-            probe = Probe(timeout_ms=60_000)
+            probe = Probe(timeout_ms=600_000)
             probe.request.node = -1
             until = time.monotonic() + LATEST_S
             network.send(probe.request, clock.now())
@@ -105,7 +106,7 @@ def test_a_look_up_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -
     def hang(host: str, *args: Any, **options: Any) -> Any:
         if host == "slow.example" and not options["flags"]:
             hanging.append(host)
-            release.wait(20)
+            release.wait(100)
             raise socket.gaierror(socket.EAI_AGAIN, "too late")
         return look_up(host, *args, **options)
 

@@ -18,9 +18,10 @@ from mirror.errors import ClientClosed, KafkaError, KafkaTimeout, NetworkThreadD
 from mirror.runtime import thread as thread_module
 from mirror.sandbox.ports import HOST
 from tests.polling import eventually
+from tests.stalls import Stalls
 
 TP = TopicPartition("orders", 0)
-AT_ONCE_S = 3.0
+AT_ONCE_S = 20.0
 """Generous, and far from the callers' own 60 s."""
 
 
@@ -147,12 +148,14 @@ def test_a_thread_that_cannot_start_is_told_at_once(silent: str, monkeypatch: py
         assert consumer.poll(0) == []
 
 
-def test_a_stuck_thread_is_told_with_its_place(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_thread_is_told_with_its_place(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
+) -> None:
     monkeypatch.setattr(thread_module, "STUCK_MS", 300)
     going_on = threading.Event()
 
     def run_once() -> None:
-        going_on.wait(30)
+        going_on.wait(120)
 
     original = consumer._thread.loop.run_once
     consumer._thread.loop.run_once = run_once  # type: ignore[method-assign]
@@ -161,14 +164,14 @@ def test_a_stuck_thread_is_told_with_its_place(consumer: Consumer, monkeypatch: 
         began = time.monotonic()
         with pytest.raises(NetworkThreadDied, match="stuck") as caught:
             consumer.list_topics(timeout_ms=100)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < AT_ONCE_S
         assert "going_on.wait" in str(caught.value.__cause__)
         # The next ones need not find it out for themselves.
-        began = time.monotonic()
-        with pytest.raises(NetworkThreadDied, match="stuck"):
-            consumer.list_topics(timeout_ms=100)
-        consumer.close(timeout_ms=100)
-        assert time.monotonic() - began < 1
+        with stalls.timing() as took:
+            with pytest.raises(NetworkThreadDied, match="stuck"):
+                consumer.list_topics(timeout_ms=100)
+            consumer.close(timeout_ms=100)
+        assert took.running_ms < 1_000
     finally:
         consumer._thread.loop.run_once = original  # type: ignore[method-assign]
         going_on.set()
@@ -184,15 +187,16 @@ def test_a_slow_broker_is_no_stuck_thread(consumer: Consumer, monkeypatch: pytes
 
 def test_one_consumer_in_two_threads_is_an_error_at_once(consumer: Consumer) -> None:
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(consumer.poll, 2_000)
+        waiting = other.submit(consumer.poll, 120_000)
         eventually(lambda: consumer._use._owner is not None, what="the poll has begun")
         began = time.monotonic()
         with pytest.raises(KafkaError, match="one thread at a time"):
-            consumer.poll(2_000)
+            consumer.poll(120_000)
         with pytest.raises(KafkaError, match="one thread at a time"):
             consumer.close()
-        assert time.monotonic() - began < 1
-        assert waiting.result(AT_ONCE_S + 2) == []
+        assert time.monotonic() - began < AT_ONCE_S
+        consumer.wake()
+        assert waiting.result(AT_ONCE_S) == []
     # One after the other is no error.
     assert consumer.poll(0) == []
 
@@ -249,7 +253,7 @@ def test_after_close_a_call_says_closed_not_died(silent: str) -> None:
 
 
 def test_closing_takes_the_time_it_was_given_where_nobody_answers(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
 ) -> None:
     """A thread that sleeps until the deadline is not stuck: the fetch sessions have their time to end."""
 
@@ -257,6 +261,7 @@ def test_closing_takes_the_time_it_was_given_where_nobody_answers(
         """As with a broker that does not answer."""
 
     monkeypatch.setattr(ConsumerCore, "leave", never_done)
-    began = time.monotonic()
-    consumer.close(timeout_ms=1_200)
-    assert 1.1 <= time.monotonic() - began < 1.2 + AT_ONCE_S
+    with stalls.timing() as took:
+        consumer.close(timeout_ms=1_200)
+    assert took.ms >= 1_190
+    assert took.running_ms < 2_200

@@ -31,7 +31,7 @@ def test_a_nodes_throttle_times_are_added_up_and_obeyed() -> None:
         first.request.node = second.request.node = -1
         network.send(first.request, clock.now())
         network.send(second.request, clock.now())
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not second.told:
             network.poll(1_000)
             assert time.monotonic() < until

@@ -31,7 +31,7 @@ def test_a_refused_assign_changes_nothing(silent: str) -> None:
     consumer = Consumer({"bootstrap.servers": silent})
     consumer.assign([TP])
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(consumer.poll, 1_000)
+        waiting = other.submit(consumer.poll, 120_000)
         eventually(lambda: consumer._use._owner is not None, what="the poll has begun")
         with pytest.raises(KafkaError, match="one thread at a time"):
             consumer.assign([OTHER])
@@ -39,7 +39,8 @@ def test_a_refused_assign_changes_nothing(silent: str) -> None:
         with pytest.raises(KafkaError, match="one thread at a time"):
             consumer.seek(OTHER, 0)
         assert consumer.assignment() == {TP}
-        assert waiting.result(10) == []
+        consumer.wake()
+        assert waiting.result(30) == []
     with pytest.raises(KafkaError, match="not assigned to this consumer: t-1"):
         consumer.seek(OTHER, 0)
     consumer.close(0)
@@ -60,11 +61,11 @@ def test_a_producer_closes_after_the_death_of_its_thread(silent: str) -> None:
 
     producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
     producer._thread._network.wakeup()
-    assert isinstance(sent.exception(5), NetworkThreadDied)
+    assert isinstance(sent.exception(30), NetworkThreadDied)
     began = time.monotonic()
     producer.close()
     producer.close()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     with pytest.raises(ClientClosed):
         producer.send_batch(TP, batch(build((b"two",))))
 
@@ -74,7 +75,7 @@ def test_a_producer_does_not_wait_long_for_a_stuck_thread(silent: str) -> None:
     going_on = threading.Event()
 
     def run_once() -> None:
-        going_on.wait(60)
+        going_on.wait(120)
 
     original = producer._thread.loop.run_once
     producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
@@ -82,7 +83,7 @@ def test_a_producer_does_not_wait_long_for_a_stuck_thread(silent: str) -> None:
     try:
         began = time.monotonic()
         producer.close(timeout_ms=100)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
     finally:
         producer._thread.loop.run_once = original  # type: ignore[method-assign]
         going_on.set()

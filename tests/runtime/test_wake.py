@@ -31,12 +31,12 @@ def consumer() -> Iterator[Consumer]:
 
 def test_a_waiting_poll_is_woken_from_another_thread(consumer: Consumer) -> None:
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(consumer.poll, 60_000)
+        waiting = other.submit(consumer.poll, 200_000)
         eventually(lambda: consumer._core._poll_event is not None, what="the poll has begun")
         began = time.monotonic()
         consumer.wake()
-        assert waiting.result(10) == []
-        assert time.monotonic() - began < 5
+        assert waiting.result(30) == []
+        assert time.monotonic() - began < 30
 
 
 def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
@@ -53,8 +53,8 @@ def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
     with Consumer({"bootstrap.servers": listener.address}) as other:
         other._thread.submit(None, Acknowledge())
         began = time.monotonic()
-        assert consumer.poll(60_000) == []
-        assert time.monotonic() - began < 30
+        assert consumer.poll(200_000) == []
+        assert time.monotonic() - began < 60
     listener.close()
 
 
@@ -66,7 +66,7 @@ def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
         def apply(self, core: object, now: int) -> None:
             del core, now
             turning.set()
-            go_on.wait(30)
+            go_on.wait(60)
 
     def counted(core: object, event: Event) -> None:
         nonlocal submitted
@@ -74,7 +74,7 @@ def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
         submit(core, event)
 
     submit(None, Block())
-    assert turning.wait(10)
+    assert turning.wait(60)
     consumer._thread.submit = counted  # type: ignore[method-assign]
     try:
         for _ in range(1_000):
@@ -83,21 +83,21 @@ def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
         go_on.set()
         del consumer._thread.submit
     assert submitted == 1
-    assert consumer.poll(60_000) == []
+    assert consumer.poll(200_000) == []
     began = time.monotonic()
     assert consumer.poll(50) == []
     assert time.monotonic() - began > 0.04
 
 
 def test_no_wake_is_lost_however_they_meet(consumer: Consumer) -> None:
-    """Each poll here would wait for a minute; each is ended by the wake that follows the one before."""
+    """Each poll here would wait for minutes; each is ended by the wake that follows the one before."""
     polls, rounds = 0, 2_000
     answered = threading.Semaphore(0)
 
     def poll() -> None:
         nonlocal polls
         for _ in range(rounds):
-            assert consumer.poll(60_000) == []
+            assert consumer.poll(200_000) == []
             polls += 1
             answered.release()
 
@@ -105,8 +105,8 @@ def test_no_wake_is_lost_however_they_meet(consumer: Consumer) -> None:
     thread.start()
     for _ in range(rounds):
         consumer.wake()
-        assert answered.acquire(timeout=20), f"a wake was lost after {polls} polls"
-    thread.join(20)
+        assert answered.acquire(timeout=60), f"a wake was lost after {polls} polls"
+    thread.join(30)
     assert polls == rounds
 
 
@@ -137,7 +137,7 @@ def test_a_wake_cut_short_does_not_stop_those_to_come(consumer: Consumer, monkey
         with pytest.raises(KeyboardInterrupt):
             consumer.wake()
     consumer.wake()
-    assert consumer.poll(60_000) == []
+    assert consumer.poll(200_000) == []
 
 
 @pytest.mark.parametrize("wrong", [-1, "8", 1.5])

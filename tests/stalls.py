@@ -1,0 +1,121 @@
+"""When this process did not get to run, because others kept the machine busy: time that no upper bound may count.
+
+A bound of a time in a test is "what is allowed, a fixed tolerance, and what this process was stalled meanwhile"::
+
+    with stalls.timing() as took:
+        call()
+    assert 300 <= took.ms  # a lower bound needs no mercy
+    assert took.running_ms < 500
+
+What is measured must be this process's doing: a broker's slowness is not seen here, and to be left out otherwise.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+_BEAT_MS: Final = 10
+_TASKS: Final = Path("/proc/self/task")
+
+
+def now_ms() -> float:
+    """Monotonic."""
+    return time.monotonic() * 1000
+
+
+@dataclass(slots=True, eq=False)
+class Timed:
+    """How long something took: ``ms`` by the clock, ``running_ms`` without what this process was stalled."""
+
+    ms: float = -1
+    running_ms: float = -1
+
+
+class Stalls:
+    """Looks every 10 ms for how long this process was kept from running. A context manager.
+
+    Two signs: a thread that only sleeps woke too late (the whole machine, or the process, stood still), and threads
+    waited for a CPU (Linux's count of it: one that works hard waits longer than one that sleeps). A beat's stall is
+    the larger one, at most the beat itself: it may be more than the thread that mattered lost, never less.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: list[float] = []  # the end of each beat, and what was lost up to there
+        self._lost: list[float] = []
+        self._waited: dict[int, int] = {}
+        self._longest_ms = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._waited_ms()
+        self._until, self._lost = [now_ms()], [0.0]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_BEAT_MS / 1000):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        with self._lock:
+            last, now = self._until[-1], now_ms()
+            late = now - last - _BEAT_MS
+            self._longest_ms = max(self._longest_ms, late)
+            stalled = min(now - last, max(late if late > _BEAT_MS else 0.0, self._waited_ms()))
+            self._until.append(now)
+            self._lost.append(self._lost[-1] + stalled)
+
+    def _waited_ms(self) -> float:
+        """What all threads together waited for a CPU since the last time; 0 where the system does not tell."""
+        before, self._waited = self._waited, {}
+        with contextlib.suppress(OSError):
+            for task in _TASKS.iterdir():
+                with contextlib.suppress(OSError):  # it has ended
+                    self._waited[int(task.name)] = _run_delay_ns(f"{task}/schedstat")
+        return sum(waited - before.get(thread, 0) for thread, waited in self._waited.items()) / 1_000_000
+
+    def between(self, begin_ms: float, end_ms: float) -> float:
+        """Milliseconds of that time (monotonic ms), in whole beats."""
+        if end_ms > self._until[-1] and not self._over.is_set():
+            self._look()  # a stall that goes on is one, too
+        with self._lock:
+            first = max(0, bisect.bisect_left(self._until, begin_ms) - 1)
+            last = min(bisect.bisect_left(self._until, end_ms), len(self._until) - 1)
+            return max(0.0, min(end_ms - begin_ms, self._lost[last] - self._lost[first]))
+
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[Timed]:
+        """Time the block; the answer is there when it has ended."""
+        took, began = Timed(), now_ms()
+        yield took
+        ended = now_ms()
+        took.ms = ended - began
+        took.running_ms = took.ms - self.between(began, ended)
+
+    @property
+    def longest_ms(self) -> float:
+        """By how much a sleep was too long at most."""
+        return self._longest_ms
+
+
+def _run_delay_ns(path: str) -> int:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return int(os.read(file, 100).split()[1])
+    finally:
+        os.close(file)
