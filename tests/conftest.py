@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -47,7 +49,10 @@ _HANGS_S = 480
 
 
 def pytest_configure() -> None:
-    """Have every Spark that a test starts start quickly."""
+    """Have every Spark that a test starts start quickly, and Ctrl-C be heard by what tests start."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's "&" has it ignored, by all that comes of it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(jvm.SPARK))
 
 

@@ -76,7 +76,8 @@ class Fetching:
         # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
         self._kept: dict[int, tuple[int, int]] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self._line: list[int] = []
+        self._asked_ms: dict[int, int] = {}
+        self._held_up = False
 
     # --- what goes out
 
@@ -102,7 +103,8 @@ class Fetching:
                     by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
         requests = self._requests(by_node, now)
         # Nobody waits for room where nobody keeps it.
-        wait = min(wait, *(until - now for _, until in self._kept.values())) if self._line and self._kept else wait
+        if self._held_up and self._kept:
+            wait = min(wait, *(until - now for _, until in self._kept.values()))
         return Poll(requests, wait)
 
     def _requests(self, by_node: dict[int, list[_Asked]], now: int) -> list[Request]:
@@ -110,21 +112,20 @@ class Fetching:
         # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
         share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
         self._kept = {node: (size, until) for node, (size, until) in self._kept.items() if until > now}
-        # Who has waited longest goes first, or it might wait for ever.
-        self._line = [node for node in self._line if node in by_node]
-        self._line += [node for node in by_node if node not in self._line]
         requests = []
-        while self._line:
-            node = self._line[0]
+        self._held_up = False
+        # Who was asked longest ago goes first, and nobody before it, or it might wait for ever.
+        for node in sorted(by_node, key=lambda node: self._asked_ms.get(node, -1)):
             asked = by_node[node]
             behind = [one.tp.topic for one in asked if one.offset < self._ends.get(one.tp, one.offset + 1)]
             # What an answer may bring, however little is asked for.
             least = max((self._largest.get(topic, 0) for topic in behind), default=0)
+            if not self._fits(least) and self._positions.hungry and not self._granted:
+                self._positions.evict_paused()  # nothing else is under way, or to be had
             if not self._fits(least):
-                self._positions.evict_paused()
-            if not self._fits(least):
+                self._held_up = True
                 break
-            del self._line[0]
+            self._asked_ms[node] = now
             grant = self._granted[node] = min(self._room(), share)
             if behind:
                 self._kept[node] = (max(0, least - grant), deadline(now, _KEPT_FOR_MS))

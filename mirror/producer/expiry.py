@@ -12,7 +12,7 @@ from mirror.cluster.requests import Network
 from mirror.errors import BrokerError, ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout, KafkaError
 from mirror.producer.batches import ProducerBatch
 from mirror.producer.queue import PartitionQueue
-from mirror.wire.verdicts import NOT_ACKNOWLEDGED, Verdict, verdict
+from mirror.wire.verdicts import CONCURRENT_TRANSACTIONS, NOT_ACKNOWLEDGED, Verdict, verdict
 
 _LEADERLESS: Final = {Verdict.REFRESH_METADATA}
 
@@ -96,5 +96,7 @@ def _cause(error: KafkaError | None) -> DeliveryCause | None:
     if isinstance(error, BrokerError):
         if error.code in NOT_ACKNOWLEDGED:
             return DeliveryCause.NOT_ENOUGH_REPLICAS
+        if error.code == CONCURRENT_TRANSACTIONS:
+            return DeliveryCause.COORDINATOR  # the last transaction's markers are not written yet
         return DeliveryCause.NO_LEADER if verdict(error.code) in _LEADERLESS else DeliveryCause.REFUSED
     return DeliveryCause.NO_ANSWER if isinstance(error, (ConnectionFailed, TimeoutError)) else DeliveryCause.REFUSED

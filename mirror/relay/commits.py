@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mirror.relay.outbox import Outbox, Tally
 from mirror.relay.policy import COMMIT_BYTES
@@ -15,6 +15,8 @@ from mirror.timing import deadline, remaining
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
     from mirror.relay.site import Times
+
+_HEARD_FIRST_MS: Final = 500
 
 ProgressAt = Callable[[int, int | None], Progress]
 """From a source offset and the leader epoch before it."""
@@ -89,7 +91,9 @@ class Commits:
     def begin(self, progress_at: ProgressAt, now: int) -> Future[None]:
         """Commit all that is wanted, within what is left of the oldest batch's time."""
         oldest_ms = self._outbox.oldest_ms
-        until_ms = deadline(now if oldest_ms is None else oldest_ms, self._times.delivery_ms)
+        # A batch that expires says more of why than the commit that waits for it, and is to be heard first.
+        until_ms = now if oldest_ms is None else deadline(oldest_ms, _HEARD_FIRST_MS)
+        until_ms = deadline(until_ms, self._times.delivery_ms)
         progress = progress_at(*self._next)
         future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
         tally = None if self._carrier.atomic else self._outbox.take_tally()

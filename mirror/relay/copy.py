@@ -114,7 +114,6 @@ def _copy(
             backoff,
             buffer_memory=writing.buffer_memory,
             part=reading.max_partition_fetch_bytes,
-            ahead=reading.fetch_max_bytes,
         )
         stack.callback(task.close)
         results = task.run(ranges, _facts(admin, targets), writing.batch_size)

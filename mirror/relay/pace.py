@@ -186,38 +186,34 @@ class Holdings:
 
     A partition gets more only while what it would hold is at most what would be left free, as in the producer's memory
     (:class:`mirror.producer.memory.BufferPool`): stuck ones leave room. One that holds nothing needs any room at all.
-    ``ahead`` is how many more bytes the consumer may hold: with these, another as large as the largest is to fit.
+    ``short``: somebody was refused room, and is to be asked again as soon as there is more: ``eased``.
     """
 
-    def __init__(self, limit: int, ahead: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit: Final = limit
-        self._ahead: Final = ahead
         self._held = 0
-        self._largest = 0
-
-    @property
-    def _free(self) -> int:
-        return self._limit - self._held
+        self.short = self.eased = False
 
     @property
     def room(self) -> int:
-        """Bytes that may be taken now; not positive where there is no room."""
-        return self._free if not self._held or self._free + self._ahead >= self._largest else 0
-
-    @property
-    def short(self) -> bool:
-        """Whether it matters that bytes are let go: one as large as the largest has no room."""
-        return self._free < self._largest
+        """Bytes that may still be taken; not positive where there is no room."""
+        return self._limit - self._held
 
     def may_take(self, held: int, part: int) -> bool:
         """Whether a partition that holds ``held`` bytes may take a ``part`` more."""
-        return self._free > 0 and (held == 0 or held + part <= self._free - part)
+        may = self.room > 0 and (held == 0 or held + part <= self.room - part)
+        self.short = self.short or not may
+        return may
 
     def took(self, size: int) -> None:
         """Bytes came in."""
         self._held += size
-        self._largest = max(self._largest, size)
 
     def let_go(self, size: int) -> None:
         """Bytes are not needed any more."""
         self._held -= size
+        self.eased = self.eased or self.short
+
+    def ask_all(self) -> None:
+        """All are asked now whether they want more."""
+        self.short = self.eased = False

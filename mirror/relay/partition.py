@@ -64,6 +64,7 @@ class PartitionCopy:
         self._attempts = self._looks = 0
         self._target_end: int | None = None
         self._known: Progress | None = None
+        self._is_kept = False
         self._pending: Future[Any] | None = None
         self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
@@ -108,7 +109,9 @@ class PartitionCopy:
     @property
     def kept(self) -> tuple[Progress, int] | None:
         """The committed progress, with the target's end after it, where that is known: for the progress topic."""
-        if self._known is None or self._target_end is None or self.result.outcome is Outcome.FENCED:
+        if self._known is None or self._target_end is None or not self._is_kept:
+            return None
+        if self.result.outcome is Outcome.FENCED:
             return None  # whoever took over has a newer one
         return self._known, self._target_end
 
@@ -173,6 +176,7 @@ class PartitionCopy:
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:
+            self._is_kept = True
             self._begin_at(progress, now)
         else:
             self.stage = Stage.SETTLING
@@ -275,7 +279,7 @@ class PartitionCopy:
 
     def _committed(self, tally: Tally) -> None:
         tally.into(self.result)
-        self._known = self._now_copying.commits.known
+        self._known, self._is_kept = self._now_copying.commits.known, True
         self.result.end = self._known.offset
         if (end := self._now_copying.outbox.target_end) is not None:
             # Behind a transaction's records stands its marker.

@@ -28,6 +28,7 @@ from mirror.wire.records import AnyBatch
 
 _LONGEST_WAIT_MS: Final = 1_000
 _STEER_ALL_MS: Final = 100
+_STEER_SOON_MS: Final = 10
 """How often all copies are asked whether they want to read; those that something happened to are asked at once."""
 _INQUIRERS: Final = 4
 _NOTES_EVERY_MS: Final = 3_600_000
@@ -60,11 +61,10 @@ class Task:
         *,
         buffer_memory: int,
         part: int,
-        ahead: int = 0,
     ) -> None:
         now = clock.now()
         self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
-        self.holdings: Final = Holdings(buffer_memory, ahead)
+        self.holdings: Final = Holdings(buffer_memory)
         self.backoff: Final = backoff
         self._clients: Final = clients
         self._policy: Final = policy
@@ -80,7 +80,7 @@ class Task:
         self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._steer_all_at = now
+        self._steer_all_at = self._steered_all_at = now
         self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
         self._notes_at = now + _NOTES_EVERY_MS
         self._notes: Future[dict[TopicPartition, Kept]] | None = None
@@ -173,8 +173,12 @@ class Task:
                 consumer.seek(tp, place)
             stepped |= {self._reading[tp] for tp in self._seeks}
             self._seeks.clear()
+        if self.holdings.eased:
+            # Who was refused room comes before who has just let some go, or these would have all of it, in turns.
+            self._steer_all_at = min(self._steer_all_at, self._steered_all_at + _STEER_SOON_MS)
         if now >= self._steer_all_at:
-            stepped, self._steer_all_at = self._active, now + _STEER_ALL_MS
+            stepped, self._steered_all_at, self._steer_all_at = self._active, now, now + _STEER_ALL_MS
+            self.holdings.ask_all()
         wanted = {copy.source: self._may_read(copy, now) for copy in stepped if copy.source in self._assigned}
         if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:
             consumer.pause(pause)
@@ -199,7 +203,7 @@ class Task:
         room = self.holdings.room
         self._polling = not blocked_ms and room > 0 and len(self._paused) < len(self._assigned)
         if self._paused:
-            until = min(until, now + _STEER_ALL_MS)
+            until = min(until, max(now + 1, self._steer_all_at))
         if self._woken.is_set() or until <= now:
             self._woken.clear()
             timeout_ms = 0

@@ -65,11 +65,15 @@ class Unanswered:
         for woken in list(self._waiting):
             woken.set()
 
-    def wait(self, timeout_ms: int, clock: Clock) -> int:
-        """Until all that is unanswered now is answered for; how many of them are not after ``timeout_ms``."""
+    def now(self) -> list[object]:
+        """What is unanswered at this moment."""
+        return list(self._keys)
+
+    def wait(self, left: list[object], timeout_ms: int, clock: Clock) -> int:
+        """Until ``left``, which is used up, is answered for; how many of it are not after ``timeout_ms``."""
         woken = threading.Event()
         self._waiting.add(woken)
-        left, until_ms = list(self._keys), deadline(clock.now(), timeout_ms)
+        until_ms = deadline(clock.now(), timeout_ms)
         try:
             while True:
                 woken.clear()

@@ -319,11 +319,12 @@ class Producer(TransactionCalls):
         _, timeout = self._timer(timeout_ms)
         self._thread.check_process()
         self._thread.check_may_wait()
-        if not self._unanswered:
+        unanswered = self._unanswered.now()
+        if not unanswered:
             return
         with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then they have been told, or are about to be
             self._send_what_lingers()
-        pending = self._unanswered.wait(timeout, self._thread.clock)
+        pending = self._unanswered.wait(unanswered, timeout, self._thread.clock)
         if pending:
             msg = f"{pending} batches were not acknowledged within {timeout} ms"
             raise KafkaTimeout(msg)

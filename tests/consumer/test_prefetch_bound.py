@@ -162,3 +162,23 @@ def test_a_broker_that_is_hung_keeps_room_for_a_large_batch_for_some_seconds_onl
         found = len(consumer.poll(10_000))
     assert consumer.told_ms - began < 12_000
     held.release()
+
+
+@pytest.mark.parametrize("wait_ms", [0, 400])
+def test_brokers_of_large_batches_take_turns_also_where_one_is_paused_meanwhile(wait_ms: int) -> None:
+    """Each batch fills the bound: who was asked longest ago is next, and what waits for it is not thrown away."""
+    cluster = _with_large(brokers=2, partitions=2, each=40, size=20_000)
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": 21_000, "max.partition.fetch.bytes": 4_000})
+    tps = [TopicPartition("t", number) for number in range(2)]
+    consumer.read(*((tp, 0) for tp in tps))
+    taken = dict.fromkeys(tps, 0)
+    for _ in range(60):
+        consumer.run_for(50)
+        for one in consumer.poll(0, max_bytes=16_000):
+            taken[one.tp] += len(one.batches)
+            # It has enough for now, and wants more only when the other one has had its turn, or later.
+            consumer.core.positions.pause([one.tp], paused=True)
+            consumer.run_for(wait_ms)
+        for tp in tps:
+            consumer.core.positions.pause([tp], paused=False)
+    assert min(taken.values()) >= 0.8 * max(taken.values()) > 5, taken

@@ -1,42 +1,16 @@
-"""What a copy may take: bytes per second, and memory."""
+"""What memory a copy may take (tests/campaign/memory.py has more cases)."""
 
 from __future__ import annotations
 
 import pytest
 
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.memory import Backlog, run_case
 from tests.campaign.plain import Pair
-from tests.stalls import Stalls
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 
-RATE = 4_000_000
-SECONDS = 5
 MEGABYTE = 1 << 20
-
-
-def test_the_limit_of_bytes_per_second_is_kept_and_expires_nothing(target_cluster: Cluster, stalls: Stalls) -> None:
-    pair = Pair(target_cluster.bootstrap_servers)
-    sources = pair.source(4)
-    pair.fill(sources, RATE * SECONDS // 4)
-    took, copied = [], 0
-    for policy in (CopyPolicy(), CopyPolicy(max_bytes_per_second=RATE)):
-        ranges = pair.ranges(sources)
-        with stalls.timing() as timed:
-            # Little beside the run, and enough for a busy broker to answer.
-            results = pair.copy(ranges, policy, request_timeout_ms=2_400, delivery_timeout_ms=2_500, linger_ms=0)
-        assert {one.outcome for one in results} == {Outcome.COMPLETE}, results
-        assert [one.expiries for one in results] == [[]] * 4
-        took.append(timed)
-        copied = sum(one.bytes for one in results)
-    free, limited = took
-    # What comes at once at the beginning, a second's worth, is paid for afterwards.
-    assert copied / limited.ms * 1000 <= 1.1 * RATE
-    # How fast this machine is at all shows in the run that nothing limited.
-    assert limited.running_ms < SECONDS * 1000 / 0.75 + 2 * free.ms
 
 
 _BACKLOGS: dict[str, list[Backlog]] = {

@@ -57,6 +57,7 @@ def _silent(cluster: FakeCluster) -> None:
         (_refuse(19), DeliveryPhase.QUEUE, DeliveryCause.NOT_ENOUGH_REPLICAS, "NOT_ENOUGH_REPLICAS", BrokerError),
         (_refuse(6), DeliveryPhase.QUEUE, DeliveryCause.NO_LEADER, "NOT_LEADER_OR_FOLLOWER", BrokerError),
         (_refuse(2), DeliveryPhase.QUEUE, DeliveryCause.REFUSED, "CORRUPT_MESSAGE", BrokerError),
+        (_refuse(51), DeliveryPhase.QUEUE, DeliveryCause.COORDINATOR, "CONCURRENT_TRANSACTIONS", BrokerError),
     ],
 )
 def test_the_cause_is_told(

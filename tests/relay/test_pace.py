@@ -164,21 +164,25 @@ def test_without_any_room_nobody_takes() -> None:
     assert not holdings.may_take(0, 1)
 
 
-def test_with_what_may_be_fetched_ahead_one_as_large_as_the_largest_is_to_fit() -> None:
-    holdings = Holdings(24, ahead=15)
-    holdings.took(20)
+def test_who_was_refused_room_is_asked_again_once_there_is_more() -> None:
+    holdings = Holdings(100)
+    holdings.took(90)
+    holdings.let_go(10)
+    assert not holdings.eased, "nobody was refused"
+    assert not holdings.may_take(10, 50)
     assert holdings.short
-    assert holdings.room == 0, "4 and 15 are not 20"
-    holdings.let_go(19)
-    assert holdings.room == 23
-    assert not holdings.short
+    assert not holdings.eased
+    holdings.let_go(30)
+    assert holdings.eased
+    holdings.ask_all()
+    assert (holdings.short, holdings.eased) == (False, False)
 
 
 def test_one_larger_than_all_there_is_goes_alone() -> None:
-    holdings = Holdings(24, ahead=15)
+    holdings = Holdings(24)
     holdings.took(100)
     assert holdings.room <= 0
-    holdings.let_go(99)
-    assert holdings.room == 0
-    holdings.let_go(1)
+    holdings.let_go(77)
+    assert holdings.room == 1
+    holdings.let_go(23)
     assert holdings.room == 24

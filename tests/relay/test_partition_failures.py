@@ -81,7 +81,7 @@ def test_a_commit_without_an_answer_expires_and_its_outcome_is_unknown() -> None
     run = Run(1).opened(0)
     run.fetch(made(0))
     run.ack()
-    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms
+    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms + 500
     run.advance(TIMES.delivery_ms)
     run.commit(KafkaTimeout("no coordinator"))
     result = run.ends(Outcome.EXPIRED)
@@ -91,11 +91,11 @@ def test_a_commit_without_an_answer_expires_and_its_outcome_is_unknown() -> None
     assert result.records == 0, "not known to be there"
 
 
-def test_a_commit_has_what_is_left_of_its_oldest_batch() -> None:
+def test_a_commit_has_what_is_left_of_its_oldest_batch_and_a_moment_in_which_that_expires_first() -> None:
     run = Run(10**6).opened(0)
     run.fetch(made(0), stable_end=10**6)
     run.advance(TIMES.commit_ms)
-    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms - TIMES.commit_ms
+    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms - TIMES.commit_ms + 500
 
 
 def test_a_commit_that_fails_with_its_batch_tells_of_the_batch() -> None:
