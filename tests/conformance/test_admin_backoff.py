@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -25,28 +23,14 @@ from mirror.errors import KafkaTimeout
 from mirror.wire.api import Api
 from tests.conformance.intervals import OPTIONS, attempts_in_bounds
 from tests.conformance.topics import Topics
+from tests.faults.changes import refused
 from tests.faults.frames import Seen
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Change, Proxy
 from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
 
-Change = Callable[[Seen, Any], Any]
 MISSING = "no-such-topic"
-
-
-def refused(code: ErrorCode, *path: str) -> Change:
-    """Makes every item at the end of ``path`` (kio's fields, each a list) say ``code``; no path: the whole answer."""
-
-    def change(body: Any, path: tuple[str, ...]) -> Any:
-        if not path:
-            return replace(body, error_code=code)
-        items = tuple(change(item, path[1:]) for item in getattr(body, path[0]))
-        return replace(body, **{path[0]: items})
-
-    return lambda _, body: change(body, path)
-
-
 BUSY = ErrorCode.not_controller
 LOADING = ErrorCode.coordinator_load_in_progress
 LATE = ErrorCode.request_timed_out

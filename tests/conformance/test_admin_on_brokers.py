@@ -32,8 +32,8 @@ from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from tests import jvm
 from tests.conformance.admin_on_brokers import GUARDED, NOBODY, denied, other, reading, refused_calls
-from tests.conformance.test_admin_backoff import refused as answering
 from tests.conformance.topics import Topics
+from tests.faults.changes import refused as answering
 from tests.faults.proxy import Action, Fault, Proxy
 from tests.polling import eventually
 from tests.stalls import Stalls

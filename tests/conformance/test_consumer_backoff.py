@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from mirror.wire.api import Api
 from tests.conformance.conftest import NewConsumer
 from tests.conformance.intervals import ATTEMPTS, OPTIONS, attempts_in_bounds, in_bounds, waits_between
 from tests.conformance.topics import Topics, read
+from tests.faults.changes import refused
 from tests.faults.frames import Seen
 from tests.faults.proxy import Proxy
 from tests.polling import eventually
@@ -25,24 +25,6 @@ from tests.stalls import Stalls
 pytestmark = pytest.mark.brokers
 
 SHORT_WAITS = {"fetch.max.wait.ms": 20}
-
-
-def _refused_partitions(outer: str, inner: str, code: ErrorCode) -> Callable[[Seen, Any], Any]:
-    """Makes every partition of an answer say ``code``; ``outer`` and ``inner`` name kio's fields."""
-
-    def change(_: Seen, body: Any) -> Any:
-        topics = [
-            replace(topic, **{inner: tuple(replace(part, error_code=code) for part in getattr(topic, inner))})
-            for topic in getattr(body, outer)
-        ]
-        return replace(body, **{outer: tuple(topics)})
-
-    return change
-
-
-def _refused_group(_: Seen, body: Any) -> Any:
-    code = ErrorCode.coordinator_load_in_progress
-    return replace(body, groups=tuple(replace(group, error_code=code) for group in body.groups))
 
 
 @pytest.fixture
@@ -60,24 +42,22 @@ def consumer(proxy: Proxy, new_consumer: NewConsumer, unique: Any) -> Consumer:
 CASES: dict[str, tuple[Api, Callable[[Seen, Any], Any], Callable[[Consumer, TopicPartition], object]]] = {
     "list offsets": (
         Api.LIST_OFFSETS,
-        _refused_partitions("topics", "partitions", ErrorCode.leader_not_available),
+        refused(ErrorCode.leader_not_available, "topics", "partitions"),
         lambda consumer, tp: consumer.beginning_offsets([tp]),
     ),
     "commit": (
         Api.OFFSET_COMMIT,
-        _refused_partitions("topics", "partitions", ErrorCode.coordinator_load_in_progress),
+        refused(ErrorCode.coordinator_load_in_progress, "topics", "partitions"),
         lambda consumer, tp: consumer.commit_sync({tp: 3}),
     ),
     "committed": (
         Api.OFFSET_FETCH,
-        _refused_group,
+        refused(ErrorCode.coordinator_load_in_progress, "groups"),
         lambda consumer, tp: consumer.committed([tp]),
     ),
     "list topics": (
         Api.METADATA,
-        lambda _, body: replace(
-            body, topics=tuple(replace(topic, error_code=ErrorCode.leader_not_available) for topic in body.topics)
-        ),
+        refused(ErrorCode.leader_not_available, "topics"),
         lambda consumer, _: consumer.list_topics(),
     ),
 }
@@ -129,7 +109,7 @@ def test_wire_intervals_of_metadata_in_bounds(
 def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
     proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
 ) -> None:
-    refuse = _refused_partitions("responses", "partitions", ErrorCode.not_leader_or_follower)
+    refuse = refused(ErrorCode.not_leader_or_follower, "responses", "partitions")
     consumer.beginning_offsets([tp])
     consumer.assign([tp])
     for _ in range(2):

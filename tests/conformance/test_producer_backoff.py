@@ -16,8 +16,9 @@ from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
 from tests.conformance.intervals import INITIAL_MS, MAX_MS, attempts_in_bounds
 from tests.conformance.topics import Topics
+from tests.faults.changes import refused
 from tests.faults.frames import Seen
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Change, Proxy
 from tests.stalls import Stalls
 
 pytestmark = pytest.mark.brokers
@@ -28,20 +29,7 @@ OPTIONS = {
     "request.timeout.ms": 30_000,
     "delivery.timeout.ms": 60_000,
 }
-Change = Callable[[Seen, Any], Any]
 WITHIN_S = 50
-
-
-def _refused(code: ErrorCode, *path: str, named: str = "error_code") -> Change:
-    """Makes every item at the end of ``path`` (kio's fields, each a list) say ``code``; no path: the whole answer."""
-
-    def change(body: Any, path: tuple[str, ...]) -> Any:
-        if not path:
-            return replace(body, **{named: code})
-        items = tuple(change(item, path[1:]) for item in getattr(body, path[0]))
-        return replace(body, **{path[0]: items})
-
-    return lambda _, body: change(body, path)
 
 
 def _not_written(_: Seen, body: Any) -> Any:
@@ -102,7 +90,7 @@ def test_wire_intervals_for_produce_in_bounds(proxy: Proxy, topics: Topics, stal
 
 def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
     (tp,) = topics.create()
-    loading = _refused(ErrorCode.coordinator_load_in_progress)
+    loading = refused(ErrorCode.coordinator_load_in_progress)
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as producer:
         _in_bounds_until_healed(proxy, stalls, Api.INIT_PRODUCER_ID, loading, lambda: _send(producer, tp))
 
@@ -110,8 +98,8 @@ def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topic
 @pytest.mark.parametrize(
     ("api", "change"),
     [
-        (Api.INIT_PRODUCER_ID, _refused(ErrorCode.coordinator_load_in_progress)),
-        (Api.FIND_COORDINATOR, _refused(ErrorCode.coordinator_not_available, "coordinators")),
+        (Api.INIT_PRODUCER_ID, refused(ErrorCode.coordinator_load_in_progress)),
+        (Api.FIND_COORDINATOR, refused(ErrorCode.coordinator_not_available, "coordinators")),
     ],
 )
 def test_wire_intervals_for_fencing_in_bounds(
@@ -135,10 +123,10 @@ def _to_commit_offsets(producer: Producer, tp: TopicPartition) -> Callable[[], F
 
 
 CASES: dict[str, tuple[Api, Change, Callable[[Producer, TopicPartition], Callable[[], Future[Any]]], bool]] = {
-    "end": (Api.END_TXN, _refused(ErrorCode.coordinator_load_in_progress), _to_commit, False),
+    "end": (Api.END_TXN, refused(ErrorCode.coordinator_load_in_progress), _to_commit, False),
     "add partitions": (
         Api.ADD_PARTITIONS_TO_TXN,
-        _refused(
+        refused(
             ErrorCode.coordinator_load_in_progress,
             "results_by_topic_v3_and_below",
             "results_by_partition",
@@ -149,13 +137,13 @@ CASES: dict[str, tuple[Api, Change, Callable[[Producer, TopicPartition], Callabl
     ),
     "add offsets": (
         Api.ADD_OFFSETS_TO_TXN,
-        _refused(ErrorCode.coordinator_load_in_progress),
+        refused(ErrorCode.coordinator_load_in_progress),
         _to_commit_offsets,
         True,
     ),
     "commit offsets": (
         Api.TXN_OFFSET_COMMIT,
-        _refused(ErrorCode.coordinator_load_in_progress, "topics", "partitions"),
+        refused(ErrorCode.coordinator_load_in_progress, "topics", "partitions"),
         _to_commit_offsets,
         False,
     ),
