@@ -35,7 +35,7 @@ class Slot:
     """One connection of a pool, by its channel. ``owed`` are the sizes of the requests that it owes an answer for.
 
     ``since_ms`` is when it began to owe the first of them: when that was sent, or when the one before it was answered.
-    It is ``slow`` from when that is long ago until it owes nothing.
+    It is ``slow`` from when that is long ago until it owes nothing, and ``sole`` while it is one request's alone.
     """
 
     node: int
@@ -44,6 +44,7 @@ class Slot:
     bytes: int = 0
     since_ms: int = 0
     slow: bool = False
+    sole: bool = False
 
     @property
     def has_room(self) -> bool:
@@ -98,18 +99,31 @@ class ConnectionPool:
 
     # --- which connection
 
-    def pick(self, node: int, now: int, *, slow: bool = False) -> Slot | None:
+    def pick(self, node: int, now: int, *, slow: bool = False, sole: bool = False) -> Slot | None:
         """A connection to ``node`` that a request goes out on at once, the least busy; None where there is none.
 
-        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart. What is
-        picked is meant to be used, by :meth:`carry`, before the next is picked.
+        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart. ``sole``
+        is for one of which nothing is known yet: nobody is put behind it before it has answered. It shares a connection
+        only where all are busy with those that do answer. What is picked is meant to be used, by :meth:`carry`, before
+        the next is picked.
         """
         broker = self._brokers.setdefault(node, _Broker())
         self._sort_out(broker, now)
         slot = self._from(broker.apart if slow else broker.common, node, now, behind_slow=slow)
+        if sole and not slow and slot is not None and slot.owed:
+            slot = self._alone(broker, node, now, slot)
         if slot is None:
             self._refuse(node)
+        elif sole and not slow:
+            slot.sole = not slot.owed
         return slot
+
+    def _alone(self, broker: _Broker, node: int, now: int, shared: Slot) -> Slot | None:
+        """A connection set apart that owes nothing, or will in a moment (then None); ``shared`` where there is none."""
+        free, opening = self._unoccupied(broker.apart, node, now)
+        if free is None and not opening and self._may_grow(broker.apart, node, now):
+            free, opening = self._grown(broker.apart, node, now), True
+        return free if free is not None or opening else shared
 
     def stands(self, slot: Slot, now: int) -> bool:
         """Whether a queue with unanswered batches on ``slot`` may send more there now, which keeps them in order.
@@ -125,31 +139,46 @@ class ConnectionPool:
         return not slot.slow and slot.has_room
 
     def _from(self, slots: list[Slot], node: int, now: int, *, behind_slow: bool) -> Slot | None:
-        opening = False
-        for slot in [slot for slot in slots if not slot.owed]:
-            if not self._network.stands(node, self._lane, slot.channel):
-                slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
-            elif self._ready(slot, now):
-                return slot
-            else:
-                opening = True
+        free, opening = self._unoccupied(slots, node, now)
+        if free is not None:
+            return free
         best = self._least_busy(slots, now, behind_slow=behind_slow)
-        # One after the other, so that it grows no further than it helps. A throttled client would gain nothing by it.
-        may_grow = not opening and len(slots) < self._size and not self._network.throttled(node, now)
-        if may_grow or not slots:
-            slot = Slot(node, self._new_channel())
-            slots.append(slot)
-            if self._ready(slot, now):
-                return slot
+        # One after the other, so that it grows no further than it helps.
+        if not slots or (not opening and self._may_grow(slots, node, now)):
+            if (free := self._grown(slots, node, now)) is not None:
+                return free
             opening = True
         # What is on its way is there sooner than an answer that takes longer already than they usually do.
         stuck = best is not None and not behind_slow and self._brokers[node].is_overdue(best, now)
         return None if opening and stuck else best
 
+    def _unoccupied(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
+        """One that owes nothing; whether one is on its way."""
+        opening = False
+        for slot in [slot for slot in slots if not slot.owed]:
+            if not self._network.stands(node, self._lane, slot.channel):
+                slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
+            elif self._ready(slot, now):
+                return slot, opening
+            else:
+                opening = True
+        return None, opening
+
+    def _may_grow(self, slots: list[Slot], node: int, now: int) -> bool:
+        """A throttled client would gain nothing by it."""
+        return len(slots) < self._size and not self._network.throttled(node, now)
+
+    def _grown(self, slots: list[Slot], node: int, now: int) -> Slot | None:
+        """Another one; None while it is on its way."""
+        slot = Slot(node, self._new_channel())
+        slots.append(slot)
+        return slot if self._ready(slot, now) else None
+
     def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool) -> Slot | None:
-        free = [slot for slot in slots if slot.owed and slot.has_room and (behind_slow or not slot.slow)]
-        free.sort(key=lambda slot: (len(slot.owed), slot.bytes))
-        return next((slot for slot in free if self._ready(slot, now)), None)
+        shared = [slot for slot in slots if slot.owed and slot.has_room and not slot.sole]
+        shared = [slot for slot in shared if behind_slow or not slot.slow]
+        shared.sort(key=lambda slot: (len(slot.owed), slot.bytes))
+        return next((slot for slot in shared if self._ready(slot, now)), None)
 
     def _ready(self, slot: Slot, now: int) -> bool:
         return self._network.ready(slot.node, self._lane, now, slot.channel)
@@ -240,6 +269,7 @@ class ConnectionPool:
                 broker.took(at_ms - slot.since_ms)
             slot.since_ms = at_ms
         slot.bytes -= slot.owed.pop(token)
+        slot.sole = slot.sole and bool(slot.owed)
         # Not before half of it is free: those who wait are all asked at once, and not for every single answer.
         if slot.node in self._refused and (not slot.owed if slot.slow else slot.bytes <= ROOM_BYTES // 2):
             self._free(slot.node)

@@ -90,6 +90,11 @@ class PartitionQueue:
 
     # --- what may go
 
+    @property
+    def proven(self) -> bool:
+        """Whether anything of it was acknowledged, ever."""
+        return self.last_ack_ms is not None
+
     def ready_in_ms(self, linger_ms: int, flushed_ms: int, now: int) -> int:
         """Milliseconds until the first waiting batch has lingered; 0 where it goes as soon as it can."""
         first = self.waiting[0]

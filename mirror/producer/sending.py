@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
 from mirror.cluster.pools import Slot
 from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.topics import TopicPartition
 from mirror.errors import BrokerError, Hopeless
 from mirror.producer.accumulator import Accumulator
 from mirror.producer.answers import Answers
@@ -19,8 +22,20 @@ from mirror.wire.messages.base import Records
 from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from mirror.wire.verdicts import Verdict, verdict
 
-_Way = tuple[int, Slot | None, bool]
-"""Node; the connection that a queue is bound to, if any; whether it goes on the slow lane."""
+
+class _Way(NamedTuple):
+    """How a queue's next batch goes: to ``node``, on the connection that it is ``bound`` to, if any, or a ``slow`` one.
+
+    ``new``: nothing of the partition was acknowledged yet. Its first request has a connection of its own, and ``alone``
+    keeps others out of that request: they would wait with it for replicas that may never answer. What is in one
+    transaction waits for each other anyway.
+    """
+
+    node: int
+    bound: Slot | None
+    slow: bool
+    new: bool
+    alone: TopicPartition | None
 
 
 class Sending:
@@ -62,7 +77,7 @@ class Sending:
         for queue in busy:
             way, queue_wait = self._way(queue, now)
             wait = min(wait, queue_wait)
-            if way is not None and not (way[0] in asked and way[1] is None and self._stamp.joins(queue)):
+            if way is not None and not (way.node in asked and way.bound is None and self._stamp.joins(queue)):
                 ways.setdefault(way, []).append(queue)
         return ways, wait
 
@@ -84,7 +99,9 @@ class Sending:
         # only one connection keeps two requests in order.
         if bound is not None and (bound.node != leader.node or not self._pool.stands(bound, now)):
             return None, FOREVER_MS
-        return (leader.node, bound, queue.slow), FOREVER_MS
+        new = not queue.proven
+        alone = queue.tp if new and self._stamp.transactional_id is None else None
+        return _Way(leader.node, bound, queue.slow, new, alone), FOREVER_MS
 
     def _look_for_a_leader(self, queue: PartitionQueue) -> None:
         error = self._metadata.why_unknown(queue.tp)
@@ -101,14 +118,13 @@ class Sending:
         return max(backoff_ms, queue.ready_in_ms(self._settings.linger_ms, self.flushed_ms, now))
 
     def _send(self, way: _Way, queues: list[PartitionQueue], now: int) -> list[Request]:
-        node, bound, slow = way
         requests: list[Request] = []
         for portion in self._portions(queues):
-            if requests and bound is None and any(self._stamp.joins(queue) for queue in portion):
+            if requests and way.bound is None and any(self._stamp.joins(queue) for queue in portion):
                 break
-            slot = bound or self._pool.pick(node, now, slow=slow)
+            slot = way.bound or self._pool.pick(way.node, now, slow=way.slow, sole=way.new)
             if slot is None:
-                self._note_trouble(portion, node)
+                self._note_trouble(portion, way.node)
                 continue
             transactional = self._stamp.transactional_id is not None
             batches = [queue.drain(slot, now, transactional=transactional) for queue in portion]

@@ -109,9 +109,9 @@ class Bench:
         self.owed.setdefault(slot.channel, deque()).append(owed)
         return owed
 
-    def send(self, node: int = 1, size: int = 100, *, slow: bool = False) -> Slot:
+    def send(self, node: int = 1, size: int = 100, *, slow: bool = False, sole: bool = False) -> Slot:
         """Pick and put; there must be a connection."""
-        slot = self.pool.pick(node, self.now, slow=slow)
+        slot = self.pool.pick(node, self.now, slow=slow, sole=sole)
         assert slot is not None
         self.put(slot, size)
         return slot

@@ -47,6 +47,41 @@ def test_the_least_busy_is_preferred_by_requests_and_then_by_bytes() -> None:
     assert bench.send() is second
 
 
+def test_nobody_is_put_behind_one_that_wants_to_be_alone_until_it_is_answered() -> None:
+    bench = Bench(size=2)
+    alone = bench.send(sole=True)
+    other = bench.send()
+    assert [bench.send() for _ in range(3)] == [other] * 3
+    bench.answer(alone.channel)
+    assert bench.send() is alone, "and it is everybody's again"
+
+
+def test_who_wants_to_be_alone_waits_for_others_that_are_and_not_for_those_that_share() -> None:
+    bench = Bench(size=2)
+    first, second = bench.send(sole=True), bench.send(sole=True)
+    assert bench.pool.pick(1, bench.now, sole=True) is None
+    assert bench.pool.pick(1, bench.now) is None
+    bench.answer(first.channel)
+    assert bench.pool.freed == 1
+    assert bench.send() is first
+    assert bench.send() is first
+    third = bench.send(sole=True)
+    assert third not in {first, second}, "one of those set apart, which nobody else needs"
+    fourth = bench.send(sole=True)
+    assert fourth not in {first, second, third}
+    assert bench.send(sole=True) is first, "shared, where there is no other"
+    assert bench.network.opened == [1, 2, 3, 4]
+    assert bench.send() is first
+
+
+def test_one_that_is_alone_and_slow_is_set_apart_like_any_other() -> None:
+    bench = Bench(size=1)
+    slow = bench.send(sole=True)
+    assert bench.pool.pick(1, bench.now, sole=True) is None
+    bench.now += SLOW_AFTER_MS
+    assert bench.send(sole=True) is not slow
+
+
 def test_a_connection_that_broke_is_opened_again_but_only_one() -> None:
     bench = Bench(size=3, quick=False)
     bench.network.quick = True

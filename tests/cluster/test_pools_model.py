@@ -22,6 +22,7 @@ class PoolModel(RuleBasedStateMachine):
         self.bench = Bench()
         self.slots: dict[int, Slot] = {}
         self.refused: dict[int, int] = {}
+        self.sole: set[int] = set()
 
     @initialize(size=st.integers(1, 3), quick=st.booleans())
     def begin(self, size: int, quick: bool) -> None:
@@ -29,16 +30,19 @@ class PoolModel(RuleBasedStateMachine):
 
     # --- what happens
 
-    @rule(node=NODES, size=SIZES, slow=st.booleans(), burst=st.integers(1, 6))
-    def send(self, node: int, size: int, slow: bool, burst: int) -> None:
+    @rule(node=NODES, size=SIZES, slow=st.booleans(), sole=st.booleans(), burst=st.integers(1, 6))
+    def send(self, node: int, size: int, slow: bool, sole: bool, burst: int) -> None:
         bench = self.bench
         for _ in range(burst):
-            slot = bench.pool.pick(node, bench.now, slow=slow)
+            slot = bench.pool.pick(node, bench.now, slow=slow, sole=sole)
+            self.sole = {channel for channel in self.sole if bench.owed.get(channel)}
             if slot is None:
-                self._refused(node, slow)
+                self._refused(node, slow, sole)
                 return
             self.slots[slot.channel] = slot
-            self._chosen_well(slot, node, slow)
+            self._chosen_well(slot, node, slow, sole)
+            if sole and not slow and not slot.owed:
+                self.sole.add(slot.channel)
             bench.put(slot, size)
 
     @rule(data=st.data())
@@ -84,7 +88,7 @@ class PoolModel(RuleBasedStateMachine):
     def stall(self, node: int, slow: bool, ms: int) -> None:
         """Whatever there is gets something to do, and does not answer for a while."""
         self.bench.network.usable.update(self.bench.network.open)
-        self.send(node, 10, slow, 2 * self.bench.size)
+        self.send(node, 10, slow, False, 2 * self.bench.size)  # noqa: FBT003 - as hypothesis calls it
         self.wait(ms)
 
     @rule()
@@ -128,16 +132,24 @@ class PoolModel(RuleBasedStateMachine):
         broker = self.bench.pool._brokers[node]
         return broker.apart if slow else broker.common
 
-    def _chosen_well(self, slot: Slot, node: int, slow: bool) -> None:
+    def _chosen_well(self, slot: Slot, node: int, slow: bool, sole: bool) -> None:
         bench = self.bench
         assert slot.node == node
         assert slot.channel in bench.network.usable, "ready at once"
         assert slot.bytes < ROOM_BYTES
+        assert slot.channel not in self.sole, "behind nobody that wants to be alone"
         group = self._group(node, slow)
+        if sole and not slow:
+            apart = self._group(node, True)
+            if slot in apart:
+                assert not slot.owed, "set apart, and nobody's"
+                return
+            assert not slot.owed or (len(apart) == bench.size or node in bench.network.throttling), "shared at the last"
         assert slot in group
         if not slow:
             self._not_behind_a_slow_one(slot)
         usable = [one for one in group if one.channel in bench.network.usable and (slow or not one.slow)]
+        usable = [one for one in usable if one.channel not in self.sole]
         roomy = [one for one in usable if one.bytes < ROOM_BYTES]
         assert (len(slot.owed), slot.bytes) == min((len(one.owed), one.bytes) for one in roomy), "the least busy"
         if slot.owed:
@@ -149,10 +161,14 @@ class PoolModel(RuleBasedStateMachine):
         throttled = slot.node in self.bench.network.throttling
         assert throttled or since is None or self.bench.now - since < SLOW_AFTER_MS
 
-    def _refused(self, node: int, slow: bool) -> None:
+    def _refused(self, node: int, slow: bool, sole: bool) -> None:
         group = self._group(node, slow)
-        healthy = [one for one in group if one.channel in self.bench.network.usable and (slow or not one.slow)]
-        assert all(one.bytes >= ROOM_BYTES for one in healthy), "no connection was to be had"
+        usable = self.bench.network.usable
+        healthy = [one for one in group if one.channel in usable and (slow or not one.slow)]
+        on_its_way = sole and any(not one.owed and one.channel not in usable for one in self._group(node, True))
+        for one in healthy:
+            wait = one.bytes >= ROOM_BYTES or one.channel in self.sole or (on_its_way and one.owed)
+            assert wait, "no connection was to be had"
         if any(one.owed for one in group):
             self.refused.setdefault(node, self.bench.pool.freed)
 
