@@ -204,6 +204,8 @@ class Task:
         self._polling = not blocked_ms and room > 0 and len(self._paused) < len(self._assigned)
         if self._paused:
             until = min(until, max(now + 1, self._steer_all_at))
+        if self.holdings.short and (soon := self._steered_all_at + _STEER_SOON_MS) > now:
+            until = min(until, soon)
         if self._woken.is_set() or until <= now:
             self._woken.clear()
             timeout_ms = 0
@@ -284,10 +286,15 @@ class Task:
 
         def told(done: Future[Any]) -> None:
             self._touched.append(copy)  # before the look at whether anybody sleeps
-            if urgent or copy.eager or self.window.awaited or self.holdings.short or done.exception() is not None:
+            if urgent or copy.eager or self.window.awaited or self._short or done.exception() is not None:
                 self._wake()
 
         future.add_done_callback(told)
+
+    @property
+    def _short(self) -> bool:
+        """Whether an acknowledgement gives room to somebody who was refused it, and may be asked again already."""
+        return self.holdings.short and self._clock.now() >= self._steered_all_at + _STEER_SOON_MS
 
     def _wake(self) -> None:
         self._woken.set()
