@@ -116,6 +116,18 @@ class LastErrorEvent(CompletableEvent[KafkaError | None]):
         self.complete(core.last_error(self._tp))
 
 
+class HeardEvent(CompletableEvent[dict[TopicPartition, int]]):
+    """When brokers last answered for each partition that they ever answered for; on the loop's clock, in ms."""
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("what was heard", deadline_ms, timeout_ms)
+
+    def apply(self, core: ConsumerCore, now: int) -> None:
+        """Known at once."""
+        del now
+        self.complete({tp: p.heard_ms for tp, p in core.positions if p.heard_ms is not None})
+
+
 class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
     """All known positions: what ``commit_sync`` without offsets commits."""
 

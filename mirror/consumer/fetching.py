@@ -253,14 +253,22 @@ class Fetching:
         # All of them before any is given back: a page may hold the end of one and the beginning of the next.
         records = [told.records for topic in response.responses for told in topic.partitions if told.records]
         parts = iter(self._parts_of(records))
+        refused = set()
         for topic in response.responses:
             name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for told in topic.partitions:
                 part = next(parts, None) if told.records else None
                 sent = pending.get(TopicPartition(name, told.partition_index))
+                if told.error_code and sent is not None:
+                    refused.add(sent.tp)
                 wanted = sent is not None and self._take_in(sent, told, part, now)
                 if part is not None and not wanted:
                     part.release()
+        for one in asked:
+            # Those that the answer does not name have nothing new (KIP-227).
+            position = None if one.tp in refused else self._positions.get(one.tp, one.generation)
+            if position is not None and not position.stopped:
+                position.heard_ms, position.error = now, None
 
     def _take_in(self, asked: _Asked, told: FetchResponsePartition, part: Part | None, now: int) -> bool:
         """Whether any of its records are wanted."""

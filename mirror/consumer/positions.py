@@ -28,6 +28,7 @@ class Position:
     has every giving up of what was fetched; ``sought`` is that of the decision.
     ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
     ``buffered`` is the bytes of its batches that wait to be taken.
+    ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new.
     ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516).
     """
 
@@ -49,6 +50,7 @@ class Position:
     topic_id: uuid.UUID | None = None
     preferred: int | None = None
     preferred_until_ms: int = 0
+    heard_ms: int | None = None
 
     def must_validate(self, leader: Leader) -> bool:
         """Whether the leader changed since the position was known to be in its log."""

@@ -91,7 +91,7 @@ def _copy(
         consumer = stack.enter_context(Consumer(source_options))
         notes = ProgressLog(target_options, flow)
         inquiries = Inquiries(
-            source_admin, admin, notes, targets, start_over=policy.start_over, timeout_ms=times.stall_ms
+            flow, source_admin, admin, notes, targets, start_over=policy.start_over, timeout_ms=times.stall_ms
         )
         target_options = _writing_options(target_options, times, policy)
         clients = Clients(

@@ -14,6 +14,7 @@ from mirror.cluster.topics import Outcomes
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.carriers import done, then
 from mirror.relay.gaps import SourceState
+from mirror.relay.orders import Orders, from_offset, place_of
 from mirror.relay.progress_log import Kept, ProgressLog
 from mirror.relay.site import Settled
 
@@ -23,6 +24,7 @@ class Inquiries:
 
     def __init__(
         self,
+        flow: str,
         source: Admin,
         target: Admin,
         notes: ProgressLog,
@@ -32,6 +34,7 @@ class Inquiries:
         timeout_ms: int,
     ) -> None:
         """``timeout_ms`` is for looking whether a note is still true; the calls of Admin have their own default."""
+        self._flow: Final = flow
         self._timeout_ms: Final = timeout_ms
         self._source: Final = source
         self._target: Final = target
@@ -61,7 +64,7 @@ class Inquiries:
         """What is noted of the targets' progress. Raises KafkaError."""
         return self._notes.read(self._targets)
 
-    def settle(self, flow: str, tp: TopicPartition, bounds: tuple[int, int], kept: Kept | None) -> Settled:
+    def settle(self, tp: TopicPartition, bounds: tuple[int, int], kept: Kept | None) -> Settled:
         """There is no progress for target ``tp``: whether it was forgotten, is lost, or never was. Raises KafkaError.
 
         ``bounds`` are those of its log, ``kept`` is what was noted of it.
@@ -80,10 +83,16 @@ class Inquiries:
         holds = f"holds offsets {first} to {end - 1}" if end > first else f"held records (its log begins at {first})"
         about = "the note of it no longer fits" if kept is not None else "there is no note of it"
         raise FlowError(
-            f"progress-lost: target {tp} {holds}, but flow {flow} has no progress for it, and {about}: it was idle for"
+            f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and {about}: it was idle for"
             " longer than the target's offsets.retention.minutes, its offsets were deleted, or others write there; to"
             " copy again from the flow's start, records already there once more, set start-over = true"
         )
+
+    def orders(self) -> Future[Orders | None]:
+        """What the flow's runs are told just now."""
+        group, tp = place_of(self._flow)
+        found = self._target.group_offsets_async(group, [tp], self._timeout_ms)
+        return then(found, lambda offsets: done(from_offset(offsets.get(tp))))
 
     def keep(self, notes: dict[TopicPartition, Kept], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
         """Note down these; what could not be, with its reason."""

@@ -55,6 +55,7 @@ class PartitionCopy:
         self.result = RangeResult.begun(one, one.start)
         self.stage = Stage.OPENING
         self._times = times
+        self._policy = policy
         self._site = site
         self._began_ms = now
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
@@ -121,10 +122,10 @@ class PartitionCopy:
             return self._until_ms
         return self._now_copying.due_ms(now) if self.stage is Stage.COPYING else FOREVER_MS
 
-    def heard(self, now: int) -> None:
-        """The source was not asked: its silence tells nothing."""
+    def heard(self, at_ms: int) -> None:
+        """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
         if self.stage is Stage.COPYING:
-            self._reading.heard_ms = now
+            self._reading.heard_ms = max(self._reading.heard_ms, at_ms)
 
     # --- an attempt begins
 
@@ -171,8 +172,7 @@ class PartitionCopy:
         error = future.exception()
         if isinstance(error, KafkaTimeout):
             self._rulings.fencing_unanswered()
-            age_ms = self._clock.age_ms(now - self._opened_ms)
-            self._fail(timed_out(self.target, DeliveryPhase.FENCING, error, age_ms=age_ms), now)
+            self._time_out(DeliveryPhase.FENCING, error, now)
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:
@@ -187,8 +187,7 @@ class PartitionCopy:
         if future is None:
             return
         if isinstance(error := future.exception(), KafkaTimeout):
-            age_ms = self._clock.age_ms(now - self._opened_ms)
-            self._fail(timed_out(self.target, DeliveryPhase.METADATA, error, age_ms=age_ms), now)
+            self._time_out(DeliveryPhase.METADATA, error, now)
             return
         settled: Settled = _result(future)
         self._target_end = settled.target_end
@@ -203,7 +202,7 @@ class PartitionCopy:
         if self._known is None:
             self.result.start = progress.offset
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
-            must_commit = must_commit or progress.offset >= self._reading.end
+            must_commit = must_commit or progress.offset >= self._reading.end or self._is_old(progress)
         self._known = progress
         self.result.end = progress.offset
         self._must_commit = must_commit
@@ -212,6 +211,10 @@ class PartitionCopy:
             self._look()  # behind the planned end: the plan is old, or the source was cut back
         else:
             self._read(progress, now, must_commit=must_commit)
+
+    def _is_old(self, progress: Progress) -> bool:
+        renew_ms = self._policy.renew_ms
+        return renew_ms > 0 and self._site.wall() - progress.time_ms >= renew_ms
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
@@ -263,7 +266,8 @@ class PartitionCopy:
         elif done and reading.error is not None:
             raise corrupt(as_mirror_error(reading.error), str(self.source))
         elif copying.winding_up and copying.idle:
-            self._drop(now, Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
+            all_kept = self.range.follows and copying.outbox.empty
+            self._drop(now, Ruling(Outcome.COMPLETE) if all_kept else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
         elif copying.silent(now):
             self._asked_why = True
             self._look()
@@ -289,6 +293,10 @@ class PartitionCopy:
             self._rulings.committed()
 
     # --- the end of an attempt
+
+    def _time_out(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> None:
+        age_ms = self._clock.age_ms(now - self._opened_ms)
+        self._fail(timed_out(self.target, phase, error, age_ms=age_ms), now)
 
     def _fail(self, error: BaseException, now: int) -> None:
         self._drop(now, self._rulings.failed(error))
@@ -373,7 +381,8 @@ class PartitionCopy:
         state: SourceState = _result(future)
         assert self._known is not None  # noqa: S101 - reading begins at it
         error = self._reading.error
-        gap = self._rulings.gap(self._known, state, error, end=self._reading.end, silent=self._asked_why)
+        planned = min(self._reading.end, state.end) if self.range.follows else self._reading.end
+        gap = self._rulings.gap(self._known, state, error, end=planned, silent=self._asked_why)
         if gap is None and self._asked_why:
             why = self._site.why_silent(self)
             raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
@@ -385,7 +394,8 @@ class PartitionCopy:
             return
         self._asked_why = False
         self._topic_id = state.topic_id
-        self._reading.end = max(gap.resume, min(self._reading.end, state.end))
+        if not self.range.follows:
+            self._reading.end = max(gap.resume, min(self._reading.end, state.end))
         resumed = self._progress(gap.resume, None)
         self._read(resumed, now, must_commit=True)
         self._now_copying.outbox.tally.gaps[gap.kind] += gap.lost

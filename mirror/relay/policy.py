@@ -19,8 +19,12 @@ class CopyPolicy:
     ``on_bad_timestamp`` may be "clamp", too. ``start_over`` allows a copy to begin anew where its progress is lost.
     ``max_bytes_per_second`` is this task's share of the flow's limit (0: none). ``compression`` is a codec's name, or
     None for the source's own; ``headers`` are added to every record; ``transform`` names a function
-    ("package.module:function", "" for none). ``until_ms`` (ms since 1970) is when a stream's epoch ends: what is not
-    committed by then is dropped, and copied in the next one.
+    ("package.module:function", "" for none).
+
+    Of a stream: ``until_ms`` (ms since 1970) is when its epoch ends: what is not committed by then is dropped, and
+    copied in the next one. ``run`` and ``epoch`` say which epoch of which run this is, so that it ends when it is told
+    to (:mod:`mirror.relay.orders`; "": nobody tells), ``wind_up_ms`` how long that may take. Progress older than
+    ``renew_ms`` (0: of any age will do) is committed anew, before the target forgets it.
     """
 
     exactly_once: bool = True
@@ -36,6 +40,10 @@ class CopyPolicy:
     headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: str = ""
     until_ms: int | None = None
+    run: str = ""
+    epoch: int = 0
+    wind_up_ms: int = 10_000
+    renew_ms: int = 0
 
     @property
     def rewrites(self) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+OPEN_END: Final = 2**63 - 1
+"""The end of a range that is followed until its epoch ends: no log comes so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +16,7 @@ class Range:
 
     The task that copies it checks ``start`` against the progress on the target: the plan is a record, not the truth.
     ``stuck_since_ms`` (ms since 1970) is since when its first undelivered batch has waited, in epochs before this one.
+    A stream follows: its ranges end at :data:`OPEN_END`.
     """
 
     flow: str
@@ -25,9 +29,15 @@ class Range:
     topic_id: str
     stuck_since_ms: int | None = None
 
+    @property
+    def follows(self) -> bool:
+        """Whether it ends with its epoch only."""
+        return self.end == OPEN_END
+
 
 class Outcome(enum.StrEnum):
-    """How a range ended (design: "Expiry and isolation")."""
+    """How a range ended (design: "Expiry and isolation"); one that follows is complete where its epoch ended in order.
+    """
 
     COMPLETE = "complete"
     EXPIRED = "expired"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
 from mirror.relay.inquiries import Inquiries
+from mirror.relay.orders import Listening, Orders
 from mirror.relay.pace import Holdings, Meter, Window
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
@@ -25,6 +27,8 @@ from mirror.relay.ranges import Range, RangeResult
 from mirror.relay.site import Settled, Times
 from mirror.timing import FOREVER_MS, Clock
 from mirror.wire.records import AnyBatch
+
+_log: Final = logging.getLogger(__name__)
 
 _LONGEST_WAIT_MS: Final = 1_000
 _STEER_ALL_MS: Final = 100
@@ -82,6 +86,9 @@ class Task:
         self._paused: set[TopicPartition] = set()
         self._steer_all_at = self._steered_all_at = now
         self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
+        self._ending = False
+        self._listening = Listening(self._ask_orders, policy.run, policy.epoch, now) if policy.run else None
+        self._hear_at = now
         self._notes_at = now + _NOTES_EVERY_MS
         self._notes: Future[dict[TopicPartition, Kept]] | None = None
         # Filled by callbacks on network threads; appending and popping are atomic.
@@ -119,6 +126,7 @@ class Task:
         stepped = self._step_due(now)
         self._call_waiting(now, stepped)
         self._end_epoch(now)
+        self._hear(now)
         for copy in stepped:
             if copy.done:
                 self._active.discard(copy)
@@ -148,14 +156,34 @@ class Task:
             stepped.add(copy)
 
     def _end_epoch(self, now: int) -> None:
-        """When its time comes, and once more when nothing is waited for any longer."""
+        """When its time comes, or it is told to; and once more when nothing is waited for any longer."""
+        if self._listening is not None and not self._ending and (why := self._listening.why_over(now)) is not None:
+            _log.info("epoch %d of run %s ends early: %s", self._policy.epoch, self._policy.run, why)
+            self._epoch_ends_at = self.wall()
         if self.wall() < self._epoch_ends_at:
             return
-        at_once = self._epoch_ends_at != self._policy.until_ms
-        self._epoch_ends_at = FOREVER_MS if at_once else self._epoch_ends_at + self._times.request_ms
+        at_once, self._ending = self._ending, True
+        patience_ms = min(self._times.request_ms, self._policy.wind_up_ms)
+        self._epoch_ends_at = FOREVER_MS if at_once else self.wall() + patience_ms
         for copy in list(self._active):
             copy.wind_up(now, at_once=at_once)
             self._touched.append(copy)
+
+    def _ask_orders(self) -> Future[Orders | None]:
+        asked = self._clients.inquiries.orders()
+        asked.add_done_callback(lambda _: self._wake())
+        return asked
+
+    def _hear(self, now: int) -> None:
+        """A partition that is followed and has nothing new is not silent: its broker answers."""
+        if now < self._hear_at:
+            return
+        self._hear_at = now + max(1, self._times.stall_ms // 4)
+        followed = [copy for copy in self._reading.values() if copy.range.follows]
+        if followed:
+            heard = self._clients.consumer.last_heard()
+            for copy in followed:
+                copy.heard(heard.get(copy.source, 0))
 
     def _write_notes(self, now: int) -> None:
         if now >= self._notes_at:
@@ -199,7 +227,9 @@ class Task:
             return
         blocked_ms = self._meter.wait_ms(now)
         until = min(min(self._due.values(), default=FOREVER_MS), now + _LONGEST_WAIT_MS, self.window.next_ms(now))
-        until = min(until, now + max(0, self._epoch_ends_at - self.wall()))
+        until = min(until, now + max(0, self._epoch_ends_at - self.wall()), self._hear_at)
+        if self._listening is not None and not self._ending:
+            until = min(until, self._listening.due_ms())
         room = self.holdings.room
         self._polling = not blocked_ms and room > 0 and len(self._paused) < len(self._assigned)
         if self._paused:
@@ -258,11 +288,11 @@ class Task:
 
     def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
         """In a thread that may wait, once the target partition has answered."""
-        inquiries, flow, tp = self._clients.inquiries, copy.range.flow, copy.target
+        inquiries, tp = self._clients.inquiries, copy.target
         bounds, notes = inquiries.target_bounds(tp, timeout_ms), self._read_notes()
 
         def settle(known: dict[TopicPartition, Kept]) -> Future[Settled]:
-            return self._inquirers.submit(inquiries.settle, flow, tp, bounds.result(), known.get(tp))
+            return self._inquirers.submit(inquiries.settle, tp, bounds.result(), known.get(tp))
 
         return then(bounds, lambda _: then(notes, settle))
 
@@ -305,7 +335,7 @@ class Task:
         """As long as healthy ones are being copied, or the epoch goes on: it must not keep the task alive alone."""
         del copy
         if self._policy.until_ms is not None:
-            return self.wall() < self._policy.until_ms
+            return not self._ending and self.wall() < self._policy.until_ms
         return any(not other.expired for other in self._active)
 
     def why_silent(self, copy: PartitionCopy) -> str:

@@ -26,6 +26,7 @@ from mirror.consumer.events import (
     AssignEvent,
     ConsumedEvent,
     CutShortEvent,
+    HeardEvent,
     LastErrorEvent,
     PauseEvent,
     PollEvent,
@@ -231,6 +232,10 @@ class Consumer:
         """Why ``tp`` is not being read just now (it is retried all the same); None while it is."""
         tp = arguments.partition(tp)
         return self._ask(LastErrorEvent(tp, *self._timer(None)), (tp,))
+
+    def last_heard(self) -> dict[TopicPartition, int]:
+        """When each partition's broker last answered without a refusal, also that it has nothing new: monotonic ms."""
+        return self._ask(HeardEvent(*self._timer(None)))
 
     def close(self, timeout_ms: int | None = None) -> None:
         """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, and with a dead thread."""

@@ -20,9 +20,10 @@ from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import SourceState
 from mirror.relay.partition import PartitionCopy
+from mirror.relay.orders import Orders
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import to_offset
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.task import Clients, Task
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
@@ -41,6 +42,12 @@ class Source:
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.calls = Counter[str]()
+        self.dead: set[int] = set()
+        self.later: dict[int, list[tuple[int, Batch]]] = {}
+
+    def last_heard(self) -> dict[TopicPartition, int]:
+        self.calls["last_heard"] += 1
+        return {tp: self.clock.now() for tp in self.assigned - self.paused if tp.partition not in self.dead}
 
     def assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         self.calls["assign"] += 1
@@ -65,6 +72,9 @@ class Source:
         self.calls["poll"] += 1
         assert max_bytes > 0
         found = []
+        for partition, batches in self.later.items():
+            self.logs[partition] += [batch for at_ms, batch in batches if at_ms <= self.clock.now()]
+            self.later[partition] = [(at_ms, batch) for at_ms, batch in batches if at_ms > self.clock.now()]
         for tp in sorted(self.assigned - self.paused):
             at = self.places[tp.partition]
             some = [one for one in self.logs.get(tp.partition, ()) if one.base_offset >= at][:1]
@@ -129,6 +139,14 @@ class Asking:
         del tp
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
+    def __init__(self) -> None:
+        self.told: Orders | None = None
+        self.asked = 0
+
+    def orders(self) -> Future[Orders | None]:
+        self.asked += 1
+        return done(self.told)
+
 
 class AtOnce(Executor):
     """In place of threads that may wait: no time passes in them."""
@@ -165,6 +183,8 @@ class World:
         self.clock = FakeClock()
         self.source = Source(self.clock, {p: [made(0), made(1)] for p in range(partitions)})
         self.target = Target()
+        self.asking = Asking()
+        self.end = 2
         self.steps = self.turns = 0
         self._count(monkeypatch)
 
@@ -191,7 +211,7 @@ class World:
                 target_topic="paris.t",
                 partition=partition,
                 start=0,
-                end=2,
+                end=self.end,
                 source_cluster_id="paris",
                 topic_id="the-id",
             )
@@ -202,7 +222,7 @@ class World:
         clients = Clients(
             consumer=cast("Any", self.source),
             admin=target,
-            inquiries=cast("Any", Asking()),
+            inquiries=cast("Any", self.asking),
             target_options={},
             memory=cast("Any", None),
             producer=target,
@@ -314,3 +334,71 @@ def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms
         assert task._woken.is_set() == wakes
     finally:
         task.close()
+
+
+@pytest.fixture
+def followed(world: World) -> World:
+    world.end = OPEN_END
+    return world
+
+
+def test_what_is_followed_is_copied_until_the_epoch_ends_and_nothing_new_is_no_failure(followed: World) -> None:
+    """For many times as long as a source may be silent."""
+    began = followed.clock.wall()
+    followed.source.later[3] = [(followed.clock.now() + 40_000, made(2))]
+    results = followed.copy(until_ms=began + 60_000)
+    assert {(each.outcome, each.error) for each in results} == {(Outcome.COMPLETE, None)}
+    assert [each.end for each in results] == [3 if partition == 3 else 2 for partition in range(20)]
+    assert followed.target.kept[3] == 3, "committed, too"
+    assert began + 60_000 <= followed.clock.wall() <= began + 61_000
+    assert followed.source.calls["last_heard"] < 60
+    assert followed.turns < 1_000
+    assert followed.steps < 1_000
+
+
+def test_a_followed_source_that_answers_no_more_fails_its_partition_alone(followed: World) -> None:
+    followed.source.dead = {7}
+    results = followed.copy(until_ms=followed.clock.wall() + 60_000)
+    failed = [each for each in results if each.outcome is not Outcome.COMPLETE]
+    assert [each.partition for each in failed] == [7]
+    assert failed[0].error == f"t-7: nothing came from the source for {TIMES.stall_ms} ms: no route"
+    assert failed[0].end == 2, "and keeps what was copied"
+
+
+def orders(**changes: Any) -> Orders:
+    return Orders(**{"run": "run-1", "host": "h", "since_ms": 1, **changes})
+
+
+@pytest.mark.parametrize("told", [orders(stop=True), orders(epoch=4), orders(run="run-2")])
+def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: Orders) -> None:
+    began = followed.clock.wall()
+    followed.asking.told = told
+    results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
+    assert {each.outcome for each in results} == {Outcome.COMPLETE}
+    assert all(each.end == each.records == followed.target.kept[each.partition] for each in results), "what was sent"
+    assert followed.clock.wall() <= began + 2_000
+
+
+@pytest.mark.parametrize("told", [None, orders(), orders(epoch=3)])
+def test_an_epoch_goes_on_while_nobody_tells_it_otherwise_and_asks_once_a_second(
+    followed: World, told: Orders | None
+) -> None:
+    began = followed.clock.wall()
+    followed.asking.told = told
+    followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
+    assert followed.clock.wall() >= began + 60_000
+    assert 50 <= followed.asking.asked <= 61
+
+
+def test_an_epoch_that_is_told_to_end_waits_for_who_does_not_answer_only_so_long(followed: World) -> None:
+    began = followed.clock.wall()
+    followed.target.silent = {5}
+    followed.asking.told = orders(stop=True)
+    results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3, wind_up_ms=500)
+    assert {each.partition for each in results if each.outcome is Outcome.UNFINISHED} <= {5}
+    assert followed.clock.wall() <= began + 3_000
+
+
+def test_nobody_is_asked_for_orders_where_nobody_gives_them(world: World) -> None:
+    world.copy()
+    assert world.asking.asked == 0

@@ -1,0 +1,116 @@
+"""What a stream's tasks are told while they follow: to end their epoch, or that another run has taken over.
+
+Tasks run on any host, for minutes, and Spark has no word for them. So it is told where both sides look anyway: as a
+committed offset on the target, of a group of its own for each flow. The offset is the first epoch that may go on; the
+metadata says whose epochs these are. It only advises: what keeps two runs from copying twice is the fencing of each
+partition's transactions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.relay.progress_log import topic_of
+from mirror.timing import FOREVER_MS
+
+ASK_MS: Final = 1_000
+"""How often a task looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """Epochs of ``run`` before ``epoch`` are over. ``stop``: so are all that come; ``ended``: and nothing runs.
+
+    ``host`` and ``since_ms`` (ms since 1970) say where and since when that run is, for people.
+    """
+
+    run: str
+    host: str
+    since_ms: int
+    epoch: int = 0
+    stop: bool = False
+    ended: bool = False
+
+    def ends(self, run: str, epoch: int) -> str | None:
+        """Why ``epoch`` of ``run`` is over; None where it is not."""
+        if self.run != run:
+            return f"another run of this flow took over: {self.run}, on {self.host}"
+        if self.stop:
+            return "it was told to stop"
+        return "there is something new to plan" if epoch < self.epoch else None
+
+    def fences(self, run: str) -> bool:
+        """Whether somebody else runs this flow now."""
+        return self.run != run and not self.ended
+
+    def to_offset(self) -> OffsetAndMetadata:
+        """As it is committed."""
+        about = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
+        if self.stop:
+            about["stop"] = True
+        if self.ended:
+            about["ended"] = True
+        return OffsetAndMetadata(self.epoch, None, json.dumps(about, separators=(",", ":")))
+
+    def stopped(self, *, ended: bool = False) -> Orders:
+        """The same, to stop."""
+        return replace(self, stop=True, ended=ended or self.ended)
+
+
+def place_of(flow: str) -> tuple[str, TopicPartition]:
+    """The group, and the partition that it is committed for: one that whoever copies may commit for in any case."""
+    return f"mirror.{flow}.orders", TopicPartition(topic_of(flow), 0)
+
+
+def from_offset(committed: OffsetAndMetadata | None) -> Orders | None:
+    """What was committed; None where that is nothing, or a stranger's."""
+    if committed is None:
+        return None
+    try:
+        about = json.loads(committed.metadata)
+        return Orders(
+            run=str(about["run"]),
+            host=str(about["host"]),
+            since_ms=int(about["since"]),
+            epoch=committed.offset,
+            stop=bool(about.get("stop")),
+            ended=bool(about.get("ended")),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class Listening:
+    """Whether one epoch of one run goes on: asks every :data:`ASK_MS`, and never waits for the answer.
+
+    Who cannot ask goes on: it is told by the others' fencing, and by its epoch's end.
+    """
+
+    def __init__(self, ask: Callable[[], Future[Orders | None]], run: str, epoch: int, now: int) -> None:
+        self._ask = ask
+        self._run = run
+        self._epoch = epoch
+        self._next_ms = now
+        self._asked: Future[Orders | None] | None = None
+
+    def due_ms(self) -> int:
+        """When :meth:`why_over` is wanted next, where no answer comes before."""
+        return self._next_ms if self._asked is None else FOREVER_MS
+
+    def why_over(self, now: int) -> str | None:
+        """Why the epoch is over, as far as is known; None while it is not."""
+        asked = self._asked
+        if asked is None and now >= self._next_ms:
+            self._next_ms = now + ASK_MS
+            self._asked = self._ask()
+            return None
+        if asked is None or not asked.done():
+            return None
+        self._asked = None
+        orders = None if asked.exception() is not None else asked.result()
+        return None if orders is None else orders.ends(self._run, self._epoch)

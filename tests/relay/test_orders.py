@@ -1,0 +1,63 @@
+"""What is told to a stream's tasks, as it is committed and understood."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from mirror.client import OffsetAndMetadata
+from mirror.relay.orders import ASK_MS, Listening, Orders, from_offset, place_of
+from mirror.timing import FOREVER_MS
+
+TOLD = Orders(run="run-1", host="h", since_ms=5, epoch=3)
+
+
+@pytest.mark.parametrize("orders", [TOLD, TOLD.stopped(), TOLD.stopped(ended=True)])
+def test_orders_are_understood_as_they_were_committed(orders: Orders) -> None:
+    assert from_offset(orders.to_offset()) == orders
+
+
+@pytest.mark.parametrize("metadata", ["", "x", "[]", "1", "{}", '{"run": "a"}', '{"run": "a", "host": "h", "since": []}'])
+def test_what_a_stranger_committed_is_no_order(metadata: str) -> None:
+    assert from_offset(OffsetAndMetadata(1, None, metadata)) is None
+    assert from_offset(None) is None
+
+
+def test_an_epoch_ends_by_a_stop_by_a_newer_plan_and_by_another_run() -> None:
+    assert TOLD.ends("run-1", 3) is None
+    assert TOLD.ends("run-1", 2) == "there is something new to plan"
+    assert TOLD.stopped().ends("run-1", 3) == "it was told to stop"
+    assert TOLD.ends("run-0", 3) == "another run of this flow took over: run-1, on h"
+
+
+def test_a_run_that_ended_fences_nobody() -> None:
+    assert TOLD.fences("run-0")
+    assert not TOLD.fences("run-1")
+    assert not TOLD.stopped(ended=True).fences("run-0")
+
+
+def test_each_flow_is_told_in_a_group_of_its_own() -> None:
+    assert place_of("a")[0] != place_of("b")[0]
+    assert place_of("a")[0].startswith("mirror.a."), "where the flow's own permissions hold"
+
+
+def test_it_is_asked_one_question_at_a_time_and_a_failure_ends_nothing() -> None:
+    asked: list[Future[Orders | None]] = []
+
+    def ask() -> Future[Orders | None]:
+        asked.append(Future())
+        return asked[-1]
+
+    listening = Listening(ask, "run-1", 3, 1_000)
+    assert listening.due_ms() == 1_000
+    assert listening.why_over(1_000) is None
+    assert listening.due_ms() == FOREVER_MS
+    assert listening.why_over(10_000) is None
+    assert len(asked) == 1
+    asked[0].set_exception(TimeoutError())
+    assert listening.why_over(10_000) is None
+    assert listening.due_ms() == 1_000 + ASK_MS, "overdue: at once"
+    listening.why_over(10_001)
+    asked[1].set_result(TOLD.stopped())
+    assert listening.why_over(10_002) == "it was told to stop"
