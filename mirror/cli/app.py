@@ -27,6 +27,9 @@ class _Lazy(NamedTuple):
 
 _COMMANDS: Final = {
     "run": _Lazy("mirror.cli.run", "run", "Copy what is new, once, as a Spark job."),
+    "stream": _Lazy("mirror.cli.stream", "stream", "Follow topics, as a Spark stream, until told to end."),
+    "stop": _Lazy("mirror.cli.stop", "stop", "End a flow's stream in order, wherever it runs."),
+    "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
     "check-config": _Lazy("mirror.cli.check_config", "check_config", "Check a configuration and show what it means."),
     "demo": _Lazy("mirror.cli.demo", "demo", "Copy a made-up data set between two sandbox clusters."),
     "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mirror.config.load import load
-from mirror.sandbox import die_with_owner
-from mirror.sandbox.java import find_java
-from mirror.spark.submission import Submission
+from mirror.cli.submit import submit
 
 
 def run(
@@ -34,16 +29,4 @@ def run(
     Exit status: 0 every partition complete, 1 could not run, 2 wrong usage, 3 some partitions did not complete,
     130 or 143 cut short.
     """
-    # What is wrong with the configuration or the machine is said at once, not after Spark's start.
-    load(config, secrets_dir=secrets_dir).select(flow)
-    find_java()
-    arguments = ["--config", str(config), "--report-dir", str(report_dir)]
-    if flow is not None:
-        arguments += ["--flow", flow]
-    if secrets_dir is not None:
-        arguments += ["--secrets-dir", str(secrets_dir)]
-    if debug:
-        arguments.append("--debug")
-    # After a SIGKILL of this process nobody else would end Spark.
-    guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
-    raise typer.Exit(Submission(arguments, master, report_dir, guard=guard).run())
+    submit(config, flow, report_dir, secrets_dir, master, [], debug=debug)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import warnings
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
@@ -25,24 +25,13 @@ Option: TypeAlias = Plain | SecretStr
 FLOW_NAME: Final = "<name>"
 """Where :class:`FlowConfig` takes its name from: the table's name, which no key inside the table can be."""
 
-_T = TypeVar("_T")
 _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
 _INT64_MAX: Final = 2**63 - 1
+_PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """Below that, one batch of the usual size limit would take a quarter of an hour."""
-
-
-def _only(default: _T, reason: str) -> AfterValidator:
-    """Accept ``default`` alone: a key of the design whose feature is not there must not look as if it worked."""
-
-    def check(value: _T) -> _T:
-        if value != default:
-            raise ValueError(f"not supported yet: {reason}; leave it out or write {shown(default)}")
-        return value
-
-    return AfterValidator(check)
 
 
 def _regular_expression(pattern: str) -> str:
@@ -166,9 +155,8 @@ class FlowConfig(BaseModel):
     on_no_key: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     commit_interval_ms: int = Field(default=1000, ge=20, le=_INT32_MAX, description=_INTERVAL)
     commit_min_interval_ms: int = Field(default=20, ge=20, le=_INT32_MAX, description=_INTERVAL)
-    epoch_ms: Annotated[int, _only(180_000, "streams come with a later version")] = Field(
-        default=180_000, description="180000 (milliseconds)"
-    )
+    epoch_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    refresh_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(_not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
     )
@@ -184,9 +172,7 @@ class FlowConfig(BaseModel):
     transform: Annotated[str, AfterValidator(_function)] = Field(
         default="", description='a function as "package.module:function", or "" for none'
     )
-    shutdown_timeout_ms: Annotated[int, _only(20_000, "streams come with a later version")] = Field(
-        default=20_000, description="20000 (milliseconds)"
-    )
+    shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
 
@@ -208,10 +194,12 @@ class FlowConfig(BaseModel):
         """Whether records and progress are written in one transaction."""
         return self.delivery == "exactly-once"
 
-    def copy_policy(self, *, tasks: int = 1, until_ms: int | None = None) -> CopyPolicy:
+    def copy_policy(
+        self, tasks: int = 1, run: str = "", epoch: int = 0, until_ms: int | None = None, renew_ms: int = 0
+    ) -> CopyPolicy:
         """How a task copies, one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``.
 
-        ``until_ms`` (ms since 1970) is when a stream's epoch ends.
+        The others are as in :class:`CopyPolicy`.
         """
         limit = self.max_bytes_per_second
         return CopyPolicy(
@@ -228,6 +216,10 @@ class FlowConfig(BaseModel):
             headers=tuple((name, _text(value).encode()) for name, value in self.headers.items()),
             transform=self.transform,
             until_ms=until_ms,
+            run=run,
+            epoch=epoch,
+            wind_up_ms=self.shutdown_timeout_ms // 2,
+            renew_ms=renew_ms,
         )
 
     @property

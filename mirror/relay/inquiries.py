@@ -83,9 +83,9 @@ class Inquiries:
         holds = f"holds offsets {first} to {end - 1}" if end > first else f"held records (its log begins at {first})"
         about = "the note of it no longer fits" if kept is not None else "there is no note of it"
         raise FlowError(
-            f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and {about}: it was idle for"
-            " longer than the target's offsets.retention.minutes, its offsets were deleted, or others write there; to"
-            " copy again from the flow's start, records already there once more, set start-over = true"
+            f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and {about}: it was"
+            " idle for longer than the target's offsets.retention.minutes, its offsets were deleted, or others write"
+            " there; to copy again from the flow's start, records already there once more, set start-over = true"
         )
 
     def orders(self) -> Future[Orders | None]:

@@ -36,7 +36,9 @@ class Range:
 
 
 class Outcome(enum.StrEnum):
-    """How a range ended (design: "Expiry and isolation"); one that follows is complete where its epoch ended in order.
+    """How a range ended (design: "Expiry and isolation").
+
+    One that is followed is complete where its epoch ended in order.
     """
 
     COMPLETE = "complete"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.errors import FlowError, KafkaError, KafkaTimeout, MirrorError
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.planner import select_topics
 from mirror.spark.results import FlowReport, join
+from mirror.spark.run_orders import RunOrders, new_run
 from mirror.spark.topics import check_clashes, prepare_topics
 from mirror.spark.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -59,12 +60,15 @@ class FlowRun:
 
         Raises MirrorError where the flow could not run; what single partitions met is in their results.
         """
-        self._prepare(flow)
-        run = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.prepare(flow)
+        run = new_run()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         try:
-            with Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err):
-                self._replicate(flow, ledger)
+            with (
+                self._claimed(flow, run) as claimed,
+                Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err),
+            ):
+                self._replicate(flow, ledger, run if claimed else "")
         except MirrorError:
             raise
         except Exception as error:
@@ -78,7 +82,27 @@ class FlowRun:
         finally:
             self._gather(ledger, report)
 
-    def _prepare(self, flow: FlowConfig) -> None:
+    @contextlib.contextmanager
+    def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:
+        """Tell a run of this flow that goes on elsewhere that it is over; whether that could be told."""
+        with Admin(self._options_of(flow.target)) as target:
+            orders = RunOrders(target, flow.name, run)
+            try:
+                before = orders.claim()
+            except KafkaError as error:
+                self._consoles.warning(f"flow {flow.name}: another run of it could not be told to end: {error}")
+                yield False
+                return
+            if before is not None:
+                self._consoles.warning(f"flow {flow.name}: took over from run {before.run} on {before.host}")
+            try:
+                yield True
+            finally:
+                with contextlib.suppress(KafkaError):
+                    orders.end()
+
+    def prepare(self, flow: FlowConfig) -> None:
+        """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
             source_id, target_id = _reach(flow.source, source), _reach(flow.target, target)
             if source_id == target_id:
@@ -99,12 +123,12 @@ class FlowRun:
     def _options_of(self, cluster: str) -> dict[str, object]:
         return dict(self._config.clusters[cluster].client_options())
 
-    def _replicate(self, flow: FlowConfig, ledger: Ledger) -> None:
+    def _replicate(self, flow: FlowConfig, ledger: Ledger, run: str) -> None:
         context = self._spark.sparkContext
-        options = FlowOptions(self._config_path, flow.name, ledger.path, self._secrets_dir).to_spark()
+        slots = context.defaultParallelism
+        options = FlowOptions(self._config_path, flow.name, ledger.path, self._secrets_dir, slots, run).to_spark()
         context.setJobDescription(f"mirror {flow.name}: {flow.source} to {flow.target}")
-        reader = self._spark.read.format(SOURCE_FORMAT).options(**options)
-        ranges = reader.option("parallelism", context.defaultParallelism).load()
+        ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
     def _gather(self, ledger: Ledger, report: FlowReport) -> None:

@@ -9,23 +9,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
-from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
-
 from mirror.config.load import load
-from mirror.errors import MirrorError
+from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
-from mirror.spark.flow_run import FlowRun, PlanningFailed
-from mirror.spark.ranges_source import RangesSource
+from mirror.spark.flow_run import FlowRun
 from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
-from mirror.spark.sink import MirrorSink
+from mirror.spark.session import session
 from mirror.spark.table import flow_table
 
 if TYPE_CHECKING:
@@ -35,8 +29,6 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
 DEFAULT_REPORT_DIR: Final = Path("mirror-report")
-DEFAULT_MASTER: Final = "local[*,4]"
-"""All cores, four attempts; ``local[N]`` alone never retries a task."""
 
 
 class CutShort(BaseException):
@@ -71,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         consoles.error(f"cut short by {signal.Signals(cut.signum).name}; the next run goes on from here")
         return 128 + cut.signum
     except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
-        _complain(error, consoles, debug=args.debug)
+        complain(error, consoles, debug=args.debug)
         return EXIT_COULD_NOT_RUN
 
 
@@ -83,7 +75,7 @@ def _run(args: argparse.Namespace, consoles: Consoles) -> int:
 
 
 def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles) -> int:
-    spark = _session()
+    spark = session()
     # Once more: a new SparkContext puts its own handler for SIGINT in place.
     _catch_signals()
     runner = FlowRun(
@@ -116,26 +108,12 @@ def _run_flow(
         report.cut_short = True
         raise
     except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
-        report.error = "; ".join(one_line_each(error))
-        _complain(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
+        report.error = complain(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
     finally:
         report.ended = datetime.now(UTC)
         write_summary(args.report_dir, reports)
         if report.partitions:
             consoles.out.print(flow_table(report))
-
-
-def _session() -> SparkSession:
-    # SparkConf knows what spark-submit was told only once the gateway to the JVM is there.
-    SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
-    builder = SparkSession.builder.appName("mirror")
-    # What spark-submit takes when nobody says otherwise.
-    if SparkConf().get("spark.master", "local[*]") == "local[*]":
-        builder = builder.master(DEFAULT_MASTER)
-    spark: SparkSession = builder.getOrCreate()
-    spark.dataSource.register(RangesSource)
-    spark.dataSource.register(MirrorSink)
-    return spark
 
 
 def _catch_signals() -> None:
@@ -148,25 +126,3 @@ def _cut_short(signum: int, _frame: FrameType | None) -> NoReturn:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     raise CutShort(signum)
-
-
-def one_line_each(error: BaseException) -> list[str]:
-    """The problems that ``error`` stands for, one line each, without any trace."""
-    if isinstance(error, MirrorError):
-        return [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if isinstance(error, Py4JJavaError):
-        with contextlib.suppress(Py4JError, OSError):
-            return [f"Spark: {str(error.java_exception).splitlines()[0]}"]
-    text = str(error).strip().splitlines()
-    return [f"{type(error).__name__}: {text[0]}" if text else type(error).__name__]
-
-
-def _complain(error: Exception, consoles: Consoles, *, debug: bool, where: str = "") -> None:
-    for line in one_line_each(error):
-        consoles.error(line if line.startswith(where) else where + line)
-    if debug:
-        if isinstance(error, PlanningFailed):
-            consoles.trace(error.remote)
-        consoles.trace("".join(traceback.format_exception(error)))
-    elif not isinstance(error, MirrorError):
-        consoles.error("this was not foreseen; --debug shows the traceback")

@@ -5,9 +5,12 @@ is in it only informs: the truth about progress is on the target. Each file appe
 
 ::
 
-    <report dir>/ledger/<flow>/<run>/plan.json       by the source: ranges and settled results
-                                     error.json      by the source: why it could not plan
-                                     results.jsonl   by the sink: one line per range and attempt
+    <report dir>/ledger/<flow>/<run>/plan-<epoch>.json        by the source: ranges and settled results
+                                     results-<epoch>.parquet  by the sink: one row per range and attempt
+                                     error.json               by the source: why it cannot plan; gone once it can
+                                     config.toml              by a stream's source: the configuration in force
+
+A scheduled run is one epoch, 0. A stream's epochs count from 1.
 """
 
 from __future__ import annotations
@@ -20,25 +23,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.plan import Plan, result_from_json
+from mirror.spark import ledger_table
+from mirror.spark.attempts import Attempt
+from mirror.spark.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.relay.ranges import RangeResult
-
 KEPT_RUNS: Final = 10
 """How many runs of a flow the ledger remembers; a flow run each minute must not fill the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What one attempt of one task did to one range. ``traceback`` is that of an error nobody foresaw, or None."""
-
-    task: int
-    attempt: int
-    result: RangeResult
-    traceback: str | None = None
+KEPT_EPOCHS: Final = 1_000
+"""How many epochs of a stream it remembers: at three minutes each, those of two days."""
+CONFIG: Final = "config.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,46 +64,85 @@ class Ledger:
             shutil.rmtree(old, ignore_errors=True)
         return cls(path)
 
-    def write_plan(self, plan: Plan) -> None:
-        """Record the plan, in place of an earlier one of this run."""
-        write_atomically(self.path / "plan.json", json.dumps(plan.to_json()))
+    @classmethod
+    def runs(cls, report_dir: Path, flow: str) -> list[Ledger]:
+        """Those of the flow that are remembered, the newest first."""
+        folder = report_dir.absolute() / "ledger" / flow
+        return [cls(path) for path in sorted(folder.iterdir(), reverse=True)] if folder.is_dir() else []
 
-    def plan(self) -> Plan | None:
-        """The plan, or None while there is none."""
-        text = _read(self.path / "plan.json")
+    def before(self) -> Ledger | None:
+        """The run before this one, if it is remembered."""
+        older = [path for path in self.path.parent.iterdir() if path.name < self.path.name]
+        return Ledger(max(older)) if older else None
+
+    def write_plan(self, plan: Plan) -> None:
+        """Record the plan of its epoch, in place of an earlier one, and forget epochs of long ago."""
+        write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
+        (self.path / "error.json").unlink(missing_ok=True)
+        for old in (self._plan(plan.epoch - KEPT_EPOCHS), self._results(plan.epoch - KEPT_EPOCHS)):
+            old.unlink(missing_ok=True)
+
+    def plan(self, epoch: int = 0) -> Plan | None:
+        """The plan of ``epoch``, or None while there is none."""
+        text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
+
+    def planned(self) -> int | None:
+        """The last epoch that was planned; None before the first."""
+        return _last(self.path.glob("plan-*.json"))
+
+    def done(self) -> int | None:
+        """The last epoch that has results; None before the first."""
+        return _last(self.path.glob("results-*.parquet"))
 
     def write_error(self, error: PlanningError) -> None:
         """Record why planning failed."""
-        write_atomically(self.path / "error.json", json.dumps(asdict(error)))
+        write_atomically(self.path / "error.json", json.dumps(asdict(error)).encode())
 
     def error(self) -> PlanningError | None:
-        """Why planning failed, or None where it did not."""
+        """Why planning failed the last time, or None where it did not."""
         text = _read(self.path / "error.json")
         return PlanningError(**json.loads(text)) if text else None
 
-    def write_attempts(self, attempts: Iterable[Attempt]) -> None:
-        """Record the results of the run's tasks, one line per range and attempt."""
-        lines = "".join(json.dumps(asdict(each)) + "\n" for each in attempts)
-        write_atomically(self.path / "results.jsonl", lines)
+    def write_attempts(self, attempts: Iterable[Attempt], epoch: int = 0) -> None:
+        """Record the results of an epoch's tasks, one row per range and attempt."""
+        write_atomically(self._results(epoch), ledger_table.to_parquet(attempts, epoch))
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self, epoch: int = 0) -> list[Attempt]:
         """All attempts on record; none where the sink never got to commit or abort."""
-        rows = [json.loads(line) for line in (_read(self.path / "results.jsonl") or "").splitlines()]
-        return [Attempt(**{**row, "result": result_from_json(row["result"])}) for row in rows]
+        path = self._results(epoch)
+        return ledger_table.from_parquet(path.read_bytes()) if path.exists() else []
+
+    def write_config(self, text: bytes) -> None:
+        """The configuration file that is in force from here on. For its owner only: it may hold secrets."""
+        write_atomically(self.path / CONFIG, text, mode=0o600)
+
+    def forget_config(self) -> None:
+        """The run has ended."""
+        (self.path / CONFIG).unlink(missing_ok=True)
+
+    def _plan(self, epoch: int) -> Path:
+        return self.path / f"plan-{epoch:08}.json"
+
+    def _results(self, epoch: int) -> Path:
+        return self.path / f"results-{epoch:08}.parquet"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8 so that a reader sees the old file or the whole new one. Raises OSError."""
+def _last(paths: Iterable[Path]) -> int | None:
+    return max((int(path.stem.rpartition("-")[2]) for path in paths), default=None)
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write ``content`` so that a reader sees the old file or the whole new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp's 0600 would keep a report from the people it is written for.
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -8,13 +8,14 @@ is found by its name, the secrets by a mounted folder or the executors' environm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import SparkFiles
 
 from mirror.config.load import load
+from mirror.spark.ledger import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,20 +24,34 @@ if TYPE_CHECKING:
 
 SOURCE_FORMAT = "mirror-ranges"
 SINK_FORMAT = "mirror"
+DEFAULT_PARALLELISM = 2
+"""Tasks of an epoch, for those who do not say: a stream's take a slot each for as long as it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
-    """The options of both data sources: configuration file, flow name, secrets folder or None, ledger folder."""
+    """The options of both data sources: configuration file, flow name, ledger folder, secrets folder or None.
+
+    The source has two more: ``parallelism`` is the largest number of tasks, ``run`` the name of the run that may give
+    its tasks orders ("": nobody does in a scheduled run; a stream makes up its own).
+    """
 
     config: Path
     flow: str
     ledger: Path
     secrets_dir: Path | None = None
+    parallelism: int = DEFAULT_PARALLELISM
+    run: str = ""
 
     def to_spark(self) -> dict[str, str]:
         """As Spark options."""
-        options = {"config": str(self.config), "flow": self.flow, "ledger": str(self.ledger)}
+        options = {
+            "config": str(self.config),
+            "flow": self.flow,
+            "ledger": str(self.ledger),
+            "parallelism": str(self.parallelism),
+            "run": self.run,
+        }
         return options if self.secrets_dir is None else {**options, "secrets-dir": str(self.secrets_dir)}
 
     @classmethod
@@ -48,12 +63,25 @@ class FlowOptions:
             options["flow"],
             Path(options["ledger"]),
             Path(secrets_dir) if secrets_dir else None,
+            int(options.get("parallelism", DEFAULT_PARALLELISM)),
+            options.get("run", ""),
         )
+
+    def read(self) -> bytes:
+        """The configuration file as it is now. Raises OSError."""
+        return self._path().read_bytes()
+
+    def in_force(self) -> FlowOptions:
+        """With the configuration that a stream's source has found to be good, where this host has that."""
+        path = self.ledger / CONFIG
+        return replace(self, config=path) if path.exists() else self
 
     def load(self) -> tuple[MirrorConfig, FlowConfig]:
         """The configuration and the flow, as this process sees them. Raises ConfigError."""
-        path = self.config
-        if not path.exists() and (shipped := Path(SparkFiles.get(path.name))).exists():
-            path = shipped
-        config = load(path, secrets_dir=self.secrets_dir)
+        config = load(self._path(), secrets_dir=self.secrets_dir)
         return config, config.select(self.flow)[0]
+
+    def _path(self) -> Path:
+        if not self.config.exists() and (shipped := Path(SparkFiles.get(self.config.name))).exists():
+            return shipped
+        return self.config

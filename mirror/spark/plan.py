@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.relay.progress import ProgressStore
@@ -12,7 +15,7 @@ from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
@@ -20,16 +23,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One epoch of one flow: ``tasks`` to copy, and ``settled`` results that need none."""
+    """One epoch of one flow: ``tasks`` to copy, and ``settled`` results that need none.
+
+    By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
+    """
 
     flow: str
     tasks: list[list[Range]]
     settled: list[RangeResult]
+    epoch: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    lags: dict[str, int] = field(default_factory=dict)
 
     @property
     def ranges(self) -> list[Range]:
         """All ranges, task by task."""
         return [each for task in self.tasks for each in task]
+
+    def within(self, bounds: Mapping[tuple[str, int], int]) -> Plan:
+        """The same tasks with what of each topic and partition lies before its bound, and nothing of the others."""
+        cut = [
+            [replace(one, end=end) for one in task if (end := bounds.get((one.topic, one.partition), 0)) > one.start]
+            for task in self.tasks
+        ]
+        return replace(self, tasks=[task for task in cut if task])
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for the ledger."""
@@ -42,6 +59,9 @@ class Plan:
             flow=values["flow"],
             tasks=[[Range(**each) for each in task] for task in values["tasks"]],
             settled=[result_from_json(each) for each in values["settled"]],
+            epoch=values["epoch"],
+            ends=values["ends"],
+            lags=values["lags"],
         )
 
 
@@ -50,11 +70,29 @@ def result_from_json(values: Mapping[str, Any]) -> RangeResult:
     return RangeResult(**{**values, "outcome": Outcome(values["outcome"])})
 
 
-def make_plan(flow: FlowConfig, source: Admin, target: Admin, parallelism: int, *, wall_ms: int) -> Plan:
+Stuck = Mapping[tuple[str, int], int]
+"""Source topic and partition -> since when (ms since 1970) its first undelivered batch has waited."""
+_NOBODY: Final[Stuck] = MappingProxyType({})
+
+
+def make_plan(
+    flow: FlowConfig,
+    source: Admin,
+    target: Admin,
+    parallelism: int,
+    *,
+    wall_ms: int,
+    epoch: int = 0,
+    follow: bool = False,
+    stuck: Stuck = _NOBODY,
+) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
     ``parallelism`` is the largest number of tasks, ``wall_ms`` the time (ms since 1970) that the age of progress is
-    measured by. Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
+    measured by. With ``follow`` every partition that can be copied has a range without an end. ``stuck`` goes
+    into the ranges.
+
+    Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
     source_id = source.describe_cluster().cluster_id
     topics = source.list_topics()
@@ -70,13 +108,24 @@ def make_plan(flow: FlowConfig, source: Admin, target: Admin, parallelism: int, 
             each,
             progress.get(TopicPartition(each.target_topic, each.partition)),
             anew_before_ms=anew_before_ms,
+            follow=follow,
         )
         for each in seen
     ]
+    ends, lags = Counter[str](), Counter[str]()
+    for each, start in zip(seen, starts, strict=True):
+        ends[each.topic] += each.end
+        lags[each.topic] += max(0, each.end - start.start)
+    ranges = [
+        replace(one, stuck_since_ms=stuck.get((one.topic, one.partition))) for one in starts if isinstance(one, Range)
+    ]
     return Plan(
         flow=flow.name,
-        tasks=pack([each for each in starts if isinstance(each, Range)], parallelism),
+        tasks=pack(ranges, parallelism),
         settled=[each for each in starts if isinstance(each, RangeResult)],
+        epoch=epoch,
+        ends=dict(ends),
+        lags=dict(lags),
     )
 
 

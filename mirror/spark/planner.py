@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
 from mirror.relay.gaps import classify
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,11 +78,13 @@ def start_of(
     progress: Progress | None,
     *,
     anew_before_ms: int = 0,
+    follow: bool = False,
 ) -> Range | RangeResult:
     """What is to be copied of one partition: a Range, or a settled result where a task has nothing to do.
 
     ``progress`` is what the target holds for it. One that was committed before ``anew_before_ms`` (ms since 1970) gets
-    a Range even with nothing to copy: the task commits it anew, before the target forgets it.
+    a Range even with nothing to copy: the task commits it anew, before the target forgets it. With ``follow`` there is
+    always something to copy, sooner or later, and no end.
 
     A gap between progress and log is a ``failed`` result, unless the flow says ``on-gap = "skip"``: then the Range
     begins behind it, and the task counts it. Progress of another source cluster is always ``failed``: to copy on would
@@ -108,25 +110,25 @@ def start_of(
             target_topic=seen.target_topic,
             partition=seen.partition,
             start=start,
-            end=max(start, seen.end),
+            end=OPEN_END if follow else max(start, seen.end),
             source_cluster_id=source_cluster_id,
             topic_id=seen.topic_id,
         )
 
-    if seen.leader == NO_LEADER:
+    if seen.leader == NO_LEADER and not (follow and progress):
         at = progress.offset if progress else 0
         return settled(Outcome.FAILED, at, "the source partition has no leader; the next run goes on from here")
     if progress is None:
         # A range of no records still goes to a task, which commits where the flow begins: a flow that starts at
         # "latest" would otherwise start at a later "latest" in each run, and skip what came between.
-        empty = seen.first >= seen.end and seen.first == seen.earliest
+        empty = seen.first >= seen.end and seen.first == seen.earliest and not follow
         return settled(Outcome.COMPLETE, seen.first) if empty else copied(seen.first)
     if progress.source_cluster_id not in {"", source_cluster_id}:
         return settled(Outcome.FAILED, progress.offset, _other_source(source_cluster_id, progress))
-    gap = classify(progress, seen.topic_id, seen.earliest, seen.end)
+    gap = None if seen.leader == NO_LEADER else classify(progress, seen.topic_id, seen.earliest, seen.end)
     if gap is not None:
         return copied(gap.resume) if flow.on_gap == "skip" else settled(Outcome.FAILED, gap.offset, _fails(gap))
-    if progress.offset >= seen.end and progress.time_ms >= anew_before_ms:
+    if not follow and progress.offset >= seen.end and progress.time_ms >= anew_before_ms:
         return settled(Outcome.COMPLETE, progress.offset)
     return copied(progress.offset)
 

@@ -7,52 +7,26 @@ Spark asks for the partitions; one partition is one task with its rows in it.
 from __future__ import annotations
 
 import traceback
-from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from mirror.client import Admin
-from mirror.relay.ranges import Range
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SOURCE_FORMAT, FlowOptions
 from mirror.spark.plan import Plan, make_plan
+from mirror.spark.rows import ROW_SCHEMA, Row, TaskPartition, partitions_of
+from mirror.spark.stream_source import RangesStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_TYPES: Final = {
-    "partition": IntegerType(),
-    "start": LongType(),
-    "end": LongType(),
-    "stuck_since_ms": LongType(),
-}
-_NULLABLE: Final = frozenset({"stuck_since_ms"})
-
-ROW_SCHEMA: Final = StructType(
-    [
-        StructField("task", IntegerType(), nullable=False),
-        StructField("tasks", IntegerType(), nullable=False),
-        *(
-            StructField(each.name, _TYPES.get(each.name, StringType()), each.name in _NULLABLE)
-            for each in fields(Range)
-        ),
-    ]
-)
-"""A row: the task's number and how many tasks there are, then the columns of :class:`mirror.relay.ranges.Range`."""
-
-
-@dataclass
-class TaskPartition(InputPartition):
-    """One task and its rows, as :data:`ROW_SCHEMA` says."""
-
-    rows: list[tuple[int | str | None, ...]]
+    from pyspark.sql.types import StructType
 
 
 class RangesSource(DataSource):
-    """``spark.read.format("mirror-ranges")`` with the options of :class:`FlowOptions` and ``parallelism``."""
+    """``spark.read.format("mirror-ranges")``, or ``readStream``, with the options of :class:`FlowOptions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,15 +39,18 @@ class RangesSource(DataSource):
 
     def reader(self, schema: StructType) -> RangesReader:  # noqa: ARG002  (the schema is always ours)
         """The batch reader."""
-        return RangesReader(FlowOptions.from_spark(self.options), int(self.options["parallelism"]))
+        return RangesReader(FlowOptions.from_spark(self.options))
+
+    def streamReader(self, schema: StructType) -> RangesStreamReader:  # noqa: N802, ARG002  (PySpark's signature)
+        """The streaming reader."""
+        return RangesStreamReader(FlowOptions.from_spark(self.options))
 
 
 class RangesReader(DataSourceReader):
     """Plans once, in :meth:`partitions`; what it planned, or why it could not, is in the ledger."""
 
-    def __init__(self, options: FlowOptions, parallelism: int) -> None:
+    def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
-        self.parallelism: Final = parallelism
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per task, on the driver's host. Raises what planning raised, after noting it in the ledger."""
@@ -84,10 +61,7 @@ class RangesReader(DataSourceReader):
             ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             raise
         ledger.write_plan(plan)
-        tasks = len(plan.tasks)
-        return [
-            TaskPartition([(task, tasks, *astuple(each)) for each in ranges]) for task, ranges in enumerate(plan.tasks)
-        ]
+        return partitions_of(plan, run=self.options.run)
 
     def _plan(self) -> Plan:
         config, flow = self.options.load()
@@ -95,8 +69,8 @@ class RangesReader(DataSourceReader):
             Admin(config.clusters[flow.source].client_options()) as source,
             Admin(config.clusters[flow.target].client_options()) as target,
         ):
-            return make_plan(flow, source, target, self.parallelism, wall_ms=SystemClock().wall())
+            return make_plan(flow, source, target, self.options.parallelism, wall_ms=SystemClock().wall())
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int | str | None, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[Row]:
         """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
         return iter(partition.rows if isinstance(partition, TaskPartition) else ())

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.ledger import Attempt, write_atomically
+from mirror.spark.ledger import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from mirror.spark.attempts import Attempt
     from mirror.spark.plan import Plan
 
 EXIT_COMPLETE: Final = 0
@@ -23,8 +24,10 @@ EXIT_INCOMPLETE: Final = 3
 
 @dataclass(slots=True)
 class FlowReport:
-    """One flow's run. ``error`` is why it could not run, in one line, or None; ``cut_short`` says a signal ended it.
+    """One flow's run.
 
+    ``error`` is why it could not run, in one line, or None; ``cut_short`` says a signal ended it, ``fenced`` (one line)
+    that another run took over.
     ``started`` and ``ended`` are in UTC; ``ended`` is None while it runs.
     """
 
@@ -34,12 +37,15 @@ class FlowReport:
     partitions: list[RangeResult] = field(default_factory=list)
     error: str | None = None
     cut_short: bool = False
+    fenced: str | None = None
 
     @property
     def outcome(self) -> Outcome:
         """``failed`` if the flow could not run, ``unfinished`` if cut short, else the worst partition's outcome."""
         if self.error is not None:
             return Outcome.FAILED
+        if self.fenced is not None:
+            return Outcome.FENCED
         if self.cut_short or self.ended is None:
             return Outcome.UNFINISHED
         return max((result.outcome for result in self.partitions), key=_SEVERITY.index, default=Outcome.COMPLETE)
@@ -89,4 +95,4 @@ def exit_status(reports: Sequence[FlowReport]) -> int:
 def write_summary(report_dir: Path, reports: Sequence[FlowReport]) -> None:
     """Write ``summary.json``. Raises OSError."""
     summary = {"flows": [report.to_json() for report in reports]}
-    write_atomically(report_dir / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_atomically(report_dir / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())

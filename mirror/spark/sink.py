@@ -8,17 +8,25 @@ a worker that dies is repeated by Spark; the new attempt goes on from the progre
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from mirror.config.together import source_options, target_options
 from mirror.errors import MirrorError
 from mirror.relay.copy import copy_ranges
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.ledger import Attempt, Ledger
+from mirror.runtime.clock import SystemClock
+from mirror.spark import rows
+from mirror.spark.attempts import Attempt
+from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, FlowOptions
 
 if TYPE_CHECKING:
@@ -27,18 +35,23 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-_RANGE_FIELDS: Final = [each.name for each in fields(Range)]
+
+_LEAST_MS: Final = 5_000
 
 
 @dataclass
 class TaskResults(WriterCommitMessage):
-    """What one task did, range by range."""
+    """What one task did in its epoch, range by range."""
 
     attempts: list[Attempt]
+    epoch: int = 0
 
 
 class MirrorSink(DataSource):
-    """``df.write.format("mirror")`` with the options of :class:`FlowOptions`, over rows of ``mirror-ranges``."""
+    """``df.write.format("mirror")``, or ``writeStream``, with the options of :class:`FlowOptions`.
+
+    Over rows of ``mirror-ranges``, read with the same options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -49,6 +62,10 @@ class MirrorSink(DataSource):
         """The batch writer."""
         return RangesWriter(FlowOptions.from_spark(self.options))
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RangesStreamWriter:  # noqa: N802, ARG002  (PySpark's)
+        """The streaming writer."""
+        return RangesStreamWriter(FlowOptions.from_spark(self.options))
+
 
 class RangesWriter(DataSourceArrowWriter):
     """Copies in the tasks; writes what they answered into the ledger when Spark commits or aborts."""
@@ -58,39 +75,76 @@ class RangesWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
         """Copy the ranges of this task's rows. Does not raise for what a copy meets; the results say it."""
-        rows: list[dict[str, Any]] = [row for batch in iterator for row in batch.to_pylist()]
-        if not rows:
-            return TaskResults([])
-        ranges = [Range(**{name: row[name] for name in _RANGE_FIELDS}) for row in rows]
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context else 0
-        task = rows[0]["task"]
-        try:
-            results = self._copy(ranges, rows[0]["tasks"])
-        except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
-            foreseen = isinstance(error, MirrorError)
-            line = str(error) if foreseen else f"{type(error).__name__}: {error}"
-            trace = None if foreseen else traceback.format_exc()
-            return TaskResults([Attempt(task, attempt, failed(each, line), trace) for each in ranges])
-        return TaskResults([Attempt(task, attempt, result) for result in results])
-
-    def _copy(self, ranges: list[Range], tasks: int) -> list[RangeResult]:
-        config, flow = self.options.load()
-        return copy_ranges(
-            ranges,
-            source_options=source_options(config, flow),
-            target_options=target_options(config, flow),
-            policy=flow.copy_policy(tasks=tasks),
-        )
+        return copy_rows(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks answered: their results go into the ledger. Runs on the driver's host, in a process of its own."""
-        answered = [message for message in messages if isinstance(message, TaskResults)]
-        Ledger(self.options.ledger).write_attempts(each for message in answered for each in message.attempts)
+        record(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task was lost for good: what the others answered goes into the ledger just the same; nothing is undone."""
-        self.commit(messages)
+        record(self.options, messages)
+
+
+class RangesStreamWriter(DataSourceStreamArrowWriter):
+    """The same for each epoch of a stream."""
+
+    def __init__(self, options: FlowOptions) -> None:
+        self.options: Final = options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
+        """As :meth:`RangesWriter.write`; what is followed is followed until the epoch ends."""
+        return copy_rows(self.options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  (PySpark's)
+        """As :meth:`RangesWriter.commit`."""
+        record(self.options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  (PySpark's)
+        """As :meth:`RangesWriter.abort`."""
+        record(self.options, messages)
+
+
+def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResults:
+    """Copy the ranges of a task's rows."""
+    told = [rows.read(row) for batch in iterator for row in batch.to_pylist()]
+    if not told:
+        return TaskResults([])
+    errand = told[0][0]
+    ranges = [one for _, one in told]
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context else 0
+    try:
+        results = _copy(options, errand, ranges)
+    except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
+        foreseen = isinstance(error, MirrorError)
+        line = str(error) if foreseen else f"{type(error).__name__}: {error}"
+        trace = None if foreseen else traceback.format_exc()
+        attempts = [Attempt(errand.task, attempt, failed(each, line), trace) for each in ranges]
+        return TaskResults(attempts, errand.epoch)
+    return TaskResults([Attempt(errand.task, attempt, result) for result in results], errand.epoch)
+
+
+def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> list[RangeResult]:
+    config, flow = options.in_force().load()
+    until_ms = errand.until_ms
+    if until_ms is not None:
+        # Also who comes late, behind other tasks or after a lost one, tries for a while.
+        until_ms = max(until_ms, SystemClock().wall() + min(_LEAST_MS, flow.epoch_ms))
+    return copy_ranges(
+        ranges,
+        source_options=source_options(config, flow),
+        target_options=target_options(config, flow),
+        policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
+    )
+
+
+def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> None:
+    """Into the ledger. Runs on the driver's host, in a process of its own."""
+    answered = [message for message in messages if isinstance(message, TaskResults) and message.attempts]
+    if answered:
+        attempts = [each for message in answered for each in message.attempts]
+        Ledger(options.ledger).write_attempts(attempts, answered[0].epoch)
 
 
 def failed(each: Range, line: str) -> RangeResult:

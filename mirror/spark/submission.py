@@ -9,6 +9,9 @@
 The child has a session of its own, so that a terminal's Ctrl-C reaches only ``mirror run``, which passes it on. A
 signal goes to the whole process group: ``spark-submit`` alone would stop the JVM and leave the script. The Python
 workers have a group of their own and end when the JVM's end of their pipe closes.
+
+A stream is started the other way round: the script starts the JVM. It alone gets the signal, and ends its epoch in
+order, for which it needs the JVM; what is left of the group after its time is killed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import codecs
 import contextlib
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,7 +48,7 @@ STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
 TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 """Environment of the script: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
 
-_JOB: Final = Path(__file__).parents[2] / "jobs" / "replicate.py"
+_JOBS: Final = Path(__file__).parents[2] / "jobs"
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -53,12 +57,14 @@ class Submission:
     """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there).
 
     ``guard`` is what to put before the command, so that the child ends with us also where nobody can stop it in order.
+    ``stream_grace_s`` makes it a stream, and is how long that may take to end in order.
     """
 
     arguments: Sequence[str]
     master: str
     report_dir: Path
     guard: Sequence[str] = field(default=(), kw_only=True)
+    stream_grace_s: float | None = field(default=None, kw_only=True)
 
     @property
     def log(self) -> Path:
@@ -68,11 +74,17 @@ class Submission:
     def command(self) -> list[str]:
         """The command line. Raises FlowError where spark-submit or the job is not where it should be."""
         submit = Path(sys.executable).with_name("spark-submit")
-        for needed in (submit, _JOB):
+        job = _JOBS / ("replicate.py" if self.stream_grace_s is None else "stream.py")
+        for needed in (submit, job):
             if not needed.is_file():
                 raise FlowError(f"{needed} is missing; install the project from its checkout with `make install`")
-        options = ["--master", self.master, "--conf", "spark.ui.showConsoleProgress=false"]
-        return [str(submit), *options, str(_JOB), *self.arguments]
+        if self.stream_grace_s is not None:
+            return [sys.executable, str(job), *self.arguments]
+        return [str(submit), *self._options, str(job), *self.arguments]
+
+    @property
+    def _options(self) -> list[str]:
+        return ["--master", self.master, "--conf", "spark.ui.showConsoleProgress=false"]
 
     def environment(self, base: Mapping[str, str], pipe: Path) -> dict[str, str]:
         """The child's environment: this interpreter for driver and workers, Spark's log to a file."""
@@ -86,6 +98,8 @@ class Submission:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_SUBMIT_OPTS": f"{base.get('SPARK_SUBMIT_OPTS', '')} {options}".strip(),
+            # For a script that starts Spark itself.
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
             STDERR_PIPE: str(pipe),
             TERMINALS: ",".join(terminals),
             **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
@@ -100,9 +114,9 @@ class Submission:
         # Held for a moment, so that a run in progress keeps its log; the job takes the lock for as long as it runs.
         with locked(self.report_dir):
             log = self._empty_log()
-        with log, _Relay() as relay, _Signals() as signals:
+        with log, _Relay() as relay, _Signals(self.stream_grace_s) as signals:
             status = _supervise([*self.guard, *command], self.environment(os.environ, relay.path), log, relay, signals)
-        if signals.received is not None:
+        if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received
         if status < 0 or (status > 0 and not relay.connected):
             raise FlowError(f"spark-submit ended with status {status}: {self._last_words()}; its log is {self.log}")
@@ -143,9 +157,13 @@ def _supervise(
 
 
 class _Signals:
-    """SIGINT and SIGTERM while the block runs: remembered, and passed on to the child's process group."""
+    """SIGINT and SIGTERM while the block runs: remembered, and passed on to the child's process group.
 
-    def __init__(self) -> None:
+    With ``stream_grace_s`` as SIGTERM to the child alone, which has so long to end.
+    """
+
+    def __init__(self, stream_grace_s: float | None = None) -> None:
+        self._stream_grace_s: Final = stream_grace_s
         self.received: int | None = None
         self._deadline = float("inf")
         self._group: int | None = None
@@ -163,7 +181,7 @@ class _Signals:
     def _receive(self, signum: int, _frame: FrameType | None) -> None:
         if self.received is None:
             self.received = signum
-            self._deadline = time.monotonic() + GRACE_S
+            self._deadline = time.monotonic() + GRACE_S + (self._stream_grace_s or 0.0)
             self._pass_on()
         else:
             # Who asks twice does not want to wait.
@@ -178,7 +196,10 @@ class _Signals:
     def _pass_on(self) -> None:
         if self._group is not None and self.received is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._group, self.received)
+                if self._stream_grace_s is None:
+                    os.killpg(self._group, self.received)
+                else:
+                    os.kill(self._group, self.received)
 
     def overdue(self) -> bool:
         """Whether the child has had its time to end."""

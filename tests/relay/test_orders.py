@@ -18,7 +18,9 @@ def test_orders_are_understood_as_they_were_committed(orders: Orders) -> None:
     assert from_offset(orders.to_offset()) == orders
 
 
-@pytest.mark.parametrize("metadata", ["", "x", "[]", "1", "{}", '{"run": "a"}', '{"run": "a", "host": "h", "since": []}'])
+@pytest.mark.parametrize(
+    "metadata", ["", "x", "[]", "1", "{}", '{"run": "a"}', '{"run": "a", "host": "h", "since": []}']
+)
 def test_what_a_stranger_committed_is_no_order(metadata: str) -> None:
     assert from_offset(OffsetAndMetadata(1, None, metadata)) is None
     assert from_offset(None) is None

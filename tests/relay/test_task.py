@@ -317,7 +317,9 @@ def test_a_flow_s_transform_is_applied(world: World) -> None:
     assert results[0].skipped == {"dropped": 1}
 
 
-@pytest.mark.parametrize(("held", "after_ms", "wakes"), [(999_999, 10, True), (999_999, 9, False), (100_000, 10, False)])
+@pytest.mark.parametrize(
+    ("held", "after_ms", "wakes"), [(999_999, 10, True), (999_999, 9, False), (100_000, 10, False)]
+)
 def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms: int, wakes: bool) -> None:
     """Where nobody was refused room, or all were asked just now, nobody waits, and the task sleeps on."""
     clock = FakeClock()

@@ -1,0 +1,46 @@
+"""What `mirror run` and `mirror stream` share: the job, submitted to Spark and waited for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Never
+
+import typer
+
+from mirror.config.load import load
+from mirror.sandbox import die_with_owner
+from mirror.sandbox.java import find_java
+from mirror.spark.submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def submit(
+    config: Path,
+    flow: str | None,
+    report_dir: Path,
+    secrets_dir: Path | None,
+    master: str,
+    more: Sequence[str],
+    *,
+    debug: bool,
+    stream: bool = False,
+) -> Never:
+    """Submit the job with these options, and end with its status. Raises MirrorError where it cannot be started."""
+    # What is wrong with the configuration or the machine is said at once, not after Spark's start.
+    flows = load(config, secrets_dir=secrets_dir).select(flow)
+    find_java()
+    arguments = ["--config", str(config), "--report-dir", str(report_dir), *more]
+    if flow is not None:
+        arguments += ["--flow", flow]
+    if secrets_dir is not None:
+        arguments += ["--secrets-dir", str(secrets_dir)]
+    if debug:
+        arguments.append("--debug")
+    # After a SIGKILL of this process nobody else would end Spark.
+    guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
+    grace_s = max(each.shutdown_timeout_ms for each in flows) / 1000 if stream else None
+    raise typer.Exit(Submission(arguments, master, report_dir, guard=guard, stream_grace_s=grace_s).run())

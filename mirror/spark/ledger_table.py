@@ -1,0 +1,78 @@
+"""The ledger's results as Parquet: one row per range and attempt, to be read by Spark, DuckDB, pandas and people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.attempts import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COUNTS: Final = pa.map_(pa.string(), pa.int64())
+_MAPS: Final = ("skipped", "deep", "gaps")
+_JSON: Final = "expiries"
+
+SCHEMA: Final = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("task", pa.int32()),
+        ("attempt", pa.int32()),
+        ("flow", pa.string()),
+        ("topic", pa.string()),
+        ("target_topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("records", pa.int64()),
+        ("batches", pa.int64()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+        ("outcome", pa.string()),
+        ("error", pa.string()),
+        ("skipped", _COUNTS),
+        ("deep", _COUNTS),
+        ("gaps", _COUNTS),
+        ("expiries", pa.string()),
+        ("retries", pa.int32()),
+        ("stuck_since_ms", pa.int64()),
+        ("traceback", pa.string()),
+    ]
+)
+"""The fields of :class:`mirror.relay.ranges.RangeResult`, ``expiries`` as JSON, with who says so."""
+
+
+def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:
+    """A whole file."""
+    rows = [_row(each, epoch) for each in attempts]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink)
+    return bytes(sink.getvalue())
+
+
+def _row(each: Attempt, epoch: int) -> dict[str, Any]:
+    row = asdict(each.result)
+    row.update({name: list(row[name].items()) for name in _MAPS})
+    row.update(
+        epoch=epoch, task=each.task, attempt=each.attempt, traceback=each.traceback, outcome=str(each.result.outcome)
+    )
+    return {**row, _JSON: json.dumps(row[_JSON])}
+
+
+def from_parquet(content: bytes) -> list[Attempt]:
+    """The inverse of :func:`to_parquet`."""
+    return [_attempt(row) for row in pq.read_table(pa.BufferReader(content)).to_pylist()]
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    task, attempt, traceback = row.pop("task"), row.pop("attempt"), row.pop("traceback")
+    del row["epoch"]
+    row.update({name: dict(row[name]) for name in _MAPS})
+    row[_JSON] = json.loads(row[_JSON])
+    return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

@@ -1,0 +1,81 @@
+"""The rows that travel from ``mirror-ranges`` to ``mirror``: a range each, and which task of which epoch it is for."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from mirror.relay.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.spark.plan import Plan
+
+_RANGE_FIELDS: Final = [each.name for each in fields(Range)]
+_TYPES: Final = {
+    "partition": IntegerType(),
+    "start": LongType(),
+    "end": LongType(),
+    "stuck_since_ms": LongType(),
+}
+_NULLABLE: Final = frozenset({"stuck_since_ms"})
+
+Row = tuple[int | str | None, ...]
+
+ROW_SCHEMA: Final = StructType(
+    [
+        StructField("task", IntegerType(), nullable=False),
+        StructField("tasks", IntegerType(), nullable=False),
+        StructField("run", StringType(), nullable=False),
+        StructField("epoch", LongType(), nullable=False),
+        StructField("until_ms", LongType(), nullable=True),
+        StructField("renew_ms", LongType(), nullable=False),
+        *(StructField(name, _TYPES.get(name, StringType()), name in _NULLABLE) for name in _RANGE_FIELDS),
+    ]
+)
+"""A row: what :class:`Errand` says, then the columns of :class:`mirror.relay.ranges.Range`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a task is for: number ``task`` of ``tasks`` of ``epoch`` of ``run`` ("": a run that nobody gives orders).
+
+    The epoch ends at ``until_ms`` (ms since 1970; None: with its ranges); progress that is older than ``renew_ms`` is
+    committed anew.
+    """
+
+    task: int
+    tasks: int
+    run: str
+    epoch: int
+    until_ms: int | None
+    renew_ms: int
+
+
+_ERRAND_FIELDS: Final = [each.name for each in fields(Errand)]
+
+
+@dataclass
+class TaskPartition(InputPartition):
+    """One task and its rows, as :data:`ROW_SCHEMA` says."""
+
+    rows: list[Row]
+
+
+def partitions_of(plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0) -> list[TaskPartition]:
+    """One for each task of ``plan``."""
+    tasks = len(plan.tasks)
+    errands = [Errand(task, tasks, run, plan.epoch, until_ms, renew_ms) for task in range(tasks)]
+    return [
+        TaskPartition([(*astuple(errand), *astuple(each)) for each in ranges])
+        for errand, ranges in zip(errands, plan.tasks, strict=True)
+    ]
+
+
+def read(row: Mapping[str, Any]) -> tuple[Errand, Range]:
+    """The two halves of a row, by column names."""
+    return Errand(**{name: row[name] for name in _ERRAND_FIELDS}), Range(**{name: row[name] for name in _RANGE_FIELDS})

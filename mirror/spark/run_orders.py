@@ -1,0 +1,74 @@
+"""What a run tells its tasks, and others tell it: the orders of :mod:`mirror.relay.orders`, from the driver's side."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from mirror.relay.orders import Orders, from_offset, place_of
+
+if TYPE_CHECKING:
+    from mirror.client import Admin
+
+_WITHIN_MS: Final = 10_000
+
+
+def new_run() -> str:
+    """A name for a run: sorts by time, and no two are the same."""
+    return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{secrets.token_hex(3)}"
+
+
+class RunOrders:
+    """The orders of one flow, by ``run`` for itself, or by anybody. Safe to use from several threads, as Admin is."""
+
+    def __init__(self, admin: Admin, flow: str, run: str = "") -> None:
+        """``admin`` is the target's. Without a ``run`` orders may be read, and a stop given."""
+        self._admin: Final = admin
+        self._flow: Final = flow
+        self.run: Final = run
+
+    def read(self) -> Orders | None:
+        """Those in force; None where there are none. Raises KafkaError."""
+        group, tp = place_of(self._flow)
+        return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=_WITHIN_MS).get(tp))
+
+    def claim(self) -> Orders | None:
+        """This run is the one that copies from now on; the one that it takes over from, if that has not ended.
+
+        Raises KafkaError.
+        """
+        before = self.read()
+        if before is not None and before.run == self.run:
+            return None
+        since_ms = int(datetime.now(UTC).timestamp() * 1000)
+        self._give(Orders(run=self.run, host=socket.gethostname(), since_ms=since_ms))
+        return before if before is not None and before.fences(self.run) else None
+
+    def plan_anew(self, epoch: int) -> None:
+        """``epoch`` is over, and the next one is planned: there is something new. Raises KafkaError."""
+        if (orders := self._own()) is not None:
+            self._give(replace(orders, epoch=epoch + 1))
+
+    def stop(self) -> Orders | None:
+        """Whoever copies this flow is to end in order; None where nobody does. Raises KafkaError."""
+        orders = self.read()
+        if orders is None or orders.ended or (self.run and orders.run != self.run):
+            return None
+        self._give(orders.stopped())
+        return orders
+
+    def end(self) -> None:
+        """This run has ended. Raises KafkaError."""
+        if (orders := self._own()) is not None:
+            self._give(orders.stopped(ended=True))
+
+    def _own(self) -> Orders | None:
+        orders = self.read()
+        return orders if orders is not None and orders.run == self.run else None
+
+    def _give(self, orders: Orders) -> None:
+        group, tp = place_of(self._flow)
+        self._admin.commit_group_offsets(group, {tp: orders.to_offset()}, timeout_ms=_WITHIN_MS)

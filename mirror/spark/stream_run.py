@@ -1,0 +1,147 @@
+"""One flow, followed: a streaming query, what its epochs report, and its end in order."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from rich.filesize import decimal
+
+from mirror.client import Admin
+from mirror.errors import FlowError, MirrorError
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.ledger import Ledger
+from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.results import join
+from mirror.spark.run_orders import RunOrders
+from mirror.spark.stream_watch import StreamWatch
+from mirror.spark.totals import Totals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.console import Consoles
+    from mirror.spark.results import FlowReport
+
+_TRIGGER: Final = "1 second"
+"""Between two looks while there is nothing to follow; an epoch that was longer is followed by the next at once."""
+_NAMED: Final = 3
+
+
+class StreamRun:
+    """One flow's query from its start to its end. For the driver's main thread; :meth:`poll` never waits."""
+
+    def __init__(
+        self, flow: FlowConfig, config: MirrorConfig, options: FlowOptions, report: FlowReport, consoles: Consoles
+    ) -> None:
+        self.report: Final = report
+        self._flow: Final = flow
+        self._config: Final = config
+        self._options: Final = options
+        self._consoles: Final = consoles
+        self._ledger: Final = Ledger(options.ledger)
+        self._totals: Final = Totals()
+        self._told = 0
+        self._query: StreamingQuery | None = None
+        self._watch: StreamWatch | None = None
+        self._open: Final = contextlib.ExitStack()
+
+    def start(self, spark: SparkSession, prepare: Callable[[FlowConfig], None], *, available_now: bool) -> None:
+        """Make the target ready and begin the query. Raises MirrorError."""
+        prepare(self._flow)
+        options = self._options.to_spark()
+        ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
+        # A checkpoint is of no use after the run: what counts is on the target.
+        sink = ranges.writeStream.format(SINK_FORMAT).options(
+            **options, checkpointLocation=str(self._ledger.path / "checkpoint")
+        )
+        sink = sink.queryName(f"mirror {self._flow.name}: {self._flow.source} to {self._flow.target}")
+        sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
+        self._query = sink.start()
+        self._watch = self._open.enter_context(
+            StreamWatch(self._options, self._ledger, prepare, lambda line: self._consoles.warning(self._named(line)))
+        )
+
+    def _named(self, line: str) -> str:
+        return f"flow {self._flow.name}: {line}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the query goes on."""
+        return self._query is not None and self._query.isActive
+
+    def poll(self) -> bool:
+        """Take in what epochs have reported; whether there was anything new."""
+        last, before = self._ledger.done() or 0, self._told
+        while self._told < last:
+            self._told += 1
+            self._take_in(self._told)
+        if self._watch is not None and (other := self._watch.fenced_by) is not None and self.running:
+            self._fence(f"another run of this flow took over: {other.run}, on {other.host}; this one ends")
+        return self._told != before
+
+    def _take_in(self, epoch: int) -> None:
+        plan = self._ledger.plan(epoch)
+        attempts = self._ledger.attempts(epoch)
+        if plan is None:
+            return
+        results = join(plan, attempts)
+        self._totals.add(results)
+        self.report.partitions = self._totals.results()
+        self._consoles.out.print(self._named(f"epoch {epoch}: {_said(results)}"), markup=False, highlight=False)
+        for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
+            self._consoles.trace(trace)
+
+    def _fence(self, line: str) -> None:
+        self._consoles.error(self._named(line))
+        self.report.fenced = line
+        self.kill()
+
+    def stop(self) -> None:
+        """Have the epoch end in order; :attr:`idle` says when it has."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was planned has reported: nothing is lost by ending the query now."""
+        return not self.running or (self._ledger.done() or 0) >= (self._ledger.planned() or 0)
+
+    def kill(self) -> None:
+        """End the query now, whatever it does."""
+        if self.running and self._query is not None:
+            self._query.stop()
+
+    def end(self) -> None:
+        """Let go of everything, and keep in the report why the query failed, where it did."""
+        self._open.close()
+        self.poll()
+        with (
+            contextlib.suppress(MirrorError),
+            Admin(self._config.clusters[self._flow.target].client_options()) as target,
+        ):
+            RunOrders(target, self._flow.name, self._options.run).end()
+        self._ledger.forget_config()
+
+    def failure(self) -> Exception | None:
+        """Why the query ended by itself, where it failed."""
+        if (planning := self._ledger.error()) is not None and self._query is not None and self._query.exception():
+            return FlowError(planning.line)
+        return None if self._query is None else self._query.exception()
+
+
+def _said(results: Sequence[RangeResult]) -> str:
+    """One line about an epoch."""
+    records, size = sum(one.records for one in results), sum(one.bytes for one in results)
+    seconds = max((one.seconds for one in results), default=0.0)
+    said = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"
+    wrong = [one for one in results if one.outcome is not Outcome.COMPLETE]
+    if not wrong:
+        return f"{said}; {len(results)} partitions"
+    named = [f"{one.topic}-{one.partition} {one.outcome.value}: {one.error}" for one in wrong[:_NAMED]]
+    more = [f"and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
+    return f"{said}; {len(wrong)} of {len(results)} partitions not complete: {'; '.join([*named, *more])}"

@@ -1,0 +1,121 @@
+"""The streaming half of ``mirror-ranges``: one plan for each epoch.
+
+An offset is a number of epochs, and what the plan saw: ``{"epoch": 3, "ends": {"orders": 120}, "lag": 5}``, with sums
+by topic. It is a record, not the truth: that is the progress on the target, which the tasks read themselves. So a
+restart from any checkpoint, or from none, goes on exactly.
+
+With ``availableNow`` an epoch has the ranges up to where the source ended when the query began; without it each
+partition is followed until the epoch's deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from mirror.backoff import Backoff
+from mirror.errors import MirrorError
+from mirror.relay.ranges import Outcome
+from mirror.runtime.clock import SystemClock
+from mirror.spark.epochs import Epochs
+from mirror.spark.ledger import Ledger, PlanningError
+from mirror.spark.rows import Row, TaskPartition, partitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mirror.spark.options import FlowOptions
+    from mirror.spark.plan import Plan
+
+_log: Final = logging.getLogger(__name__)
+_FIRST_PAUSE_MS: Final = 1_000
+_LONGEST_PAUSE_MS: Final = 30_000
+
+Offset = dict[str, Any]
+
+
+class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of its own on the driver's host, for as long as the query runs."""
+
+    def __init__(self, options: FlowOptions) -> None:
+        self.options: Final = options
+        self._ledger: Final = Ledger(options.ledger)
+        self._clock: Final = SystemClock()
+        self._epochs: Final = Epochs(options, self._ledger, self._clock)
+        self._backoff: Final = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, random.Random())  # noqa: S311 - jitter
+        self._failures = 0
+        self._not_before_ms = self._clock.now()
+        self._planned: dict[int, Plan] = {}
+        self._drains = False
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (PySpark's name)
+        """The query ends once all that the source has now is copied. Raises MirrorError where that cannot be seen."""
+        self._drains = True
+
+    def initialOffset(self) -> Offset:  # noqa: N802  (PySpark's name)
+        """Before the first epoch."""
+        return {"epoch": 0}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002  (PySpark's signature)
+        """The next epoch, planned; or ``start`` where there is nothing to do, or the run is over.
+
+        A stream outlives a cluster that does not answer: it is asked again, with backoff (KIP-580). A query that drains
+        fails instead, like a scheduled run.
+        """
+        if self._clock.now() < self._not_before_ms:
+            return start
+        epoch = int(start["epoch"]) + 1
+        try:
+            plan = self._epochs.plan(epoch, drains=self._drains)
+        except Exception as error:
+            self._ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
+            if self._drains or not isinstance(error, MirrorError):
+                raise
+            self._failures += 1
+            self._not_before_ms = self._clock.now() + self._backoff.after(self._failures)
+            _log.warning("epoch %d of flow %s cannot be planned yet: %s", epoch, self.options.flow, error)
+            return start
+        self._failures = 0
+        if plan is None or not plan.tasks:
+            self._not_before_ms = self._clock.now() + (0 if self._drains else _FIRST_PAUSE_MS)
+            return start
+        self._planned = {epoch: plan}
+        return _offset(plan)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802  (PySpark's name)
+        """What the source had when it was last looked at, with the lag: for the query's progress."""
+        return next((_offset(plan) for plan in self._planned.values()), None)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:  # noqa: ARG002  (PySpark's signature)
+        """The tasks of the epoch. After a restart Spark asks for an epoch of before: it is planned again."""
+        epoch = int(end["epoch"])
+        plan = self._planned.get(epoch) or self._epochs.plan(epoch, drains=self._drains)
+        if plan is None:
+            return []
+        self._planned = {epoch: plan}
+        return partitions_of(
+            plan,
+            run=self._epochs.run,
+            until_ms=None if self._drains else self._clock.wall() + self._epochs.epoch_ms,
+            renew_ms=self._epochs.renew_ms,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        """The task's rows, in the task."""
+        return iter(partition.rows if isinstance(partition, TaskPartition) else ())
+
+    def stop(self) -> None:
+        """The query has ended."""
+        with contextlib.suppress(MirrorError):
+            self._epochs.close()
+
+
+def _offset(plan: Plan) -> Offset:
+    failed = sum(one.outcome is not Outcome.COMPLETE for one in plan.settled)
+    return {"epoch": plan.epoch, "ends": plan.ends, "lag": sum(plan.lags.values()), "not planned": failed}

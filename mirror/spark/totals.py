@@ -1,0 +1,52 @@
+"""What a stream has done since it began, partition by partition: the epochs' results, added up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirror.relay.ranges import RangeResult
+
+KEPT_EXPIRIES: Final = 10
+"""Of each partition, the last ones: a stream may run for years beside a partition that is sick."""
+
+
+class Totals:
+    """One entry per partition: counts are sums, how it stands is the last epoch's word."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[tuple[str, int], RangeResult] = {}
+
+    def add(self, results: Iterable[RangeResult]) -> None:
+        """The results of one more epoch."""
+        for one in results:
+            key = (one.topic, one.partition)
+            before = self._by_partition.get(key)
+            self._by_partition[key] = one if before is None else _added(before, one)
+
+    def results(self) -> list[RangeResult]:
+        """By topic and partition."""
+        return [self._by_partition[key] for key in sorted(self._by_partition)]
+
+
+def _added(before: RangeResult, one: RangeResult) -> RangeResult:
+    return replace(
+        one,
+        start=before.start,
+        records=before.records + one.records,
+        batches=before.batches + one.batches,
+        bytes=before.bytes + one.bytes,
+        seconds=before.seconds + one.seconds,
+        skipped=_sum(before.skipped, one.skipped),
+        deep=_sum(before.deep, one.deep),
+        gaps=_sum(before.gaps, one.gaps),
+        expiries=[*before.expiries, *one.expiries][-KEPT_EXPIRIES:],
+        retries=before.retries + one.retries,
+    )
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in [*one, *(key for key in other if key not in one)]}
