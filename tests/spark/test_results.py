@@ -107,14 +107,14 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_atomically(tmp_path / "summary.json", "old")
+    write_atomically(tmp_path / "summary.json", b"old")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("mirror.spark.ledger.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_atomically(tmp_path / "summary.json", "new")
+        write_atomically(tmp_path / "summary.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
     assert (tmp_path / "summary.json").read_text() == "old"
 

@@ -1,0 +1,257 @@
+"""A stream's epochs, planned one after the other: what each has, when the run is over, what a bad edit does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirror.errors import ConfigError
+from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
+from mirror.runtime.clock import SystemClock
+from mirror.spark.attempts import Attempt
+from mirror.spark.epochs import Epochs
+from mirror.spark.ledger import KEPT_EPOCHS, Ledger
+from mirror.spark.options import FlowOptions
+from mirror.spark.plan import Plan
+from mirror.spark.run_orders import RunOrders
+from mirror.spark.stream_source import RangesStreamReader
+from mirror.spark.totals import KEPT_EXPIRIES, Totals
+from tests.spark.fakes import FOLDER, Admin, Cluster
+
+CONFIG = """
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[flows.f]
+source = "a"
+target = "b"
+topics = ["orders"]
+"""
+
+
+class Site:
+    """Two clusters in a folder, a configuration, and a ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.a = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
+        self.b = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
+        self.config = folder / "mirror.toml"
+        self.config.write_text(CONFIG)
+        self.ledger = Ledger.open(folder, "f", "run-1")
+        self.options = FlowOptions(self.config, "f", self.ledger.path, run="run-1")
+        self.epochs = Epochs(self.options, self.ledger, SystemClock())
+
+    def orders(self, run: str = "") -> RunOrders:
+        return RunOrders(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
+
+    def reader(self) -> RangesStreamReader:
+        return RangesStreamReader(self.options)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr("mirror.spark.epochs.Admin", Admin)
+    return Site(tmp_path)
+
+
+def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **more: object) -> None:
+    """All ranges of ``plan`` ended so."""
+    results = [RangeResult.begun(one, one.start, outcome) for one in plan.ranges]
+    for one in results:
+        for name, value in more.items():
+            setattr(one, name, value)
+    ledger.write_attempts([Attempt(0, 0, one) for one in results], plan.epoch)
+
+
+def test_every_partition_is_followed_also_one_that_has_nothing_new(site: Site) -> None:
+    site.a.add_topic("orders", [0, 20])
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    assert [(one.partition, one.start, one.end) for one in sorted(plan.ranges, key=lambda one: one.partition)] == [
+        (0, 0, OPEN_END),
+        (1, 0, OPEN_END),
+    ]
+    assert (plan.epoch, plan.ends, plan.lags) == (1, {"orders": 20}, {"orders": 20})
+    assert site.ledger.plan(1) == plan
+
+
+def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert site.orders("run-0").claim() is None
+    site.epochs.plan(1, drains=False)
+    told = site.orders().read()
+    assert told is not None
+    assert told.run == "run-1"
+    assert "took over from run run-0" in caplog.text
+
+
+@pytest.mark.parametrize("by", ["stop", "another run"])
+def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
+    assert site.epochs.plan(1, drains=False) is not None
+    if by == "stop":
+        assert site.orders().stop() is not None
+    else:
+        site.orders("run-2").claim()
+    assert site.epochs.plan(2, drains=False) is None
+    assert site.ledger.planned() == 1
+
+
+def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: Site) -> None:
+    mine = site.orders("run-1")
+    mine.claim()
+    mine.end()
+    assert site.orders().stop() is None
+    assert site.orders("run-2").claim() is None
+
+
+def test_the_end_of_a_run_is_not_told_for_another(site: Site) -> None:
+    site.orders("run-1").claim()
+    site.orders("run-2").claim()
+    site.orders("run-1").end()
+    site.orders("run-1").plan_anew(7)
+    told = site.orders().read()
+    assert told is not None
+    assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
+
+
+def test_a_bad_edit_is_told_and_the_last_good_configuration_stays_in_force(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.config.write_text(CONFIG + "epoch-ms = 5000\n")
+    site.epochs.plan(1, drains=False)
+    site.config.write_text(CONFIG + "epoch-ms = 7000\nnonsense = 1\n")
+    assert site.epochs.plan(2, drains=False) is not None
+    assert site.epochs.epoch_ms == 5_000
+    assert "nonsense" in caplog.text
+    _, flow = site.options.in_force().load()
+    assert flow.epoch_ms == 5_000, "for the tasks, too"
+    site.config.write_text(CONFIG + "epoch-ms = 9000\n")
+    site.epochs.plan(3, drains=False)
+    assert site.epochs.epoch_ms == 9_000
+
+
+def test_a_configuration_that_never_was_good_is_an_error(site: Site) -> None:
+    site.config.write_text(CONFIG + "nonsense = 1\n")
+    with pytest.raises(ConfigError, match="nonsense"):
+        site.epochs.plan(1, drains=False)
+
+
+def test_the_configuration_in_force_is_for_its_owner_only_and_goes_with_the_run(site: Site) -> None:
+    site.epochs.plan(1, drains=False)
+    kept = site.ledger.path / "config.toml"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    site.epochs.close()
+    assert not kept.exists()
+
+
+def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_age(site: Site) -> None:
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    answer(site.ledger, plan, Outcome.UNFINISHED, stuck_since_ms=77)
+    again = site.epochs.plan(2, drains=False)
+    assert again is not None
+    assert {one.stuck_since_ms for one in again.ranges} == {77}
+    later = Ledger.open(site.folder, "f", "run-2")
+    restarted = Epochs(FlowOptions(site.config, "f", later.path, run="run-2"), later, SystemClock()).plan(
+        1, drains=False
+    )
+    assert restarted is not None
+    assert {one.stuck_since_ms for one in restarted.ranges} == {77}
+
+
+def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only_once(site: Site) -> None:
+    first = site.epochs.plan(1, drains=True)
+    assert first is not None
+    assert {(one.partition, one.end) for one in first.ranges} == {(0, 10), (1, 20)}
+    answer(site.ledger, first)
+    with site.a.change() as state:
+        for partition in state["topics"]["orders"]["partitions"]:
+            partition["end"] += 5
+    second = site.epochs.plan(2, drains=True)
+    assert second is not None
+    assert {(one.partition, one.end) for one in second.ranges} == {(0, 10), (1, 20)}, "nothing is committed yet"
+    answer(site.ledger, second, Outcome.EXPIRED)
+    third = site.epochs.plan(3, drains=True)
+    assert third is not None
+    assert third.ranges == []
+
+
+# --- the reader
+
+
+def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: Site) -> None:
+    reader = site.reader()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)  # type: ignore[arg-type]  # there is no limit
+    assert end == {"epoch": 1, "ends": {"orders": 30}, "lag": 30, "not planned": 0}
+    assert json.loads(json.dumps(end)) == end
+    assert reader.reportLatestOffset() == end
+    rows = [row for partition in reader.partitions(start, end) for row in reader.read(partition)]
+    assert len(rows) == 2
+    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
+
+
+def test_an_epoch_of_before_a_restart_is_planned_again(site: Site) -> None:
+    reader = site.reader()
+    rows = [row for partition in reader.partitions({"epoch": 3}, {"epoch": 4}) for row in reader.read(partition)]
+    assert len(rows) == 2
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain_fails(site: Site) -> None:
+    site.a.set_moods({"list_offsets": "no Describe"})
+    reader = site.reader()
+    assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]
+    error = site.ledger.error()
+    assert error is not None
+    assert "no Describe" in error.line
+    site.a.set_moods({})
+    assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}, "not at once"  # type: ignore[arg-type]
+    reader._not_before_ms = 0
+    assert reader.latestOffset({"epoch": 0}, None)["epoch"] == 1  # type: ignore[arg-type]
+    assert site.ledger.error() is None
+    site.a.set_moods({"list_offsets": "no Describe"})
+    drain = site.reader()
+    drain.prepareForTriggerAvailableNow()
+    with pytest.raises(Exception, match="no Describe"):
+        drain.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+
+
+# --- ledger and totals
+
+
+def test_the_ledger_knows_the_last_epochs_and_forgets_those_of_long_ago(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "1")
+    assert (ledger.planned(), ledger.done(), ledger.before()) == (None, None, None)
+    for epoch in (1, 2, KEPT_EPOCHS + 1):
+        plan = Plan(flow="f", tasks=[], settled=[], epoch=epoch)
+        ledger.write_plan(plan)
+        ledger.write_attempts([], epoch)
+    assert (ledger.planned(), ledger.done()) == (KEPT_EPOCHS + 1, KEPT_EPOCHS + 1)
+    assert ledger.plan(1) is None
+    assert ledger.plan(2) is not None
+    older = Ledger.open(tmp_path, "f", "2").before()
+    assert older is not None
+    assert older.path == ledger.path
+
+
+def result(epoch: int, **more: object) -> RangeResult:
+    values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": 0, "start": epoch, "end": epoch + 1}
+    return RangeResult(**{**values, "records": 1, "bytes": 10, "outcome": Outcome.COMPLETE, **more})  # type: ignore[arg-type]
+
+
+def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
+    totals = Totals()
+    for epoch in range(KEPT_EXPIRIES + 2):
+        totals.add([result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")])
+    totals.add([result(99, skipped={"empty": 2})])
+    (one,) = totals.results()
+    assert (one.start, one.end, one.records, one.bytes) == (0, 100, KEPT_EXPIRIES + 3, 10 * (KEPT_EXPIRIES + 3))
+    assert one.skipped == {"control": KEPT_EXPIRIES + 2, "empty": 2}
+    assert (one.outcome, one.error) == (Outcome.COMPLETE, None)
+    assert [each["at"] for each in one.expiries] == list(range(2, KEPT_EXPIRIES + 2))
