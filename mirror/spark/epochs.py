@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from mirror.spark.options import FlowOptions
     from mirror.spark.plan import Plan
 
-_log: Final = logging.getLogger(__name__)
 _RENEW_MS: Final = 3_600_000
 """Idle partitions' progress is committed anew once an hour, or sooner where the target forgets soon."""
 
@@ -42,6 +40,7 @@ class Epochs:
         self._config: tuple[MirrorConfig, FlowConfig] | None = None
         self._admins: tuple[Admin, Admin] | None = None
         self._claimed = False
+        self._said: set[str] = set()
         self._bounds: dict[tuple[str, int], int] | None = None
 
     def plan(self, epoch: int, *, drains: bool) -> Plan | None:
@@ -88,11 +87,12 @@ class Epochs:
             if self._config is None:
                 raise
             for line in str(error).splitlines():
-                _log.warning("flow %s goes on as before: %s", self._options.flow, line)
+                self._say(f"{line}; until that is mended, the flow goes on as before")
             return self._config[1]
         if self._config is not None and config.clusters != self._config[0].clusters:
             self._forget_clusters()
         self._config = config, flow
+        self._said.clear()
         self._ledger.write_config(text)
         return flow
 
@@ -117,12 +117,18 @@ class Epochs:
                 before = orders.claim()
                 self._claimed = True
                 if before is not None:
-                    _log.warning("flow %s: took over from run %s on %s", flow.name, before.run, before.host)
+                    self._say(f"took over from run {before.run} on {before.host}, which had not said that it ended")
             told = orders.read()
         except KafkaError as error:
-            _log.warning("flow %s: orders cannot be read: %s", flow.name, error)
+            self._say(f"who else runs this flow, and whether it is to stop, cannot be read: {error}")
             return False
         return told is not None and (told.stop or told.fences(self.run))
+
+    def _say(self, line: str) -> None:
+        """Once, until there is something else to say."""
+        if line not in self._said:
+            self._ledger.say(line)
+        self._said.add(line)
 
     # --- what is left
 

@@ -94,7 +94,8 @@ class FlowRun:
                 yield False
                 return
             if before is not None:
-                self._consoles.warning(f"flow {flow.name}: took over from run {before.run} on {before.host}")
+                where = f"run {before.run} on {before.host}, which had not said that it ended"
+                self._consoles.warning(f"flow {flow.name}: took over from {where}")
             try:
                 yield True
             finally:

@@ -45,7 +45,7 @@ class StreamRun:
         self._consoles: Final = consoles
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = Totals()
-        self._told = 0
+        self._told = self._said = 0
         self._query: StreamingQuery | None = None
         self._watch: StreamWatch | None = None
         self._open: Final = contextlib.ExitStack()
@@ -76,6 +76,9 @@ class StreamRun:
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""
+        for line in self._ledger.said(self._said):
+            self._said += 1
+            self._consoles.warning(self._named(line))
         last, before = self._ledger.done() or 0, self._told
         while self._told < last:
             self._told += 1
