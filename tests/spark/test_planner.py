@@ -12,7 +12,8 @@ from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of, writer_of
+from mirror.spark.packing import pack
+from mirror.spark.planner import NO_LEADER, SourcePartition, select_topics, start_of, writer_of
 
 HERE = "cluster-a"
 
