@@ -27,6 +27,7 @@ class _Lazy(NamedTuple):
 
 _COMMANDS: Final = {
     "run": _Lazy("mirror.cli.run", "run", "Copy what is new, once, as a Spark job."),
+    "plan": _Lazy("mirror.cli.plan", "plan", "Say what a run would copy and change; changes nothing."),
     "check-config": _Lazy("mirror.cli.check_config", "check_config", "Check a configuration and show what it means."),
     "demo": _Lazy("mirror.cli.demo", "demo", "Copy a made-up data set between two sandbox clusters."),
     "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),

@@ -82,7 +82,7 @@ def turns(backlogs: Sequence[Backlog]) -> list[Backlog]:
 
 
 def _affordable(order: Sequence[Backlog], size: int) -> int:
-    """How many, from the first on, can have a share worth the trouble. One at least: the limit is an estimate anyway."""
+    """How many, from the first on, can have a share worth the trouble: one at least, sizes are estimates anyway."""
     left = size
     for count, each in enumerate(order):
         left -= min(each.size, SMALLEST_SHARE_BYTES)

@@ -220,8 +220,9 @@ def _first_offsets(
     earliest: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
-    """Where partitions without progress begin: the flow's ``from`` or ``start``. A time after the last record means
-    the end; an offset that the log does not have any more, its beginning.
+    """Where partitions without progress begin: the flow's ``from`` or ``start``.
+
+    A time after the last record means the end; an offset that the log does not have any more, its beginning.
     """
     begins = flow.begins
     if begins is not None and begins.offset is not None:

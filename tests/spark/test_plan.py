@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import AuthorizationFailed, ConnectionFailed, FlowError
+from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
 from mirror.spark.plan import Plan, make_plan
-from mirror.spark.topics import check_clashes, prepare_topics
+from mirror.spark.topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
 
@@ -160,32 +160,6 @@ def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair,
     plan = pair.plan(flow())
     assert [(each.start, each.end) for each in plan.ranges] == [(10, 10)] * anew
     assert len(plan.settled) == (not anew)
-
-
-def test_two_flows_into_one_topic_are_refused(pair: Pair) -> None:
-    pair.a.add_topic("orders", [1])
-    other = flow("g", "c", topics=["a.*"], naming="identity")
-    with pytest.raises(FlowError, match=r"flows f and g both copy into topic a\.orders of cluster b"):
-        check_clashes(flow(), ["orders"], [other], lambda _: ["a.orders"])
-    assert check_clashes(flow(), ["orders"], [other], lambda _: ["a.clicks"]) == []
-
-
-def test_flows_into_other_clusters_are_not_asked() -> None:
-    def never(_: FlowConfig) -> list[str]:
-        raise AssertionError
-
-    other = flow("g", "c", "d", topics=["a.*"], naming="identity")
-    apart = flow("h", "c", topics=["orders"])
-    assert check_clashes(flow(), ["orders"], [other, apart], never) == []
-
-
-def test_another_flow_s_dead_source_only_warns() -> None:
-    def dead(_: FlowConfig) -> list[str]:
-        raise ConnectionFailed("c:1 does not answer")
-
-    (line,) = check_clashes(flow(), ["orders"], [flow("g", "c", topics=["a.*"], naming="identity")], dead)
-    assert "flow g" in line
-    assert "c:1 does not answer" in line
 
 
 def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
