@@ -31,6 +31,8 @@ SOMETHING_TO_DO: Final = 3
 _PLAIN_WIDTH: Final = 160
 """Columns of a table that goes to a file or a pipe: there is no terminal's width to keep to."""
 _STYLES: Final = {Action.COPY: "green", Action.WAIT: "yellow", Action.FAIL: "red"}
+_FEW: Final = 5
+"""Topics named in a line; of the others their number."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 
@@ -105,7 +107,7 @@ def _print(one: FlowForecast, findings: Findings, console: Console) -> None:
     if len(shown) < len(one.partitions):
         say(f"{len(one.partitions) - len(shown)} of {len(one.partitions)} partitions have nothing to copy")
     for reason, topics in _reasons(shown).items():
-        say(f"{reason} ({', '.join(topics)})")
+        say(f"{reason} ({_named_few(topics)})")
     if one.records:
         say(f"estimated time: {_time(one)}")
     for line in one.changes:
@@ -150,8 +152,13 @@ def _reasons(shown: list[PartitionForecast]) -> dict[str, list[str]]:
     return {reason: list(topics) for reason, topics in told.items()}
 
 
+def _named_few(topics: list[str]) -> str:
+    more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
+    return ", ".join(topics[:_FEW]) + more
+
+
 def _size(size: int | None) -> str:
-    return "unknown" if size is None else f"{decimal(size)}"
+    return "unknown" if size is None else decimal(size)
 
 
 def _time(one: FlowForecast) -> str:

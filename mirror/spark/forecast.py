@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.client import Admin, TopicPartition
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.history import bytes_per_second, last_turns
-from mirror.spark.plan import History, look, plan_of
+from mirror.spark.history import bytes_per_second, history_of
+from mirror.spark.plan import look, plan_of
 from mirror.spark.topics import inspect_topics
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ):
         outlook = look(flow, source, target, wall_ms=wall_ms)
         topics = inspect_topics(flow, outlook.topics, source, target)
-    limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
-    plan = plan_of(flow, outlook, 1, history=History(turns=last_turns(ledger) if limits else {}))
+    plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
     partitions = partition_forecasts(flow, outlook, plan, topics.pairs)
     copied = [each for each in partitions if each.action is Action.COPY]
     size = None if any(each.bytes is None for each in copied) else sum(each.bytes or 0 for each in copied)

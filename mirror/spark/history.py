@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
 from mirror.spark.ledger import Ledger
+from mirror.spark.plan import NOTHING, History
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.config.models import FlowConfig
+
 RUN_NAME: Final = "%Y%m%dT%H%M%S.%fZ"
 """A run's folder in the ledger, as :meth:`datetime.strftime` makes it from UTC; it sorts by time."""
+
+
+def history_of(flow: FlowConfig, flow_folder: Path) -> History:
+    """What a plan of ``flow`` wants to know; ``flow_folder`` is the flow's in the ledger (a run's parent).
+
+    Old plans are read only where the flow's limits ask whose turn it is.
+    """
+    limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
+    return History(turns=last_turns(flow_folder)) if limits else NOTHING
 
 
 def last_turns(flow_folder: Path) -> dict[TopicPartition, int]:

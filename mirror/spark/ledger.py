@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.plan import Plan, result_from_json
+from mirror.spark.plan import Plan, plain, result_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +88,13 @@ class Ledger:
 
     def write_attempts(self, attempts: Iterable[Attempt]) -> None:
         """Record the results of the run's tasks, one line per range and attempt."""
-        lines = "".join(json.dumps(asdict(each)) + "\n" for each in attempts)
+        lines = "".join(
+            json.dumps(
+                {"task": each.task, "attempt": each.attempt, "result": plain(each.result), "traceback": each.traceback}
+            )
+            + "\n"
+            for each in attempts
+        )
         write_atomically(self.path / "results.jsonl", lines)
 
     def attempts(self) -> list[Attempt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
@@ -41,6 +41,10 @@ class History:
 
 NOTHING: Final = History()
 
+_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult)
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -62,7 +66,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for the ledger."""
-        return asdict(self)
+        return {
+            "flow": self.flow,
+            "tasks": [[plain(each) for each in task] for task in self.tasks],
+            "settled": [plain(each) for each in self.settled],
+            "cut": self.cut,
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
@@ -73,6 +82,11 @@ class Plan:
             settled=[result_from_json(each) for each in values["settled"]],
             cut=dict(values.get("cut", {})),
         )
+
+
+def plain(one: Range | RangeResult) -> dict[str, Any]:
+    """As plain values, for JSON: many times as fast as ``dataclasses.asdict``, which copies all that is in them."""
+    return {name: getattr(one, name) for name in _FIELDS[type(one)]}
 
 
 def result_from_json(values: Mapping[str, Any]) -> RangeResult:

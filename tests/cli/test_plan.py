@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,7 @@ from tests.spark import fakes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 CONFIG = """
 [clusters.a]
@@ -137,6 +139,11 @@ def test_help_says_what_the_statuses_mean() -> None:
     found = CliRunner().invoke(app, ["plan", "--help"])
     text = " ".join(found.stdout.replace("│", " ").split())
     assert "0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not look" in text
+
+
+def test_it_needs_no_spark() -> None:
+    script = "import sys, mirror.cli.plan; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_names_are_never_markup(site: Site) -> None:

@@ -146,10 +146,6 @@ def test_warnings_are_those_of_a_run(pair: Pair) -> None:
     assert len(found.warnings) == 3
 
 
-PLAIN = TopicConfig.of({})
-APPEND = TopicConfig.of({"message.timestamp.type": "LogAppendTime"})
-
-
 @pytest.mark.parametrize(
     ("keys", "source", "target", "way", "words"),
     [
@@ -165,7 +161,7 @@ APPEND = TopicConfig.of({"message.timestamp.type": "LogAppendTime"})
 def test_shallow_or_deep(
     keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: Way, words: list[str]
 ) -> None:
-    found, reasons = way_of(flow(**keys), (TopicConfig.of(source), TopicConfig.of(target)))
+    found, reasons = way_of(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
     assert found is way
     assert len(reasons) == len(words)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))

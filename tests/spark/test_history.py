@@ -9,10 +9,11 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.relay.ranges import RangeResult
-from mirror.spark.history import RUN_NAME, bytes_per_second, last_turns
+from mirror.spark.history import RUN_NAME, bytes_per_second, history_of, last_turns
 from mirror.spark.ledger import Attempt, Ledger
 from mirror.spark.plan import Plan
 from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
 from tests.spark.test_results import result
 
 FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -35,6 +36,14 @@ def test_a_partition_s_last_turn_is_the_last_run_that_planned_it(tmp_path: Path)
     run(tmp_path, FIRST, 0, 1)
     turns = last_turns(tmp_path / "ledger" / "f")
     assert turns == {TopicPartition("t", 0): ms(FIRST), TopicPartition("t", 1): ms(LATER)}
+
+
+def test_old_plans_are_read_only_for_limits(tmp_path: Path) -> None:
+    run(tmp_path, FIRST, 0)
+    folder = tmp_path / "ledger" / "f"
+    assert history_of(flow(), folder).turns == {}
+    assert history_of(flow(max_partitions_in_parallel=1), folder).turns == last_turns(folder) != {}
+    assert history_of(flow(max_bytes_per_epoch=65_536), folder).turns == last_turns(folder)
 
 
 def test_the_rate_is_that_of_the_longest_copies(tmp_path: Path) -> None:

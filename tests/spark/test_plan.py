@@ -210,7 +210,7 @@ def test_where_a_flow_without_progress_begins(pair: Pair, start: str, expected: 
 def test_point_in_time_copies(pair: Pair, keys: dict[str, object], expected: dict[int, tuple[int, int]]) -> None:
     pair.a.add_topic("orders", [10, 8], earliest=4)
     pair.prepare(flow())
-    plan = pair.plan(flow(**keys))
+    plan = pair.plan(flow("f", "a", "b", **keys))
     assert {each.partition: (each.start, each.end) for each in plan.ranges} == expected
     assert {each.outcome for each in plan.settled} <= {Outcome.COMPLETE}
 
