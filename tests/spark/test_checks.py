@@ -159,6 +159,23 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     assert "none of the 1 topics" in flows[1]["error"]
 
 
+def test_a_refused_configuration_never_gets_to_spark(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    path = folder / "mirror.toml"
+    clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{name}:1"' for name in "ab"]
+    ends = 'source = "a"\ntarget = "b"'
+    flows = [f"[flows.{name}]\n{ends}\ntopics = [{topics}]" for name, topics in [("f", "'orders'"), ("g", "'x', 'y'")]]
+    path.write_text("\n".join([*clusters, *flows]))
+    monkeypatch.setattr(job, "_catch_signals", lambda: None)
+    monkeypatch.delattr(job, "_session")
+    assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
+
+
 def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     config = config_of(flow())
