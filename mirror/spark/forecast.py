@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.spark.history import bytes_per_second, history_of
 from mirror.spark.plan import look, plan_of
+from mirror.spark.planner import NO_LEADER
 from mirror.spark.topics import inspect_topics
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from mirror.spark.log_sizes import RecordSizes
     from mirror.spark.plan import Outlook, Plan
     from mirror.spark.preflight import TopicConfig
+    from mirror.spark.topics import TopicsOutlook
+
+
+_LOST: Final = (
+    "it has no progress, and the target partition holds records or did: restored from the topic of notes, or it fails"
+    " with progress-lost (start-over = true begins again)"
+)
 
 
 class Action(enum.StrEnum):
@@ -48,7 +56,7 @@ class Way(enum.StrEnum):
 class PartitionForecast:
     """One partition: ``records`` counts the offsets of ``[start, end)``, a run's or (where it waits) the next one's.
 
-    ``bytes`` is an estimate, or None; ``error`` is why it would fail or wait, or what a limit leaves.
+    ``bytes`` is an estimate, or None; ``error`` is why it would, or may, fail or wait, or what a limit leaves.
     """
 
     topic: str
@@ -109,8 +117,14 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ):
         outlook = look(flow, source, target, wall_ms=wall_ms)
         topics = inspect_topics(flow, outlook.topics, source, target)
+        lost = set() if flow.start_over else _without_progress(outlook, topics, target)
     plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
-    partitions = partition_forecasts(flow, outlook, plan, topics.pairs)
+    partitions = [
+        replace(each, error=_LOST)
+        if each.error is None and TopicPartition(each.topic, each.partition) in lost
+        else each
+        for each in partition_forecasts(flow, outlook, plan, topics.pairs)
+    ]
     copied = [each for each in partitions if each.action is Action.COPY]
     size = None if any(each.bytes is None for each in copied) else sum(each.bytes or 0 for each in copied)
     rate = _rate(bytes_per_second(ledger), flow.max_bytes_per_second)
@@ -126,6 +140,24 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         changes=topics.changes,
         warnings=topics.warnings,
     )
+
+
+def _without_progress(outlook: Outlook, topics: TopicsOutlook, target: Admin) -> set[TopicPartition]:
+    """The source partitions that a run would begin with, though their target partitions hold records, or did."""
+    begun = {
+        TopicPartition(each.target_topic, each.partition): TopicPartition(each.topic, each.partition)
+        for each in outlook.ranges
+        if TopicPartition(each.target_topic, each.partition) not in outlook.progress
+    }
+    led = {
+        TopicPartition(topic.name, each.partition)
+        for topic in topics.there.values()
+        for each in topic.partitions
+        if each.leader != NO_LEADER
+    }
+    asked = dict.fromkeys(begun.keys() & led, LATEST)
+    found = target.list_offsets(asked, partial=True) if asked else {}
+    return {begun[tp] for tp, end in found.items() if end.offset > 0}
 
 
 def _rate(measured: float | None, limit: int) -> float | None:

@@ -64,12 +64,14 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
 class TopicsOutlook:
     """What :func:`prepare_topics` would find and do. ``changes`` are lines.
 
-    ``pairs``: target topic -> the source's configuration and its own, or the one that it would be made with.
+    ``pairs``: target topic -> the source's configuration and its own, or the one that it would be made with. ``there``
+    are the target topics that exist.
     """
 
     changes: list[str]
     warnings: list[str]
     pairs: dict[str, tuple[TopicConfig, TopicConfig]]
+    there: Mapping[str, TopicDescription]
 
 
 def inspect_topics(
@@ -103,7 +105,7 @@ def inspect_topics(
         *(preflight.progress_topic_warnings(notes, _configs(target, [notes])[notes]) if noted else []),
         *offsets_retention.warnings(target),
     ]
-    return TopicsOutlook(changes, warnings, pairs)
+    return TopicsOutlook(changes, warnings, pairs, there)
 
 
 def _creation(topic: NewTopic) -> str:

@@ -184,7 +184,12 @@ class Admin:
         }
         return Outcomes({1: {"/logs": LogDir(None, None, None, logs)}}, {})
 
-    def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
+    def list_offsets(
+        self,
+        asked: Mapping[TopicPartition, int],
+        *,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+    ) -> dict[TopicPartition, OffsetResult]:
         state = self.cluster.state()
         if "list_offsets" in state["moods"]:
             raise AuthorizationFailed(state["moods"]["list_offsets"], 29)

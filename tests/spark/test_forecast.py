@@ -109,6 +109,19 @@ def test_partitions_that_would_fail_are_shown_with_their_error(pair: Pair) -> No
     assert all("other source" in str(each.error) for each in look(pair, flow()).partitions)
 
 
+def test_a_progress_that_may_be_lost_is_told(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 10, 10])
+    pair.b.add_topic("a.orders", [5, 0])
+    found = look(pair, flow())
+    assert actions(found) == dict.fromkeys(range(3), Action.COPY)
+    first, second, third = (each.error for each in found.partitions)
+    assert "progress-lost (start-over = true begins again)" in str(first)
+    assert (second, third) == (None, None)
+    assert look(pair, flow(start_over=True)).partitions[0].error is None
+    run(pair, flow())
+    assert {each.error for each in look(pair, flow()).partitions} == {None}
+
+
 def test_limits_show(pair: Pair) -> None:
     pair.a.add_topic("orders", [1000, 2000, 10])
     found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_epoch=65_536))
