@@ -120,8 +120,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         lost = set() if flow.start_over else _without_progress(outlook, topics, target)
     plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
     partitions = [
-        replace(each, error=_LOST)
-        if each.error is None and TopicPartition(each.topic, each.partition) in lost
+        replace(each, error="; ".join(filter(None, [_LOST, each.error])))
+        if TopicPartition(each.topic, each.partition) in lost
         else each
         for each in partition_forecasts(flow, outlook, plan, topics.pairs)
     ]

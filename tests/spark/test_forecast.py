@@ -118,6 +118,13 @@ def test_a_progress_that_may_be_lost_is_told(pair: Pair) -> None:
     assert "progress-lost (start-over = true begins again)" in str(first)
     assert (second, third) == (None, None)
     assert look(pair, flow(start_over=True)).partitions[0].error is None
+    waits = look(pair, flow(max_partitions_in_parallel=1)).partitions[1]
+    assert waits.error == "its turn comes in the next epoch: 10 records wait (max-partitions-in-parallel = 1)"
+    with pair.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["end"] = 1000
+    cut = look(pair, flow(max_bytes_per_epoch=65_536)).partitions[0]
+    assert "progress-lost" in str(cut.error)
+    assert "max-bytes-per-epoch leaves about" in str(cut.error)
     run(pair, flow())
     assert {each.error for each in look(pair, flow()).partitions} == {None}
 
