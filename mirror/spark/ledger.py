@@ -89,6 +89,10 @@ class Ledger:
         text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
 
+    def planned_ms(self, epoch: int = 0) -> int:
+        """When the plan of ``epoch`` was made, in ms since 1970. Raises OSError."""
+        return int(self._plan(epoch).stat().st_mtime * 1000)
+
     def planned(self) -> int | None:
         """The last epoch that was planned; None before the first."""
         return _last(self.path.glob("plan-*.json"))

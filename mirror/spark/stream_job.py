@@ -20,7 +20,7 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import DEFAULT_REPORT_DIR
+from mirror.spark.job import DEFAULT_REPORT_DIR, checked
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.report_lock import locked
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.checks import Findings
 
 _POLL_S: Final = 0.2
 
@@ -105,10 +106,11 @@ class _Stream:
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where none could begin."""
+        findings = checked(self._config, self._flows, self._args.report_dir)
         spark = session()
         self._ending.listen()
         try:
-            self._begin(spark)
+            self._begin(spark, findings)
             self._follow()
         finally:
             for run in self._runs:
@@ -120,7 +122,7 @@ class _Stream:
         spark.stop()
         return status
 
-    def _begin(self, spark: SparkSession) -> None:
+    def _begin(self, spark: SparkSession, findings: Findings) -> None:
         slots = spark.sparkContext.defaultParallelism
         if len(self._flows) > slots:
             msg = (
@@ -132,6 +134,7 @@ class _Stream:
             spark,
             self._config,
             self._consoles,
+            findings=findings,
             config_path=self._args.config,
             secrets_dir=self._args.secrets_dir,
             report_dir=self._args.report_dir,

@@ -103,7 +103,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(
             plan,
             run=self._epochs.run,
-            until_ms=None if self._drains else self._clock.wall() + self._epochs.epoch_ms,
+            until_ms=self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None,
             renew_ms=self._epochs.renew_ms,
         )
 
