@@ -74,7 +74,7 @@ class Recipe:
 
     ``codec`` is a ``compression.type`` (None: that of the first source that has one). ``limit`` is the most bytes of a
     new batch before compression, header included; a larger record goes alone (None: all in one, where a batch can hold
-    it). Records before ``start`` are left out. ``headers`` are added behind each record's own. ``transform`` gives the
+    it). Records before ``start``, and from ``end`` on, are left out. ``headers`` are added behind each record's own. ``transform`` gives the
     record to copy instead, or None to leave it out; of what it gives, ``timestamps`` and ``keyless`` ("keep" or "skip"
     those without a key, which a compacted target refuses) are asked.
     """
@@ -82,6 +82,7 @@ class Recipe:
     codec: str | None = None
     limit: int | None = None
     start: int = 0
+    end: int = 2**63 - 1
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: Transform | None = None
     timestamps: TimestampRule | None = None
@@ -129,7 +130,7 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     change = _change(recipe)
     for source in sources:
         for record in records_of(source):
-            if record.offset < recipe.start:
+            if not recipe.start <= record.offset < recipe.end:
                 continue  # not part of this copy
             try:
                 copy = change(record, dropped) if change is not None else record
@@ -143,7 +144,8 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     made = Made(writer.end(), dict(dropped))
     if made.batches:
         last = made.batches[-1]
-        made.batches[-1] = MadeBatch(last.batch, last.base_offset, sources[-1].next_offset, sources[-1].leader_epoch)
+        next_offset = min(sources[-1].next_offset, recipe.end)
+        made.batches[-1] = MadeBatch(last.batch, last.base_offset, next_offset, sources[-1].leader_epoch)
     return made
 
 

@@ -75,7 +75,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Supply:
-    """What is left of one fetch: each batch, and whether it was aborted; those that begin before ``end`` are wanted."""
+    """What is left of one fetch: each batch, and whether it was aborted; what lies before ``end`` is wanted."""
 
     batches: Iterator[tuple[AnyBatch, bool]]
     part: Part
@@ -87,6 +87,7 @@ class _Entry:
     batch: AnyBatch
     part: Part
     gaps: Counter[str]
+    end: int
     skip: Skip | None = None
     reason: Reason | None = None
     remedies: frozenset[Reason] = frozenset()
@@ -133,7 +134,7 @@ class Feed:
     # --- what comes in
 
     def take_in(self, fetched: Fetched, end: int) -> None:
-        """The batches of ``fetched`` that begin before ``end``; bytes stay where they are."""
+        """What of ``fetched`` lies before ``end``; bytes stay where they are."""
         part = Part(fetched.held, self._part_done, fetched, left=1)
         self._took(part)
         self._supplies.append(_Supply(without_aborted(fetched.batches, fetched.aborted), part, end))
@@ -158,10 +159,10 @@ class Feed:
             if batch.next_offset <= self._expected:
                 continue
             remedies = self._remedies_of(self._begins(batch))
-            entry = _Entry(batch, supply.part, self._holes(batch), skip(batch, aborted=aborted))
+            entry = _Entry(batch, supply.part, self._holes(batch), supply.end, skip(batch, aborted=aborted))
             if entry.skip is None:
                 entry.remedies = remedies
-                entry.reason = self._reason(batch, entry.remedies)
+                entry.reason = self._reason(entry)
             return entry
         return None
 
@@ -185,12 +186,14 @@ class Feed:
     def _remedies_of(self, begins: int) -> frozenset[Reason]:
         return frozenset(reason for reason, until in self._remedies.items() if begins < until)
 
-    def _reason(self, batch: AnyBatch, remedies: frozenset[Reason]) -> Reason | None:
-        if remedies:
-            return next(reason for reason in self._remedies if reason in remedies)
+    def _reason(self, entry: _Entry) -> Reason | None:
+        batch = entry.batch
+        if entry.remedies:
+            return next(reason for reason in self._remedies if reason in entry.remedies)
         reason = must_go_deep(
             batch,
             start=self._start,
+            end=entry.end,
             target_log_append_time=self._facts.log_append_time,
             rewrites=self._policy.rewrites,
         )
@@ -323,6 +326,7 @@ class Feed:
             codec=self._policy.compression,
             limit=self._limit,
             start=self._start,
+            end=run[-1].end,
             headers=self._policy.headers,
             timestamps=rule,
             keyless="skip" if Reason.NO_KEY in remedies else "keep",
@@ -345,7 +349,8 @@ class Feed:
                 piece.batch, piece.count = one.batch, one.batch.count
             self._made.append(piece)
         last = run[-1].batch
-        tail = Piece(last.base_offset, last.next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
+        next_offset = min(last.next_offset, run[-1].end)
+        tail = Piece(last.base_offset, next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
         tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run if entry.skip is None))
         dropped = Counter(tail.dropped) + Counter(str(entry.skip) for entry in run if entry.skip is not None)
         tail.dropped = dict(dropped)

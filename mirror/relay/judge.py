@@ -33,8 +33,10 @@ def skip(batch: AnyBatch, *, aborted: bool) -> Skip | None:
     return Skip.EMPTY if batch.count == 0 else None
 
 
-def must_go_deep(batch: AnyBatch, *, start: int, target_log_append_time: bool, rewrites: bool) -> Reason | None:
-    """Why ``batch`` cannot be passed on as bytes; None where it can. ``start`` is where the copy begins.
+def must_go_deep(
+    batch: AnyBatch, *, start: int, end: int, target_log_append_time: bool, rewrites: bool
+) -> Reason | None:
+    """Why ``batch`` cannot be passed on as bytes; None where it can. The copy is that of the offsets [start, end).
 
     The broker refuses a batch whose last offset delta is not its count - 1 (LogValidator, error 87). The times of a
     LogAppendTime batch are its broker's, and would be lost in a CreateTime target.
@@ -43,7 +45,7 @@ def must_go_deep(batch: AnyBatch, *, start: int, target_log_append_time: bool, r
         return Reason.OLD_FORMAT
     if rewrites:
         return Reason.ASKED
-    if batch.base_offset < start:
+    if batch.base_offset < start or batch.next_offset > end:
         return Reason.TRIMMED
     if batch.last_offset_delta != batch.count - 1:
         return Reason.GAPS

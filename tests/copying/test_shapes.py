@@ -104,11 +104,14 @@ def test_a_copy_begins_and_ends_inside_batches(pair: Pair) -> None:
     """A range is what the plan says, not what the batches are."""
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100, first=first), "lz4") for first in (0, 100, 200)])
-    (result,) = pair.complete(pair.ranges(topic, start=37))
-    assert result.deep == {Reason.TRIMMED: 1}
-    assert (result.start, result.end, result.records) == (37, 300, 263)
+    (result,) = pair.complete(pair.ranges(topic, start=37, end=250))
+    assert result.deep == {Reason.TRIMMED: 2}
+    assert (result.start, result.end, result.records) == (37, 250, 213)
+    assert pair.target.records(topic) == pair.source.records(topic)[37:250]
+    assert pair.target.payloads(topic)[1] == pair.source.payloads(topic)[1]
+    (rest,) = pair.complete(pair.ranges(topic))
+    assert (rest.start, rest.end, rest.records, rest.deep) == (250, 300, 50, {Reason.TRIMMED: 1})
     assert pair.target.records(topic) == pair.source.records(topic)[37:]
-    assert pair.target.payloads(topic)[1:] == pair.source.payloads(topic)[1:]
 
 
 def test_a_log_whose_start_was_deleted(pair: Pair) -> None:

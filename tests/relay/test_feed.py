@@ -18,7 +18,7 @@ from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Feed, Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
-from tests.fakes.record_batches import ABORT, batch, build, build_marker
+from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of
 from tests.relay.site import SOURCE, made
 
 WALL = 1_700_000_000_000
@@ -258,3 +258,23 @@ def test_times_leave_the_broker_s_clock_some_room(exact: bool) -> None:
     earliest, latest = facts.bounds_ms(WALL, exact=exact)
     assert (earliest, latest) == ((WALL - 3_600_000, WALL + 1_000) if exact else (WALL - 3_540_000, WALL + 500))
     assert TargetFacts().bounds_ms(WALL, exact=exact) == (-1, 2**63 - 1)
+
+
+@pytest.mark.parametrize("end", [11, 15, 20, 25, 30])
+def test_nothing_from_the_end_on_is_copied_and_progress_stops_there(end: int) -> None:
+    feeding = Feeding(batch_size=1)
+    feeding.take(made(0, 10), made(10, 10), made(20, 10), end=end)
+    pieces = feeding.pieces()
+    copied = [value for piece in pieces if piece.batch is not None for value in values_of(piece.batch.view)]
+    assert copied == [b"%d" % number for number in range(end)]
+    assert pieces[-1].next_offset == end
+    assert sum((Counter(piece.deep) for piece in pieces), Counter()) == ({Reason.TRIMMED: 1} if end % 10 else {})
+    assert not feeding.held
+
+
+def test_an_end_behind_which_a_compacted_batch_has_its_only_records_leaves_nothing_to_write() -> None:
+    feeding = Feeding()
+    feeding.take(batch(build([b"x"], base_offset=0, deltas=[7], last_offset_delta=9)), end=5)
+    pieces = feeding.pieces()
+    assert [piece.batch for piece in pieces] == [None]
+    assert pieces[0].next_offset == 5

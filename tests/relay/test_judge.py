@@ -26,8 +26,10 @@ _COMPRESSED = batch(build(base_offset=10, attributes=3))
 _OLD = MessageSet(memoryview(bytearray(struct.pack(">qiIbbii", 10, 14, 0, 0, 2, -1, -1))))
 
 
-def _deep(one: Batch | MessageSet, *, start: int = 10, append_time: bool = False, rewrites: bool = False) -> str | None:
-    return must_go_deep(one, start=start, target_log_append_time=append_time, rewrites=rewrites)
+def _deep(
+    one: Batch | MessageSet, *, start: int = 10, end: int = 1_000, append_time: bool = False, rewrites: bool = False
+) -> str | None:
+    return must_go_deep(one, start=start, end=end, target_log_append_time=append_time, rewrites=rewrites)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,11 @@ def test_append_time_passes_into_a_target_that_stamps_its_own() -> None:
 
 def test_what_begins_before_the_copy_is_trimmed() -> None:
     assert _deep(_PLAIN, start=11) is Reason.TRIMMED
+
+
+def test_what_ends_behind_the_copy_is_trimmed() -> None:
+    assert _deep(_PLAIN, end=_PLAIN.next_offset) is None
+    assert _deep(_PLAIN, end=_PLAIN.next_offset - 1) is Reason.TRIMMED
 
 
 def test_a_flow_that_changes_records_passes_nothing_on() -> None:

@@ -298,12 +298,15 @@ def test_batches_beyond_the_end_are_left_for_the_next_range() -> None:
     assert run.ends(Outcome.COMPLETE).records == 3
 
 
-def test_a_batch_across_the_end_is_copied_whole_and_progress_says_so() -> None:
+def test_of_a_batch_across_the_end_only_what_lies_before_it_is_copied() -> None:
+    """The next range begins inside that batch, and takes the rest."""
     run = Run(3).opened(0)
     run.fetch(made(0, 5))
     run.ack_all()
-    assert run.commit().offset == 5
-    assert run.ends(Outcome.COMPLETE).end == 5
+    assert run.sent == [[b"0", b"1", b"2"]]
+    assert run.commit().offset == 3
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.end, result.records, result.deep) == (3, 3, {"trimmed": 1})
 
 
 def test_a_copy_that_begins_inside_a_batch_takes_the_rest_of_it() -> None:
