@@ -33,9 +33,9 @@ def kafka_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(configured).expanduser() if configured else cache_folder(environ) / f"kafka-{KAFKA_VERSION}"
 
 
-def pinned_jars() -> dict[str, str]:
+def pinned_jars(pins: Path = _HERE / "jars.sha256") -> dict[str, str]:
     """File name -> SHA-256 (hexadecimal) of every jar that a broker needs."""
-    lines = (_HERE / "jars.sha256").read_text(encoding="ascii").splitlines()
+    lines = pins.read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
@@ -56,28 +56,36 @@ def faults(jars: Path, pins: Mapping[str, str]) -> list[str]:
     return found
 
 
-def fetch(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+def fetch(
+    home: Path | None = None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    ivy: Path = _HERE / "ivy.xml",
+    pinned: Mapping[str, str] | None = None,
+) -> list[Path]:
     """The jars for a broker's class path, fetched into ``home`` (:func:`kafka_home`) unless they are there and whole.
+
+    Or those that another ``ivy`` file resolves to, with their ``pinned`` SHA-256.
 
     ``say`` gets a line before the download. Any number of processes may call this at once. Raises SandboxError: no
     Java, no network, a file that is not what it should be.
     """
     home = home or kafka_home()
-    jars, pins = home / "jars", pinned_jars()
+    jars, pins = home / "jars", pinned_jars() if pinned is None else pinned
     if faults(jars, pins):  # asked before locking: a whole folder may be read-only
         java = find_java()
         with locked(home):
             if faults(jars, pins):
                 say(f"fetching Apache Kafka {KAFKA_VERSION} into {home}")
-                _fetch(java, jars, pins)
+                _fetch(java, jars, pins, ivy)
     return [jars / name for name in pins]
 
 
-def _fetch(java: Java, jars: Path, pins: Mapping[str, str]) -> None:
+def _fetch(java: Java, jars: Path, pins: Mapping[str, str], ivy: Path) -> None:
     # All into a folder beside, then one rename: whoever sees `jars` sees it whole.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=jars.parent) as work:
         fresh = Path(work) / "jars"
-        _run_ivy(java, Path(work), fresh)
+        _run_ivy(java, Path(work), fresh, ivy)
         if wrong := faults(fresh, pins):
             raise SandboxError(f"what was downloaded is not Apache Kafka {KAFKA_VERSION} as pinned: {'; '.join(wrong)}")
         if jars.exists():
@@ -85,7 +93,7 @@ def _fetch(java: Java, jars: Path, pins: Mapping[str, str]) -> None:
         fresh.rename(jars)
 
 
-def _run_ivy(java: Java, work: Path, destination: Path) -> None:
+def _run_ivy(java: Java, work: Path, destination: Path, ivy: Path) -> None:
     command: list[str | Path] = [
         java.path,
         f"-Duser.home={work}",  # else Ivy also looks into the user's own repositories
@@ -95,14 +103,14 @@ def _run_ivy(java: Java, work: Path, destination: Path) -> None:
         "-cache",
         work / "ivy",
         "-ivy",
-        _HERE / "ivy.xml",
+        ivy,
         "-confs",
         "default",
         "-retrieve",
         f"{destination}/[artifact]-[revision].[ext]",
     ]
     try:
-        ivy = subprocess.run(
+        done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -114,8 +122,8 @@ def _run_ivy(java: Java, work: Path, destination: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise SandboxError(f"{_not_fetched()}: not done after {_DOWNLOAD_WITHIN_S} s") from error
-    if ivy.returncode != 0:
-        raise SandboxError(f"{_not_fetched()}: {_reason(ivy.stdout)}")
+    if done.returncode != 0:
+        raise SandboxError(f"{_not_fetched()}: {_reason(done.stdout)}")
 
 
 def _not_fetched() -> str:

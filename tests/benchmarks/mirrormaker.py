@@ -1,0 +1,69 @@
+"""Apache MirrorMaker 2, in a process of its own, between two clusters: the peer that copies are measured against."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from mirror.sandbox.fetch import KAFKA_VERSION, class_path, fetch, pinned_jars
+from mirror.sandbox.folders import cache_folder
+from mirror.sandbox.java import find_java
+from mirror.sandbox.node import render
+from mirror.sandbox.process import Process, launch, stop
+
+_HERE: Final = Path(__file__).parent
+_HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
+_GRACE_S: Final = 15.0
+
+LOW_LATENCY: Final = {"a->b.refresh.topics.interval.seconds": "5", "offset.flush.interval.ms": "10000"}
+
+
+def properties(source: str, target: str, topics: str, *, exactly_once: bool, tasks: int) -> dict[str, str]:
+    """What a user writes to copy ``topics`` from ``source`` to ``target`` (addresses) with MirrorMaker's defaults."""
+    settings = {
+        "clusters": "a, b",
+        "a.bootstrap.servers": source,
+        "b.bootstrap.servers": target,
+        "a->b.enabled": "true",
+        "b->a.enabled": "false",
+        "a->b.topics": topics,
+        "tasks.max": str(tasks),
+        "a->b.emit.heartbeats.enabled": "false",
+        "a->b.emit.checkpoints.enabled": "false",
+        "a->b.sync.topic.configs.enabled": "false",
+    }
+    replicas = ("replication.factor", "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor")
+    settings |= dict.fromkeys((*replicas, "heartbeats.topic.replication.factor"), "1")
+    stores = ("offset", "status", "config")
+    settings |= {f"{kind}.storage.replication.factor": "1" for kind in stores}
+    if exactly_once:
+        settings |= {
+            "b.exactly.once.source.support": "enabled",
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": "http://127.0.0.1:0",
+            # Records of open transactions must not be copied.
+            "a.consumer.isolation.level": "read_committed",
+        }
+    return settings
+
+
+@contextlib.contextmanager
+def mirrormaker(folder: Path, settings: Mapping[str, str]) -> Iterator[Process]:
+    """Running while the block runs; ``folder`` gets its settings and log."""
+    jars = fetch(
+        cache_folder() / f"mirrormaker-{KAFKA_VERSION}",
+        ivy=_HERE / "mirrormaker.xml",
+        pinned=pinned_jars(_HERE / "mirrormaker.sha256"),
+    )
+    file = folder / "mm2.properties"
+    file.write_text(render(settings), encoding="ascii")
+    logging = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    command: list[str | Path] = [find_java().path, *_HEAP, logging, "-cp", class_path(jars), main, file]
+    process = launch(command, output=folder / "mm2.log", outlives_owner=False)
+    try:
+        yield process
+    finally:
+        stop([process], _GRACE_S)
