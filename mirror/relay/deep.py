@@ -74,9 +74,9 @@ class Recipe:
 
     ``codec`` is a ``compression.type`` (None: that of the first source that has one). ``limit`` is the most bytes of a
     new batch before compression, header included; a larger record goes alone (None: all in one, where a batch can hold
-    it). Records before ``start``, and from ``end`` on, are left out. ``headers`` are added behind each record's own. ``transform`` gives the
-    record to copy instead, or None to leave it out; of what it gives, ``timestamps`` and ``keyless`` ("keep" or "skip"
-    those without a key, which a compacted target refuses) are asked.
+    it). Records before ``start``, and from ``end`` on, are left out. ``headers`` are added behind each record's own.
+    ``transform`` gives the record to copy instead, or None to leave it out; of what it gives, ``timestamps`` and
+    ``keyless`` ("keep" or "skip" those without a key, which a compacted target refuses) are asked.
     """
 
     codec: str | None = None

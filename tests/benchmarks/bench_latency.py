@@ -97,7 +97,8 @@ def our_stream(source: str, target: str, folder: Path, epoch_ms: int) -> Iterato
     flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {epoch_ms}'
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in (("a", source), ("b", target))]
     config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")
-    command = [sys.executable, "-m", "mirror.cli", "stream", "--config", config, "--report-dir", folder / "report"]
+    command = [sys.executable, "-m", "mirror.cli", "stream", "--config", str(config)]
+    command += ["--report-dir", str(folder / "report")]
     child = subprocess.Popen([*command, "--master", "local[2,4]"], stdout=subprocess.DEVNULL, env=os.environ)
     try:
         yield child
@@ -160,7 +161,9 @@ def main(arguments: Sequence[str]) -> int:
     results = {}
     for name in asked.names or STREAMS:
         results[name] = measure(name, asked.rate, asked.seconds, asked.epoch_ms)
-        print(name, json.dumps({key: round(value, 1) for key, value in results[name].items()}), flush=True)
+        told = json.dumps({key: round(value, 1) for key, value in results[name].items()})
+        sys.stdout.write(f"{name} {told}\n")
+        sys.stdout.flush()
     RESULTS.write_text(json.dumps({"asked": vars(asked), "ms": results}, indent=2) + "\n", encoding="utf-8")
     return 0
 
