@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from mirror.relay.ranges import RangeResult
+from mirror.relay.ranges import Range, RangeResult
+
+_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +21,8 @@ class Attempt:
     attempt: int
     result: RangeResult
     traceback: str | None = None
+
+
+def plain(one: Range | RangeResult) -> dict[str, Any]:
+    """As plain values, for JSON: many times as fast as ``dataclasses.asdict``, which copies all that is in them."""
+    return {name: getattr(one, name) for name in _FIELDS[type(one)]}

@@ -17,15 +17,14 @@ A scheduled run is one epoch, 0. A stream's epochs count from 1.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark import ledger_table
 from mirror.spark.attempts import Attempt
+from mirror.spark.files import CONFIG, write_atomically
+from mirror.spark.ledger_table import from_parquet, results_file, write_results
 from mirror.spark.plan import Plan
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ KEPT_RUNS: Final = 10
 """How many runs of a flow the ledger remembers; a flow run each minute must not fill the disk."""
 KEPT_EPOCHS: Final = 1_000
 """How many epochs of a stream it remembers: at three minutes each, those of two days."""
-CONFIG: Final = "config.toml"
 _SAID: Final = "said.jsonl"
 
 
@@ -112,12 +110,12 @@ class Ledger:
 
     def write_attempts(self, attempts: Iterable[Attempt], epoch: int = 0) -> None:
         """Record the results of an epoch's tasks, one row per range and attempt."""
-        write_atomically(self._results(epoch), ledger_table.to_parquet(attempts, epoch))
+        write_results(self.path, attempts, epoch)
 
     def attempts(self, epoch: int = 0) -> list[Attempt]:
         """All attempts on record; none where the sink never got to commit or abort."""
         path = self._results(epoch)
-        return ledger_table.from_parquet(path.read_bytes()) if path.exists() else []
+        return from_parquet(path.read_bytes()) if path.exists() else []
 
     def say(self, line: str) -> None:
         """A line for people, to be told by the driver's script."""
@@ -142,28 +140,11 @@ class Ledger:
         return self.path / f"plan-{epoch:08}.json"
 
     def _results(self, epoch: int) -> Path:
-        return self.path / f"results-{epoch:08}.parquet"
+        return results_file(self.path, epoch)
 
 
 def _last(paths: Iterable[Path]) -> int | None:
     return max((int(path.stem.rpartition("-")[2]) for path in paths), default=None)
-
-
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write ``content`` so that a reader sees the old file or the whole new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp's 0600 would keep a report from the people it is written for.
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> str | None:

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirror.relay.ranges import Outcome, RangeResult
-from mirror.spark.attempts import Attempt
-from mirror.spark.plan import plain
+from mirror.spark.attempts import Attempt, plain
+from mirror.spark.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
@@ -46,6 +47,16 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """The fields of :class:`mirror.relay.ranges.RangeResult`, ``expiries`` as JSON, with who says so."""
+
+
+def results_file(ledger: Path, epoch: int) -> Path:
+    """Where a ledger's folder has the results of ``epoch``."""
+    return ledger / f"results-{epoch:08}.parquet"
+
+
+def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None:
+    """Into the ledger's folder. Of its own, so that a sink's commit, a new process each, loads nothing more."""
+    write_atomically(results_file(ledger, epoch), to_parquet(attempts, epoch))
 
 
 def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import SparkFiles
 
-from mirror.config.load import load
-from mirror.spark.ledger import CONFIG
+from mirror.spark.files import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +77,8 @@ class FlowOptions:
 
     def load(self) -> tuple[MirrorConfig, FlowConfig]:
         """The configuration and the flow, as this process sees them. Raises ConfigError."""
+        from mirror.config.load import load
+
         config = load(self._path(), secrets_dir=self.secrets_dir)
         return config, config.select(self.flow)[0]
 

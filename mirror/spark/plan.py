@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.relay.progress import ProgressStore
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.spark.attempts import plain
 from mirror.spark.limits import Backlog, limited
 from mirror.spark.log_sizes import RecordSizes, record_sizes
 from mirror.spark.offsets_retention import commit_anew_after_ms
@@ -41,10 +42,6 @@ class History:
 
 
 NOTHING: Final = History()
-
-_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
-    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult)
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +102,6 @@ class Plan:
 
 def _cut(one: Range, end: int) -> Range:
     return one if one.end <= end else replace(one, end=max(one.start, end))
-
-
-def plain(one: Range | RangeResult) -> dict[str, Any]:
-    """As plain values, for JSON: many times as fast as ``dataclasses.asdict``, which copies all that is in them."""
-    return {name: getattr(one, name) for name in _FIELDS[type(one)]}
 
 
 def result_from_json(values: Mapping[str, Any]) -> RangeResult:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.ledger import write_atomically
+from mirror.spark.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

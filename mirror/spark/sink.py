@@ -19,14 +19,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from mirror.config.together import source_options, target_options
 from mirror.errors import MirrorError
-from mirror.relay.copy import copy_ranges
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.spark import rows
 from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import Ledger
+from mirror.spark.ledger_table import write_results
 from mirror.spark.options import SINK_FORMAT, FlowOptions
 
 if TYPE_CHECKING:
@@ -126,6 +124,10 @@ def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResu
 
 
 def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> list[RangeResult]:
+    # Each epoch's commit is a new process, and would spend half a second on the import of what only tasks need.
+    from mirror.config.together import source_options, target_options
+    from mirror.relay.copy import copy_ranges
+
     config, flow = options.in_force().load()
     until_ms = errand.until_ms
     if until_ms is not None:
@@ -144,7 +146,7 @@ def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> 
     answered = [message for message in messages if isinstance(message, TaskResults) and message.attempts]
     if answered:
         attempts = [each for message in answered for each in message.attempts]
-        Ledger(options.ledger).write_attempts(attempts, answered[0].epoch)
+        write_results(options.ledger, attempts, answered[0].epoch)
 
 
 def failed(each: Range, line: str) -> RangeResult:

@@ -14,7 +14,8 @@ from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError, write_atomically
+from mirror.spark.files import write_atomically
+from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError
 from mirror.spark.plan import Plan
 from mirror.spark.results import FlowReport, exit_status, join, write_summary
 from mirror.spark.table import flow_table, remarks
@@ -131,7 +132,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mirror.spark.ledger.os.fsync", full)
+    monkeypatch.setattr("mirror.spark.files.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_atomically(tmp_path / "summary.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
