@@ -117,7 +117,8 @@ def _copy(
         )
         stack.callback(task.close)
         results = task.run(ranges, _facts(admin, targets), writing.batch_size)
-        _write_notes(inquiries, task.kept())
+        if task.may_be_the_last:
+            _write_notes(inquiries, task.kept())
     return results
 
 

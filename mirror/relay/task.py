@@ -86,10 +86,11 @@ class Task:
         self._paused: set[TopicPartition] = set()
         self._steer_all_at = self._steered_all_at = now
         self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
-        self._ending = False
+        self._ending = self._told_to_end = False
         self._listening = Listening(self._ask_orders, policy.run, policy.epoch, now) if policy.run else None
         self._hear_at = now
-        self._notes_at = now + _NOTES_EVERY_MS
+        # By the clock on the wall, so that a stream's epochs together do it once an hour.
+        self._notes_at = now + _NOTES_EVERY_MS - clock.wall() % _NOTES_EVERY_MS
         self._notes: Future[dict[TopicPartition, Kept]] | None = None
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
@@ -115,6 +116,11 @@ class Task:
         while self._active:
             self._turn(self._clock.now())
         return [copy.result for copy in self._copies]
+
+    @property
+    def may_be_the_last(self) -> bool:
+        """Whether nobody may come after this epoch for long: what it keeps is to be noted now."""
+        return self._policy.until_ms is None or self._told_to_end or self._policy.epoch <= 1
 
     def kept(self) -> dict[TopicPartition, Kept]:
         """What is to be noted of each target partition, where its end is known."""
@@ -159,7 +165,7 @@ class Task:
         """When its time comes, or it is told to; and once more when nothing is waited for any longer."""
         if self._listening is not None and not self._ending and (why := self._listening.why_over(now)) is not None:
             _log.info("epoch %d of run %s ends early: %s", self._policy.epoch, self._policy.run, why)
-            self._epoch_ends_at = self.wall()
+            self._epoch_ends_at, self._told_to_end = self.wall(), True
         if self.wall() < self._epoch_ends_at:
             return
         at_once, self._ending = self._ending, True
