@@ -35,7 +35,8 @@ class Slot:
     """One connection of a pool, by its channel. ``owed`` are the sizes of the requests that it owes an answer for.
 
     ``since_ms`` is when it began to owe the first of them: when that was sent, or when the one before it was answered.
-    It is ``slow`` from when that is long ago until it owes nothing, and ``sole`` while it is one request's alone.
+    It is ``slow`` from when that is long ago until it owes nothing, and ``sole`` until then where it is for partitions
+    of which nothing is known yet.
     """
 
     node: int
@@ -103,27 +104,51 @@ class ConnectionPool:
         """A connection to ``node`` that a request goes out on at once, the least busy; None where there is none.
 
         ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart. ``sole``
-        is for one of which nothing is known yet: nobody is put behind it before it has answered. It shares a connection
-        only where all are busy with those that do answer. What is picked is meant to be used, by :meth:`carry`, before
-        the next is picked.
+        is for one of which nothing is known yet: none that does answer is put behind it before it has. What is picked
+        is meant to be used, by :meth:`carry`, before the next is picked.
         """
         broker = self._brokers.setdefault(node, _Broker())
         self._sort_out(broker, now)
-        slot = self._from(broker.apart if slow else broker.common, node, now, behind_slow=slow)
-        if sole and not slow and slot is not None and slot.owed:
-            slot = self._alone(broker, node, now, slot)
+        if sole and not slow:
+            slot = self._for_new(broker, node, now)
+        else:
+            slot = self._from(broker.apart if slow else broker.common, node, now, behind_slow=slow)
         if slot is None:
             self._refuse(node)
-        elif sole and not slow:
-            slot.sole = not slot.owed
         return slot
+
+    def _for_new(self, broker: _Broker, node: int, now: int) -> Slot | None:
+        """A connection of its own, as long as there are some to spare; else behind others that are new, too.
+
+        Where all are busy with those that answer: one set apart, and at last theirs.
+        """
+        spare = self._spare(broker.common)
+        slot = self._from(broker.common, node, now, behind_slow=False) if spare else None
+        if not spare or (slot is not None and slot.owed):
+            fellow = self._least_busy(broker.common, now, behind_slow=False, new=True)
+            if fellow is not None:
+                return fellow
+            slot = slot or self._from(broker.common, node, now, behind_slow=False)
+            if slot is not None and slot.owed:
+                slot = self._alone(broker, node, now, slot)
+        if slot is not None and not slot.owed:
+            slot.sole = spare or slot in broker.apart
+        return slot
+
+    def _spare(self, slots: list[Slot]) -> bool:
+        """Whether another may be one request's alone: half of them are left to the others in any case."""
+        return sum(slot.sole for slot in slots) < max(1, self._size // 2)
 
     def _alone(self, broker: _Broker, node: int, now: int, shared: Slot) -> Slot | None:
         """A connection set apart that owes nothing, or will in a moment (then None); ``shared`` where there is none."""
+        if not self._spare(broker.apart):
+            return shared
         free, opening = self._unoccupied(broker.apart, node, now)
         if free is None and not opening and self._may_grow(broker.apart, node, now):
             free, opening = self._grown(broker.apart, node, now), True
-        return free if free is not None or opening else shared
+        # One that does not come, since the broker takes no more, is no reason to wait.
+        waits = opening and self._network.trouble(node) is None
+        return free if free is not None or waits else shared
 
     def stands(self, slot: Slot, now: int) -> bool:
         """Whether a queue with unanswered batches on ``slot`` may send more there now, which keeps them in order.
@@ -174,8 +199,9 @@ class ConnectionPool:
         slots.append(slot)
         return slot if self._ready(slot, now) else None
 
-    def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool) -> Slot | None:
-        shared = [slot for slot in slots if slot.owed and slot.has_room and not slot.sole]
+    def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool, new: bool = False) -> Slot | None:
+        """Of those that owe something; ``new``: of those that are kept for the new ones."""
+        shared = [slot for slot in slots if slot.owed and slot.has_room and slot.sole == new]
         shared = [slot for slot in shared if behind_slow or not slot.slow]
         shared.sort(key=lambda slot: (len(slot.owed), slot.bytes))
         return next((slot for slot in shared if self._ready(slot, now)), None)

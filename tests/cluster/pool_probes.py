@@ -24,6 +24,7 @@ class HandNetwork:
         self.opened: list[int] = []
         self.forgotten: list[int] = []
         self.throttling: set[int] = set()
+        self.troubles: dict[int, KafkaError] = {}
         self.changes = 0
 
     def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
@@ -59,7 +60,7 @@ class HandNetwork:
         raise NotImplementedError
 
     def trouble(self, node: int) -> KafkaError | None:
-        raise NotImplementedError
+        return self.troubles.get(node)
 
     def finalized_feature(self, name: str) -> int:
         raise NotImplementedError

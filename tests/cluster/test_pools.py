@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS
 from mirror.cluster.requests import Lane
-from mirror.errors import InvalidArgument
+from mirror.errors import ConnectionFailed, InvalidArgument
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import FindCoordinatorRequest
 from tests.cluster.pool_probes import Bench
@@ -47,7 +47,7 @@ def test_the_least_busy_is_preferred_by_requests_and_then_by_bytes() -> None:
     assert bench.send() is second
 
 
-def test_nobody_is_put_behind_one_that_wants_to_be_alone_until_it_is_answered() -> None:
+def test_nobody_is_put_behind_a_new_one_until_it_is_answered() -> None:
     bench = Bench(size=2)
     alone = bench.send(sole=True)
     other = bench.send()
@@ -56,30 +56,57 @@ def test_nobody_is_put_behind_one_that_wants_to_be_alone_until_it_is_answered() 
     assert bench.send() is alone, "and it is everybody's again"
 
 
-def test_who_wants_to_be_alone_waits_for_others_that_are_and_not_for_those_that_share() -> None:
-    bench = Bench(size=2)
+def test_new_ones_have_half_of_the_connections_for_themselves_and_share_these() -> None:
+    bench = Bench(size=4)
     first, second = bench.send(sole=True), bench.send(sole=True)
-    assert bench.pool.pick(1, bench.now, sole=True) is None
-    assert bench.pool.pick(1, bench.now) is None
-    bench.answer(first.channel)
-    assert bench.pool.freed == 1
-    assert bench.send() is first
-    assert bench.send() is first
-    third = bench.send(sole=True)
-    assert third not in {first, second}, "one of those set apart, which nobody else needs"
-    fourth = bench.send(sole=True)
-    assert fourth not in {first, second, third}
-    assert bench.send(sole=True) is first, "shared, where there is no other"
-    assert bench.network.opened == [1, 2, 3, 4]
-    assert bench.send() is first
+    assert first is not second
+    assert [bench.send(sole=True) for _ in range(2)] == [first, second]
+    others = {bench.send().channel for _ in range(6)}
+    assert len(others) == 2
+    assert not others & {first.channel, second.channel}
 
 
-def test_one_that_is_alone_and_slow_is_set_apart_like_any_other() -> None:
+def test_new_ones_go_apart_where_all_are_busy_and_share_with_the_others_at_last() -> None:
+    bench = Bench(size=2)
+    busy = [bench.send(), bench.send()]
+    apart = bench.send(sole=True)
+    assert apart not in busy
+    assert bench.send(sole=True) in busy, "half of those apart are for the slow ones"
+    assert bench.network.opened == [1, 2, 3]
+    assert bench.send(slow=True) is not apart
+
+
+def test_one_apart_that_the_broker_does_not_take_is_not_waited_for() -> None:
+    bench = Bench(size=2)
+    busy = [bench.send(), bench.send()]
+    bench.network.quick = False
+    assert bench.pool.pick(1, bench.now, sole=True) is None, "on its way"
+    bench.network.troubles[1] = ConnectionFailed("no more of you")
+    assert bench.send(sole=True) in busy
+
+
+def test_one_that_is_new_and_slow_is_set_apart_like_any_other() -> None:
     bench = Bench(size=1)
     slow = bench.send(sole=True)
-    assert bench.pool.pick(1, bench.now, sole=True) is None
+    assert bench.send(sole=True) is slow
     bench.now += SLOW_AFTER_MS
     assert bench.send(sole=True) is not slow
+
+
+def test_many_new_ones_that_do_not_answer_leave_the_others_room() -> None:
+    """Forty partitions begin on a leader whose replicas are gone: who does answer always finds a connection."""
+    bench = Bench(size=8)
+    well = bench.send()
+    bench.now += 5
+    bench.answer(well.channel)
+    waiting, begun = 40, bench.now
+    for ms in range(0, 5_000, 10):
+        bench.now = begun + ms
+        assert bench.pool.pick(1, bench.now) is not None
+        while waiting and (slot := bench.pool.pick(1, bench.now, sole=True)) is not None:
+            bench.put(slot)
+            waiting -= 1
+    assert waiting == 0
 
 
 def test_a_connection_that_broke_is_opened_again_but_only_one() -> None:

@@ -41,7 +41,7 @@ class PoolModel(RuleBasedStateMachine):
                 return
             self.slots[slot.channel] = slot
             self._chosen_well(slot, node, slow, sole)
-            if sole and not slow and not slot.owed:
+            if slot.sole:
                 self.sole.add(slot.channel)
             bench.put(slot, size)
 
@@ -137,14 +137,11 @@ class PoolModel(RuleBasedStateMachine):
         assert slot.node == node
         assert slot.channel in bench.network.usable, "ready at once"
         assert slot.bytes < ROOM_BYTES
-        assert slot.channel not in self.sole, "behind nobody that wants to be alone"
         group = self._group(node, slow)
         if sole and not slow:
-            apart = self._group(node, True)
-            if slot in apart:
-                assert not slot.owed, "set apart, and nobody's"
-                return
-            assert not slot.owed or (len(apart) == bench.size or node in bench.network.throttling), "shared at the last"
+            assert slot in group or not slot.owed, "set apart, and nobody's"
+            return
+        assert slot.channel not in self.sole, "behind none of which nothing is known"
         assert slot in group
         if not slow:
             self._not_behind_a_slow_one(slot)
@@ -167,7 +164,7 @@ class PoolModel(RuleBasedStateMachine):
         healthy = [one for one in group if one.channel in usable and (slow or not one.slow)]
         on_its_way = sole and any(not one.owed and one.channel not in usable for one in self._group(node, True))
         for one in healthy:
-            wait = one.bytes >= ROOM_BYTES or one.channel in self.sole or (on_its_way and one.owed)
+            wait = one.bytes >= ROOM_BYTES or (on_its_way and one.owed) or (one.channel in self.sole and not sole)
             assert wait, "no connection was to be had"
         if any(one.owed for one in group):
             self.refused.setdefault(node, self.bench.pool.freed)
@@ -186,6 +183,12 @@ class PoolModel(RuleBasedStateMachine):
             assert len(broker.common) <= self.bench.size
             assert len(broker.apart) <= self.bench.size
             assert not set(broker.common) & set(broker.apart)
+
+    @invariant()
+    def half_is_left_to_those_that_answer(self) -> None:
+        for broker in self.bench.pool._brokers.values():
+            for slots in (broker.common, broker.apart):
+                assert sum(slot.sole and not slot.slow for slot in slots) <= max(1, self.bench.size // 2)
 
     @invariant()
     def nothing_is_leaked(self) -> None:

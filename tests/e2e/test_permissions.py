@@ -40,13 +40,20 @@ def test_a_missing_permission_is_named_and_nothing_is_written(
         name: flow("g", "a", [topic]) if name in ON_THE_SOURCE else flow("a", "g", [topic])
         for name, topic in topics.items()
     }
-    site.write({"a": source.address, "g": guarded.address}, flows)
+    clusters = {"a": source.address, "g": guarded.address}
+    # Whose topics are not to be seen is refused, with all that would run beside it, before anything starts.
+    hidden = {"s-describe": flows.pop("s-describe")}
+    site.write(clusters, hidden)
+    refused = site.run()
+    assert refused.status == 1, refused.err
+    site.write(clusters, flows)
     run = site.run()
 
     assert run.status == 1, run.err
     assert "Traceback" not in run.out + run.err
-    told = {name: line for line in run.errors for name in topics if line.startswith(f"mirror: flow {name}: ")}
-    assert len(told) == len(run.errors), run.err
+    lines = [*refused.errors, *run.errors]
+    told = {name: line for line in lines for name in topics if line.startswith(f"mirror: flow {name}: ")}
+    assert len(told) == len(lines), run.err
     # What only shows at a partition is its result.
     told |= {name: found[0]["error"] for name, flow in site.flows().items() if (found := flow["partitions"])}
     assert told.keys() == topics.keys()
