@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.config.load import load
+from mirror.errors import KafkaError
 from mirror.spark.status import FlowStatus, PartitionStatus, look
 
 if TYPE_CHECKING:
@@ -68,7 +70,10 @@ def _watch(config: MirrorConfig, flows: Sequence[FlowConfig], every: float, *, e
             time.sleep(every)
     with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as live:
         while True:
-            live.update(_shown(_look(config, flows), everything=everything), refresh=True)
+            try:
+                live.update(_shown(_look(config, flows), everything=everything), refresh=True)
+            except KafkaError as error:
+                live.update(Text(f"{error}; looking again"), refresh=True)  # who watches wants to see the end of it
             time.sleep(every)
 
 
@@ -85,7 +90,8 @@ def _shown(found: Sequence[FlowStatus], *, everything: bool) -> Group:
 
 
 def _table(one: FlowStatus, *, everything: bool) -> Table:
-    lagging = sorted(one.partitions, key=lambda each: (-(each.lag or 0), each.topic, each.partition))
+    order = [(each.lag is not None, -(each.lag or 0), each.topic, each.partition) for each in one.partitions]
+    lagging = [each for _, each in sorted(zip(order, one.partitions, strict=True), key=operator.itemgetter(0))]
     shown = lagging if everything else lagging[:_SHOWN]
     left = len(lagging) - len(shown)
     more = f"{left} more partitions, none of which lags more (--all)" if left else None
@@ -100,7 +106,8 @@ def _table(one: FlowStatus, *, everything: bool) -> Table:
 def _title(one: FlowStatus) -> str:
     by = "nothing runs" if one.run is None else f"run {one.run.run} on {one.run.host}"
     told = ", told to stop" if one.run is not None and one.run.stop else ""
-    return f"flow {one.flow}: {one.source} to {one.target}; {one.lag:,} behind; {by}{told}"
+    unknown = f", {one.unknown} partitions not begun or not known" if one.unknown else ""
+    return f"flow {one.flow}: {one.source} to {one.target}; {one.lag:,} behind{unknown}; {by}{told}"
 
 
 def _cells(each: PartitionStatus) -> list[Text]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,12 @@ import typer
 
 from mirror.client import Admin
 from mirror.config.load import load
-from mirror.errors import FlowError
+from mirror.errors import MirrorError
 from mirror.spark.run_orders import RunOrders
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.orders import Orders
 
 _LOOK_S = 0.5
 _BEYOND_S = 10.0
@@ -39,37 +40,65 @@ def stop(
     ran; 1 could not be told; 3 told, but not ended within shutdown-timeout-ms and 10 seconds.
     """
     loaded = load(config, secrets_dir=secrets_dir)
-    told = [_stop(loaded, each, wait=wait) for each in loaded.select(flow)]
+    with ExitStack() as stack:
+        # All are told before any is waited for.
+        words = [_Word(stack, loaded, each) for each in loaded.select(flow)]
+        told = [each.outcome(wait=wait) for each in words]
     if as_json:
         print(json.dumps(told, indent=2))
     for one in () if as_json else told:
         print(_line(one))
-    raise typer.Exit(3 if wait and any(one["state"] == "told" for one in told) else 0)
+    states = {one["state"] for one in told}
+    raise typer.Exit(1 if "unknown" in states else 3 if wait and "told" in states else 0)
 
 
-def _stop(config: MirrorConfig, flow: FlowConfig, *, wait: bool) -> dict[str, Any]:
-    with Admin(config.clusters[flow.target].client_options()) as admin:
-        orders = RunOrders(admin, flow.name)
-        found = orders.stop()
-        if found is None:
-            return {"flow": flow.name, "state": "nothing runs"}
-        since = datetime.fromtimestamp(found.since_ms / 1000, UTC).isoformat(timespec="seconds")
-        about = {"flow": flow.name, "run": found.run, "host": found.host, "since": since}
-        until = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _BEYOND_S
-        while wait and time.monotonic() < until:
-            told = orders.read()
-            if told is None or told.ended:
-                return {**about, "state": "ended"}
+class _Word:
+    """Given to whoever copies a flow, when it is made."""
+
+    def __init__(self, stack: ExitStack, config: MirrorConfig, flow: FlowConfig) -> None:
+        self._flow = flow
+        self._until_s = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _BEYOND_S
+        self._error: MirrorError | None = None
+        self._found: Orders | None = None
+        try:
+            admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
+            self._orders = RunOrders(admin, flow.name)
+            self._found = self._orders.stop()
+        except MirrorError as error:
+            self._error = error
+
+    def outcome(self, *, wait: bool) -> dict[str, Any]:
+        """What came of it: ``state`` is "nothing runs", "told", "ended", "taken over" or (with ``error``) "unknown"."""
+        state = ""
+        try:
+            state = "nothing runs" if self._found is None else self._await_end(self._found) if wait else "told"
+        except MirrorError as error:
+            self._error = error
+        if self._error is not None:
+            return {"flow": self._flow.name, "state": "unknown", "error": str(self._error)}
+        if self._found is None:
+            return {"flow": self._flow.name, "state": state}
+        since = datetime.fromtimestamp(self._found.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        where = {"run": self._found.run, "host": self._found.host, "since": since}
+        return {"flow": self._flow.name, **where, "state": state}
+
+    def _await_end(self, found: Orders) -> str:
+        while time.monotonic() < self._until_s:
+            told = self._orders.read()
+            if told is None or (told.run == found.run and told.ended):
+                return "ended"
             if told.run != found.run:
-                raise FlowError(f"flow {flow.name}: meanwhile run {told.run} on {told.host} has begun")
-            if sys.stderr.isatty():
-                print(f"waiting for run {found.run} on {found.host}", end="\r", file=sys.stderr)
+                return "taken over"
+            if not told.stop:
+                self._orders.stop()  # it was lost: the run has given another order at the same time
             time.sleep(_LOOK_S)
-        return {**about, "state": "told"}
+        return "told"
 
 
 def _line(one: dict[str, Any]) -> str:
-    if one["state"] == "nothing runs":
+    if "error" in one:
+        return f"{one['flow']}: could not be told: {one['error']}"
+    if "run" not in one:
         return f"{one['flow']}: nothing runs"
-    where = f"run {one['run']} on {one['host']}, since {one['since']}"
-    return f"{one['flow']}: {where}: " + ("ended" if one["state"] == "ended" else "told to end")
+    said = {"told": "told to end", "taken over": "ended: another run took over"}.get(one["state"], one["state"])
+    return f"{one['flow']}: run {one['run']} on {one['host']}, since {one['since']}: {said}"

@@ -231,7 +231,7 @@ class FlowConfig(BaseModel):
             until_ms=until_ms,
             run=run,
             epoch=epoch,
-            wind_up_ms=self.shutdown_timeout_ms // 2,
+            wind_up_ms=self.shutdown_timeout_ms // 4,
             renew_ms=renew_ms,
         )
 

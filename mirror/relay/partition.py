@@ -33,7 +33,7 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import DROP_MS, EPOCH_ENDED, LOOKS, Stage
+from mirror.relay.stages import DROP_MS, EPOCH_ENDED, LOOKS, REST_MS, Stage
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class PartitionCopy:
         self._until_ms = FOREVER_MS
         self._last: Future[None] | None = None
         self._after: Ruling | None = None
+        self._trouble: Ruling | None = None  # what befell who follows, as long as nothing was heard since
         self._winding_up = self._must_commit = self._asked_why = False
         self._open(now)
 
@@ -124,8 +125,8 @@ class PartitionCopy:
 
     def heard(self, at_ms: int) -> None:
         """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
-        if self.stage is Stage.COPYING:
-            self._reading.heard_ms = max(self._reading.heard_ms, at_ms)
+        if self.stage is Stage.COPYING and at_ms > self._reading.heard_ms:
+            self._reading.heard_ms, self._trouble = at_ms, None
 
     # --- an attempt begins
 
@@ -243,7 +244,7 @@ class PartitionCopy:
         if self.stage is not Stage.COPYING or self._winding_up or not self._reading.take_in(fetched, now):
             return
         if fetched.error is None:
-            self._looks = 0
+            self._looks, self._trouble = 0, None
         if self._reading.ended:
             self._site.stop_reading(self)
         self.step(now)
@@ -267,7 +268,8 @@ class PartitionCopy:
             raise corrupt(as_mirror_error(reading.error), str(self.source))
         elif copying.winding_up and copying.idle:
             all_kept = self.range.follows and copying.outbox.empty
-            self._drop(now, Ruling(Outcome.COMPLETE) if all_kept else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
+            ended = Ruling(Outcome.COMPLETE) if all_kept else Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+            self._drop(now, self._trouble or ended)
         elif copying.silent(now):
             self._asked_why = True
             self._look()
@@ -328,15 +330,23 @@ class PartitionCopy:
             tally, _ = self._now_copying.commits.take(now) or (None, None)
             if tally is not None:
                 self._committed(tally)
-        expired = self._after is not None and self._after.outcome is Outcome.EXPIRED
         again = self._after is None and not self._winding_up
         if again and not self._rulings.aborts:
             self._open(now)
-        elif again or (expired and self._site.may_retry(self)):
+        elif again or (self._may_mend and self._site.may_retry(self)):
+            failed = self._after is not None and self._after.outcome is Outcome.FAILED
+            self._trouble = self._after if failed else None
+            rest_ms = self._site.backoff.after(max(self._rulings.expiries, self._rulings.aborts))
             self.stage = Stage.RESTING
-            self._until_ms = now + self._site.backoff.after(max(self._rulings.expiries, self._rulings.aborts))
+            self._until_ms = now + (REST_MS if failed else rest_ms)
         else:
             self._finish(now)
+
+    @property
+    def _may_mend(self) -> bool:
+        """Whether it can be tried again: what expired; and who follows, whatever befell it, has the time to wait."""
+        outcome = None if self._after is None else self._after.outcome
+        return outcome is Outcome.EXPIRED or (outcome is Outcome.FAILED and self.range.follows)
 
     def _resting(self, now: int) -> None:
         if self._winding_up or (self._after is not None and not self._site.may_retry(self)):

@@ -42,7 +42,7 @@ class CopyPolicy:
     until_ms: int | None = None
     run: str = ""
     epoch: int = 0
-    wind_up_ms: int = 10_000
+    wind_up_ms: int = 5_000
     renew_ms: int = 0
 
     @property

@@ -7,6 +7,8 @@ from typing import Final
 
 DROP_MS: Final = 5_000
 """How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
+REST_MS: Final = 15_000
+"""Before a partition that is followed, and has failed, is tried again: a source that was away may be back."""
 EPOCH_ENDED: Final = "the epoch ended before it was complete"
 ABORTS: Final = 3
 """So often in a row a transaction that brokers could not end is begun anew."""

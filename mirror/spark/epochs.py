@@ -6,11 +6,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
-from mirror.errors import ConfigError, KafkaError
+from mirror.errors import KafkaError
 from mirror.relay.ranges import Outcome
+from mirror.spark.force import InForce
 from mirror.spark.history import history_of
 from mirror.spark.offsets_retention import commit_anew_after_ms
-from mirror.spark.plan import History, make_plan
+from mirror.spark.plan import Bounds, History, make_plan
 from mirror.spark.run_orders import RunOrders, new_run
 
 if TYPE_CHECKING:
@@ -22,29 +23,36 @@ if TYPE_CHECKING:
     from mirror.spark.plan import Plan
 
 _RENEW_MS: Final = 3_600_000
-"""Idle partitions' progress is committed anew once an hour, or sooner where the target forgets soon."""
+"""Idle partitions' progress, and the run's orders, are committed anew once an hour, or sooner where the target forgets
+soon."""
+_OFFSETS_WITHIN_MS: Final = 10_000
+"""A partition whose leader does not tell its offsets by then waits for the next plan; the others do not wait."""
 
 
 class Epochs:
     """Plans the epochs of one flow, for one query.
 
     ``run`` names the query among the flow's runs; ``epoch_ms`` is how long an epoch lasts; ``renew_ms`` is the age from
-    which on progress is committed anew; ``follows`` is whether the last plan's ranges have no end.
+    which on progress is committed anew; ``follows`` is whether the last plan's ranges have no end. ``fruitless`` is
+    whether the last epoch that was heard of copied nothing, and completed nothing.
     """
 
     def __init__(self, options: FlowOptions, ledger: Ledger, clock: SystemClock) -> None:
         self.run: Final = options.run or new_run()
         self.epoch_ms = self.renew_ms = 0
-        self.follows = False
+        self.follows = self.fruitless = False
         self._options: Final = options
         self._ledger: Final = ledger
         self._clock: Final = clock
+        self._force: Final = InForce(options, ledger, self._say)
         self._open = ExitStack()
-        self._config: tuple[MirrorConfig, FlowConfig] | None = None
         self._admins: tuple[Admin, Admin] | None = None
-        self._claimed = False
+        self._config: MirrorConfig | None = None
+        self._given_ms: int | None = None
         self._said: set[str] = set()
-        self._bounds: dict[TopicPartition, int] | None = None
+        self._known: frozenset[TopicPartition] | None = None
+        self._bounds: Bounds | None = None
+        self._heard_of = 0
 
     def plan(self, epoch: int, *, drains: bool) -> Plan | None:
         """The plan of ``epoch``, also in the ledger; None where this run is over.
@@ -52,8 +60,8 @@ class Epochs:
         ``drains``: with the ends that the source had when the first was planned, and without what was tried and did not
         complete. Raises ConfigError (at first only), FlowError, KafkaError.
         """
-        flow = self._load()
-        source, target = self._clusters(flow)
+        config, flow = self._force.load()
+        source, target = self._clusters(config, flow)
         if self._is_over(flow, target):
             return None
         self.epoch_ms = flow.epoch_ms
@@ -61,21 +69,27 @@ class Epochs:
         # What has an end, or a limit for each epoch, is planned up to there, epoch by epoch.
         limited = flow.ends or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
         self.follows = follows = not (drains or limited)
+        stuck = self.hear(epoch)
         plan = make_plan(
             flow,
             source,
             target,
             self._options.parallelism,
             wall_ms=self._clock.wall(),
-            history=self._history(flow, epoch),
+            history=History(turns=history_of(flow, self._ledger.path.parent).turns, stuck=stuck),
             lanes=True,
             epoch=epoch,
             follow=follows,
+            known=self._known,
+            bounds=self._bounds,
+            within_ms=None if drains else _OFFSETS_WITHIN_MS,
         )
-        if drains:
-            plan = self._what_is_left(plan)
-        if plan.tasks:
-            self._ledger.write_plan(plan)
+        everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
+        if self._known is None:
+            self._known = frozenset(_tp(one) for one in everything)
+        if drains and self._bounds is None:
+            self._bounds = {_tp(one): plan.cut.get(str(_tp(one)), one.end) for one in everything}
+        self._tell(plan, drains=drains)
         return plan
 
     def close(self) -> None:
@@ -83,68 +97,67 @@ class Epochs:
         self._open.close()
         self._ledger.forget_config()
 
-    # --- the configuration in force
+    def _tell(self, plan: Plan, *, drains: bool) -> None:
+        failed = [one for one in plan.settled if one.outcome is Outcome.FAILED]
+        if plan.tasks:
+            self._ledger.write_plan(plan)
+        elif drains and plan.settled:
+            # Spark runs no task for it, so nobody else would report it.
+            self._ledger.write_plan(plan)
+            self._ledger.write_attempts([], plan.epoch)
+        if failed and not drains:
+            first = failed[0]
+            self._say(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
 
-    def _load(self) -> FlowConfig:
-        """As the file says now; where it was edited badly, as it said before. Raises ConfigError where it never did."""
-        try:
-            text = self._options.read()
-            config, flow = self._options.load()
-        except (ConfigError, OSError) as error:
-            if self._config is None:
-                raise
-            for line in str(error).splitlines():
-                self._say(f"{line}; until that is mended, the flow goes on as before")
-            return self._config[1]
-        if self._config is not None and config.clusters != self._config[0].clusters:
-            self._forget_clusters()
-        self._config = config, flow
-        self._said.clear()
-        self._ledger.write_config(text)
-        return flow
+    # --- clusters, and whose turn it is
 
-    def _clusters(self, flow: FlowConfig) -> tuple[Admin, Admin]:
-        assert self._config is not None  # noqa: S101 - it was loaded
+    def _clusters(self, config: MirrorConfig, flow: FlowConfig) -> tuple[Admin, Admin]:
+        if self._config is None or config.clusters != self._config.clusters:
+            self._open.close()
+            self._open, self._admins, self._given_ms = ExitStack(), None, None
+            self._said.clear()
+        self._config = config
         if self._admins is None:
-            source, target = (self._config[0].clusters[name].client_options() for name in (flow.source, flow.target))
+            source, target = (config.clusters[name].client_options() for name in (flow.source, flow.target))
             self._admins = self._open.enter_context(Admin(source)), self._open.enter_context(Admin(target))
         return self._admins
 
-    def _forget_clusters(self) -> None:
-        self._open.close()
-        self._open, self._admins = ExitStack(), None
-
-    # --- whose turn it is
-
     def _is_over(self, flow: FlowConfig, target: Admin) -> bool:
-        """Whether this run was told to stop, or another has taken over. The first plan claims the flow."""
+        """Whether this run was told to stop, or another has taken over. The first plan claims the flow.
+
+        Claimed again is what the target forgot, and what another run has had meanwhile and given up; and given anew,
+        now and then, is what it would forget.
+        """
         orders = RunOrders(target, flow.name, self.run)
         try:
-            if not self._claimed:
+            told = orders.read()
+            if self._given_ms is None or told is None or (told.run != self.run and told.ended):
                 before = orders.claim()
-                self._claimed = True
+                self._given_ms = self._clock.now()
                 if before is not None:
                     self._say(f"took over from run {before.run} on {before.host}, which had not said that it ended")
-            told = orders.read()
+                told = orders.read()
+            elif told.run == self.run and self._clock.now() - self._given_ms >= self.renew_ms:
+                orders.renew()
+                self._given_ms = self._clock.now()
         except KafkaError as error:
             self._say(f"who else runs this flow, and whether it is to stop, cannot be read: {error}")
             return False
-        return told is not None and (told.stop or told.fences(self.run))
+        return told is not None and (told.stop if told.run == self.run else told.fences(self.run))
 
     def _say(self, line: str) -> None:
-        """Once, until there is something else to say."""
+        """Once, until the clusters' configuration changes."""
         if line not in self._said:
             self._ledger.say(line)
         self._said.add(line)
 
-    # --- what is left
+    # --- what became of the epoch before
 
-    def _history(self, flow: FlowConfig, epoch: int) -> History:
-        turns = history_of(flow, self._ledger.path.parent).turns
-        return History(turns=turns, stuck=self._stuck(epoch))
+    def hear(self, epoch: int) -> dict[TopicPartition, int]:
+        """What became of the one before ``epoch``: since when (ms since 1970) what it left undelivered has waited.
 
-    def _stuck(self, epoch: int) -> dict[TopicPartition, int]:
-        """Since when what the epoch before left undelivered has waited; of the run before, where this is the first."""
+        That of the run before, where this is the first. A drain gives up what did not complete.
+        """
         ledger: Ledger | None = self._ledger
         last = self._ledger.done()
         if last is None or last >= epoch:
@@ -153,21 +166,14 @@ class Epochs:
         if ledger is None or last is None:
             return {}
         results = [each.result for each in ledger.attempts(last)]
+        if ledger is self._ledger and last > self._heard_of:
+            self._heard_of = last
+            got_on = any(one.outcome is Outcome.COMPLETE or one.records for one in results)
+            self.fruitless = bool(results) and not got_on
+            if self._bounds is not None:
+                given_up = {_tp(one) for one in results if one.outcome is not Outcome.COMPLETE}
+                self._bounds = {tp: end for tp, end in self._bounds.items() if tp not in given_up}
         return {_tp(one): one.stuck_since_ms for one in results if one.stuck_since_ms is not None}
-
-    def _what_is_left(self, plan: Plan) -> Plan:
-        """Up to the ends of the first plan, and without those that were tried and did not complete."""
-        if self._bounds is None:
-            planned = {_tp(one): one.end for one in plan.ranges} | {_tp(one): one.end for one in plan.settled}
-            self._bounds = {tp: plan.cut.get(str(tp), end) for tp, end in planned.items()}
-            return plan
-        given_up = {
-            _tp(one)
-            for number in range(1, plan.epoch)
-            for one in (each.result for each in self._ledger.attempts(number))
-            if one.outcome is not Outcome.COMPLETE
-        }
-        return plan.within({tp: end for tp, end in self._bounds.items() if tp not in given_up})
 
 
 def _tp(one: Range | RangeResult) -> TopicPartition:

@@ -56,6 +56,7 @@ class FlowRun:
         self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
         self._report_dir: Final = report_dir
         self._debug: Final = debug
+        self._warned: set[tuple[str, str]] = set()
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` to the end offsets of now and fill ``report``, also with what is known when it raises.
@@ -108,10 +109,21 @@ class FlowRun:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
-        with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
-            warnings = [*self._findings.warnings.get(flow.name, []), *prepare_topics(flow, source, target)]
-        for line in warnings:
+        for line in self._findings.warnings.get(flow.name, []):
+            self._warn(flow, line)
+        self.prepare_again(self._config, flow)
+
+    def prepare_again(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """For a stream: ``config`` is that in force. Says what it has not said before. Raises MirrorError."""
+        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
+        with Admin(source_options) as source, Admin(target_options) as target:
+            for line in prepare_topics(flow, source, target):
+                self._warn(flow, line)
+
+    def _warn(self, flow: FlowConfig, line: str) -> None:
+        if (flow.name, line) not in self._warned:
             self._consoles.warning(f"flow {flow.name}: {line}")
+        self._warned.add((flow.name, line))
 
     def _options_of(self, cluster: str) -> dict[str, object]:
         return dict(self._config.clusters[cluster].client_options())

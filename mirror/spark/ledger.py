@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 KEPT_RUNS: Final = 10
 """How many runs of a flow the ledger remembers; a flow run each minute must not fill the disk."""
-KEPT_EPOCHS: Final = 1_000
-"""How many epochs of a stream it remembers: at three minutes each, those of two days."""
+KEPT_EPOCHS: Final = 200
+"""How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
 
 
@@ -62,6 +62,8 @@ class Ledger:
         path.mkdir(parents=True, exist_ok=True)
         for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
+        for left in folder.glob(f"*/{CONFIG}"):
+            left.unlink(missing_ok=True)  # of a stream that was killed; it may hold secrets
         return cls(path)
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.client import EARLIEST, LATEST, TopicPartition
+from mirror.client import TopicPartition
 from mirror.relay.progress import ProgressStore
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.spark.attempts import plain
@@ -15,14 +15,14 @@ from mirror.spark.limits import Backlog, limited
 from mirror.spark.log_sizes import RecordSizes, record_sizes
 from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.packing import no_lane, pack
-from mirror.spark.planner import NO_LEADER, SourcePartition, select_topics, start_of
+from mirror.spark.planner import SourcePartition, select_topics, start_of
+from mirror.spark.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
-    from mirror.config.points import Point
     from mirror.relay.progress import Progress
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
@@ -42,6 +42,9 @@ class History:
 
 
 NOTHING: Final = History()
+
+Bounds = Mapping[TopicPartition, int]
+"""By source partition, the offset where a drain ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +81,6 @@ class Plan:
             "lags": self.lags,
         }
 
-    def within(self, bounds: Mapping[TopicPartition, int]) -> Plan:
-        """The same tasks with what of each partition lies before its bound, and nothing of the others."""
-        cut = [
-            [_cut(one, bounds.get(TopicPartition(one.topic, one.partition), 0)) for one in task] for task in self.tasks
-        ]
-        left = [[one for one in task if one.end > one.start] for task in cut]
-        return replace(self, tasks=[task for task in left if task])
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
         """The inverse of :meth:`to_json`."""
@@ -98,10 +93,6 @@ class Plan:
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
         )
-
-
-def _cut(one: Range, end: int) -> Range:
-    return one if one.end <= end else replace(one, end=max(one.start, end))
 
 
 def result_from_json(values: Mapping[str, Any]) -> RangeResult:
@@ -129,12 +120,21 @@ class Outlook:
         return [each for each in self.starts if isinstance(each, Range)]
 
 
-def look(flow: FlowConfig, source: Admin, target: Admin, *, wall_ms: int, follow: bool = False) -> Outlook:
+def look(
+    flow: FlowConfig,
+    source: Admin,
+    target: Admin,
+    *,
+    wall_ms: int,
+    follow: bool = False,
+    known: Collection[TopicPartition] | None = None,
+    within_ms: int | None = None,
+) -> Outlook:
     """Look at both clusters; changes nothing on either. See :func:`make_plan`."""
     source_id = source.describe_cluster().cluster_id
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    seen = _survey(flow, wanted, source)
+    seen = survey(flow, wanted, source, known=known, within_ms=within_ms)
     progress = ProgressStore(target, flow.name).read({_target_of(each) for each in seen})
     anew_before_ms = wall_ms - commit_anew_after_ms(target)
     starts = [
@@ -162,6 +162,9 @@ def make_plan(
     lanes: bool = False,
     epoch: int = 0,
     follow: bool = False,
+    known: Collection[TopicPartition] | None = None,
+    bounds: Bounds | None = None,
+    within_ms: int | None = None,
 ) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
@@ -169,11 +172,14 @@ def make_plan(
     measured by, ``history`` what earlier runs tell. With ``lanes``, sick partitions and those that are
     :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
     (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
-    every partition that can be copied has a range without an end.
+    every partition that can be copied has a range without an end. ``known``, ``within_ms``: see :func:`survey`. With
+    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none.
 
     Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
-    outlook = look(flow, source, target, wall_ms=wall_ms, follow=follow)
+    outlook = look(flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms)
+    if bounds is not None:
+        outlook = replace(outlook, starts=[_bounded(each, bounds) for each in outlook.starts])
     plan = replace(plan_of(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
     return (
         replace(plan, tasks=[[replace(one, end=OPEN_END) for one in task] for task in plan.tasks]) if follow else plan
@@ -219,6 +225,13 @@ def plan_of(
     )
 
 
+def _bounded(each: Range | RangeResult, bounds: Bounds) -> Range | RangeResult:
+    end = bounds.get(TopicPartition(each.topic, each.partition), 0)
+    if isinstance(each, RangeResult) or each.end <= end:
+        return each
+    return replace(each, end=end) if end > each.start else RangeResult.begun(each, each.start, Outcome.COMPLETE)
+
+
 def _with_history(one: Range, history: History) -> Range:
     since_ms = history.stuck.get(TopicPartition(one.topic, one.partition))
     return one if since_ms is None else replace(one, stuck_since_ms=since_ms)
@@ -226,70 +239,3 @@ def _with_history(one: Range, history: History) -> Range:
 
 def _target_of(each: SourcePartition) -> TopicPartition:
     return TopicPartition(each.target_topic, each.partition)
-
-
-def _survey(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin) -> list[SourcePartition]:
-    """Every partition of the wanted topics with its offsets.
-
-    One without a leader is not asked for offsets: the answer would take the whole ``default.api.timeout.ms``, and its
-    neighbours would wait with it.
-    """
-    partitions = [(topic, each) for topic in wanted.values() for each in topic.partitions]
-    led = [TopicPartition(topic.name, each.partition) for topic, each in partitions if each.leader != NO_LEADER]
-    earliest = _offsets(source, led, EARLIEST)
-    end = _offsets(source, led, LATEST)
-    first = _first_offsets(flow, source, earliest, end)
-    until = _until_offsets(source, led, flow.ends)
-    return [
-        SourcePartition(
-            topic=topic.name,
-            target_topic=flow.target_topic(topic.name),
-            partition=each.partition,
-            topic_id=str(topic.topic_id or ""),
-            leader=each.leader,
-            earliest=earliest.get(tp, 0),
-            end=end.get(tp, 0),
-            first=first.get(tp, 0),
-            until=until.get(tp),
-        )
-        for topic, each in partitions
-        for tp in [TopicPartition(topic.name, each.partition)]
-    ]
-
-
-def _first_offsets(
-    flow: FlowConfig,
-    source: Admin,
-    earliest: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-) -> Mapping[TopicPartition, int]:
-    """Where partitions without progress begin: the flow's ``from`` or ``start``.
-
-    A time after the last record means the end; an offset that the log does not have any more, its beginning.
-    """
-    begins = flow.begins
-    if begins is not None and begins.offset is not None:
-        return {tp: max(begins.offset, offset) for tp, offset in earliest.items()}
-    timestamp_ms = flow.start_timestamp_ms if begins is None else begins.timestamp_ms
-    if timestamp_ms is None:
-        return earliest if flow.start == "earliest" else end
-    found = _offsets(source, earliest, timestamp_ms)
-    return {tp: offset if 0 <= offset < end[tp] else end[tp] for tp, offset in found.items()}
-
-
-def _until_offsets(
-    source: Admin, partitions: Iterable[TopicPartition], ends: Point | None
-) -> Mapping[TopicPartition, int]:
-    """Where the flow ends; nothing for a partition that has no record of that time yet."""
-    if ends is None:
-        return {}
-    if ends.timestamp_ms is None:
-        return dict.fromkeys(partitions, ends.offset or 0)
-    return {tp: offset for tp, offset in _offsets(source, partitions, ends.timestamp_ms).items() if offset >= 0}
-
-
-def _offsets(source: Admin, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
-    asked = dict.fromkeys(partitions, spec)
-    if not asked:
-        return {}
-    return {tp: result.offset for tp, result in source.list_offsets(asked).items()}

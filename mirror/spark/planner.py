@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 """The leader id that metadata gives for a partition without one."""
+NO_LEADER_TEXT: Final = "the source partition has no leader"
 _NAMED: Final = 3
 
 
@@ -34,7 +35,8 @@ class SourcePartition:
 
     ``earliest`` is the log start offset, ``end`` the last stable offset, ``first`` where a flow without progress
     begins (its ``start``, or ``from``, which may lie behind the end), ``until`` where the flow ends here (None: it does
-    not, or not yet), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing).
+    not, or not yet), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says
+    why, if it is not just that).
     """
 
     topic: str
@@ -46,6 +48,7 @@ class SourcePartition:
     end: int
     first: int
     until: int | None = None
+    trouble: str = ""
 
     @property
     def stop(self) -> int:
@@ -147,9 +150,11 @@ def start_of(
 
     if seen.leader == NO_LEADER and not (follow and progress):
         at = progress.offset if progress else 0
-        return settled(Outcome.FAILED, at, "the source partition has no leader; the next run goes on from here")
+        why = f"the source partition does not answer: {seen.trouble}" if seen.trouble else NO_LEADER_TEXT
+        return settled(Outcome.FAILED, at, f"{why}; the next run goes on from here")
     if progress is None:
-        nothing = _nothing_yet(seen) and not follow
+        # Where the source has not come to ``from`` yet, there is no place to keep.
+        nothing = _nothing_yet(seen) and not (follow and seen.first <= seen.end)
         return settled(Outcome.COMPLETE, seen.first) if nothing else copied(seen.first)
     if progress.source_cluster_id not in {"", source_cluster_id}:
         return settled(Outcome.FAILED, progress.offset, _other_source(source_cluster_id, progress))

@@ -54,6 +54,11 @@ class RunOrders:
         if (orders := self._own()) is not None:
             self._give(replace(orders, epoch=epoch + 1))
 
+    def renew(self) -> None:
+        """The same again, for a target that forgets. Raises KafkaError."""
+        if (orders := self._own()) is not None:
+            self._give(orders)
+
     def stop(self) -> Orders | None:
         """Whoever copies this flow is to end in order; None where nobody does. Raises KafkaError."""
         orders = self.read()

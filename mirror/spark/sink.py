@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from mirror.errors import MirrorError
+from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.spark import rows
@@ -120,6 +120,10 @@ def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResu
         trace = None if foreseen else traceback.format_exc()
         attempts = [Attempt(errand.task, attempt, failed(each, line), trace) for each in ranges]
         return TaskResults(attempts, errand.epoch)
+    if any(one.outcome is Outcome.FENCED for one in results) and _is_mine(options, errand):
+        # Speculation runs two attempts, and takes the first that ends: let it be the one that copies.
+        msg = f"another attempt of task {errand.task} of epoch {errand.epoch} copies these partitions now"
+        raise FlowError(msg)
     return TaskResults([Attempt(errand.task, attempt, result) for result in results], errand.epoch)
 
 
@@ -139,6 +143,22 @@ def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> lis
         target_options=target_options(config, flow),
         policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
     )
+
+
+def _is_mine(options: FlowOptions, errand: rows.Errand) -> bool:
+    """Whether the flow is still this run's: then it was fenced by another attempt of its own task."""
+    from mirror.client import Admin
+    from mirror.spark.run_orders import RunOrders
+
+    if not errand.run:
+        return False
+    config, flow = options.in_force().load()
+    try:
+        with Admin(config.clusters[flow.target].client_options()) as target:
+            told = RunOrders(target, flow.name).read()
+    except MirrorError:
+        return False
+    return told is not None and told.run == errand.run
 
 
 def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> None:

@@ -49,9 +49,14 @@ class FlowStatus:
         """Offsets that are not copied, of all partitions where that is known."""
         return sum(one.lag or 0 for one in self.partitions)
 
+    @property
+    def unknown(self) -> int:
+        """Partitions of which the lag is not known: without progress on the target, or without a leader."""
+        return sum(one.lag is None for one in self.partitions)
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "lag": self.lag}
+        return {**asdict(self), "lag": self.lag, "unknown": self.unknown}
 
 
 def look(config: MirrorConfig, flow: FlowConfig) -> FlowStatus:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
+
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.spark.complaints import complain
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from mirror.spark.checks import Findings
 
 _POLL_S: Final = 0.2
+_EXECUTORS_WITHIN_S: Final = 30.0
 
 
 class Ending:
@@ -86,6 +89,17 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_COULD_NOT_RUN
 
 
+def _slots(spark: SparkSession) -> int:
+    """How many tasks run at once. A cluster's executors come in their own time; until then Spark knows of two slots."""
+    context = spark.sparkContext
+    if not str(context.master).startswith("local"):
+        tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker does not tell of executors)
+        until = time.monotonic() + _EXECUTORS_WITHIN_S
+        while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < until:  # noqa: PLR2004 - the driver is one
+            time.sleep(_POLL_S)
+    return int(context.defaultParallelism)
+
+
 class _Stream:
     """The queries of one job."""
 
@@ -105,7 +119,7 @@ class _Stream:
         self._runs: Final = list[StreamRun]()
 
     def run(self) -> int:
-        """Until all queries have ended. Raises MirrorError where none could begin."""
+        """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
         findings = checked(self._config, self._flows, self._args.report_dir)
         spark = session()
         self._ending.listen()
@@ -114,16 +128,14 @@ class _Stream:
             self._follow()
         finally:
             for run in self._runs:
-                run.kill()
-                run.end()
-                run.report.ended = datetime.now(UTC)
-            self._summarize()
+                self._finish(run)
         status = self._status()
-        spark.stop()
+        with contextlib.suppress(Py4JError, OSError):
+            spark.stop()
         return status
 
     def _begin(self, spark: SparkSession, findings: Findings) -> None:
-        slots = spark.sparkContext.defaultParallelism
+        slots = _slots(spark)
         if len(self._flows) > slots:
             msg = (
                 f"{len(self._flows)} flows need a slot for a task each, and Spark has {slots}: give it more"
@@ -149,31 +161,42 @@ class _Stream:
             )
             run = StreamRun(flow, self._config, options, FlowReport(flow.name, datetime.now(UTC)), self._consoles)
             self._runs.append(run)
-            run.start(spark, runner.prepare, available_now=self._args.available_now)
+            try:
+                run.start(spark, runner, available_now=self._args.available_now)
+            except Exception as error:  # noqa: BLE001 - one flow's trouble is not the others'
+                self._complain(run, error)
+                self._finish(run)
         self._summarize()
 
     def _follow(self) -> None:
-        while any(run.running for run in self._runs):
-            if sum(run.poll() for run in self._runs):  # all of them, not only up to the first that has news
-                self._summarize()
-            for run in self._runs:
+        while going := [run for run in self._runs if run.report.ended is None]:
+            for run in going:
+                if run.poll():
+                    self._summarize()
                 if self._ending.signum is not None:
                     run.stop()
                 run.wind_up(time.monotonic())
+                if not run.running:
+                    self._finish(run)
             time.sleep(_POLL_S)
+
+    def _finish(self, run: StreamRun) -> None:
+        """At once, also while others go on: who waits for it, or asks how it is, hears of it."""
+        if (error := run.end()) is not None:
+            self._complain(run, error)
+        self._summarize()
+
+    def _complain(self, run: StreamRun, error: Exception) -> None:
+        where = f"flow {run.report.flow}: "
+        run.report.error = complain(error, self._consoles, debug=self._args.debug, where=where)
 
     def _summarize(self) -> None:
         write_summary(self._args.report_dir, [run.report for run in self._runs])
 
     def _status(self) -> int:
         for run in self._runs:
-            if (error := run.failure()) is not None:
-                run.report.error = complain(
-                    error, self._consoles, debug=self._args.debug, where=f"flow {run.report.flow}: "
-                )
             if run.report.partitions:
                 self._consoles.out.print(flow_table(run.report))
-        self._summarize()
         signum = self._ending.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from rich.filesize import decimal
 
 from mirror.client import Admin
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import FlowError, KafkaError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -18,13 +20,14 @@ from mirror.spark.stream_watch import StreamWatch
 from mirror.spark.totals import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.console import Consoles
+    from mirror.spark.flow_run import FlowRun
     from mirror.spark.results import FlowReport
 
 _TRIGGER: Final = "1 second"
@@ -51,21 +54,35 @@ class StreamRun:
         self._watch: StreamWatch | None = None
         self._open: Final = contextlib.ExitStack()
 
-    def start(self, spark: SparkSession, prepare: Callable[[FlowConfig], None], *, available_now: bool) -> None:
-        """Make the target ready and begin the query. Raises MirrorError."""
-        prepare(self._flow)
+    def start(self, spark: SparkSession, runner: FlowRun, *, available_now: bool) -> None:
+        """Make the target ready, claim the flow, and begin the query. Raises MirrorError."""
+        runner.prepare(self._flow)
+        self._claim()
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
         # A checkpoint is of no use after the run: what counts is on the target.
         sink = ranges.writeStream.format(SINK_FORMAT).options(
-            **options, checkpointLocation=str(self._ledger.path / "checkpoint")
+            **options, checkpointLocation=(self._ledger.path / "checkpoint").as_uri()
         )
         sink = sink.queryName(f"mirror {self._flow.name}: {self._flow.source} to {self._flow.target}")
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
         self._query = sink.start()
-        self._watch = self._open.enter_context(
-            StreamWatch(self._options, self._ledger, prepare, lambda line: self._consoles.warning(self._named(line)))
-        )
+        warn = self._warn
+        self._watch = self._open.enter_context(StreamWatch(self._options, self._ledger, runner.prepare_again, warn))
+
+    def _claim(self) -> None:
+        """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
+        with Admin(self._config.clusters[self._flow.target].client_options()) as target:
+            try:
+                before = RunOrders(target, self._flow.name, self._options.run).claim()
+            except KafkaError as error:
+                self._warn(f"another run of it could not be told to end: {error}")
+                return
+        if before is not None:
+            self._warn(f"took over from run {before.run} on {before.host}, which had not said that it ended")
+
+    def _warn(self, line: str) -> None:
+        self._consoles.warning(self._named(line))
 
     def _named(self, line: str) -> str:
         return f"flow {self._flow.name}: {line}"
@@ -73,13 +90,16 @@ class StreamRun:
     @property
     def running(self) -> bool:
         """Whether the query goes on."""
-        return self._query is not None and self._query.isActive
+        try:
+            return self._query is not None and bool(self._query.isActive)
+        except (Py4JError, OSError):
+            return False
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""
         for line in self._ledger.said(self._said):
             self._said += 1
-            self._consoles.warning(self._named(line))
+            self._warn(line)
         last, before = self._ledger.done() or 0, self._told
         while self._told < last:
             self._told += 1
@@ -129,26 +149,36 @@ class StreamRun:
             self.kill()
 
     def kill(self) -> None:
-        """End the query now, whatever it does."""
-        if self.running and self._query is not None:
-            self._query.stop()
+        """End the query now, whatever it does; with a JVM that has died, it has ended."""
+        with contextlib.suppress(Py4JError, OSError):
+            if self.running and self._query is not None:
+                self._query.stop()
 
-    def end(self) -> None:
-        """Let go of everything, and keep in the report why the query failed, where it did."""
+    def end(self) -> Exception | None:
+        """Let go of everything, and say so to others, once; why the query ended by itself, where it failed."""
+        if self.report.ended is not None:
+            return None
+        self.kill()
         self._open.close()
-        self.poll()
-        with (
-            contextlib.suppress(MirrorError),
-            Admin(self._config.clusters[self._flow.target].client_options()) as target,
-        ):
+        with contextlib.suppress(OSError, ValueError):
+            self.poll()
+        failure = self._failure()
+        target_options = self._config.clusters[self._flow.target].client_options()
+        with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunOrders(target, self._flow.name, self._options.run).end()
-        self._ledger.forget_config()
+        with contextlib.suppress(OSError):
+            self._ledger.forget_config()
+        self.report.ended = datetime.now(UTC)
+        return failure
 
-    def failure(self) -> Exception | None:
-        """Why the query ended by itself, where it failed."""
-        if (planning := self._ledger.error()) is not None and self._query is not None and self._query.exception():
+    def _failure(self) -> Exception | None:
+        try:
+            error = None if self._query is None else self._query.exception()
+        except (Py4JError, OSError):
+            return FlowError("Spark has ended before its stream: its log says why")
+        if error is not None and (planning := self._ledger.error()) is not None:
             return FlowError(planning.line)
-        return None if self._query is None else self._query.exception()
+        return error
 
 
 def _said(results: Sequence[RangeResult]) -> str:

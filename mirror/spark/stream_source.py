@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_MS: Final = 1_000
 _LONGEST_PAUSE_MS: Final = 30_000
+_NOTHING_TO_DO_MS: Final = 5_000
 
 Offset = dict[str, Any]
 
@@ -47,7 +48,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock: Final = SystemClock()
         self._epochs: Final = Epochs(options, self._ledger, self._clock)
         self._backoff: Final = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, random.Random())  # noqa: S311 - jitter
-        self._failures = 0
+        self._failures = self._fruitless = self._paused_before = 0
         self._not_before_ms = self._clock.now()
         self._planned: dict[int, Plan] = {}
         self._drains = False
@@ -69,6 +70,8 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._clock.now() < self._not_before_ms:
             return start
         epoch = int(start["epoch"]) + 1
+        if self._fails_at_once(epoch):
+            return start
         try:
             plan = self._epochs.plan(epoch, drains=self._drains)
         except Exception as error:
@@ -84,10 +87,23 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ledger.say(f"epoch {epoch} is planned, after {self._failures} attempts that failed")
         self._failures = 0
         if plan is None or not plan.tasks:
-            self._not_before_ms = self._clock.now() + (0 if self._drains else _FIRST_PAUSE_MS)
+            self._not_before_ms = self._clock.now() + (0 if self._drains else _NOTHING_TO_DO_MS)
             return start
         self._planned = {epoch: plan}
         return _offset(plan)
+
+    def _fails_at_once(self, epoch: int) -> bool:
+        """Whether there is to be a pause: after an epoch that copied nothing at all, the next would not, either."""
+        if epoch == self._paused_before or self._drains:
+            return False
+        self._epochs.hear(epoch)
+        if not self._epochs.fruitless:
+            self._fruitless = 0
+            return False
+        self._fruitless += 1
+        self._paused_before = epoch
+        self._not_before_ms = self._clock.now() + self._backoff.after(self._fruitless)
+        return True
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802  (PySpark's name)
         """What the source had when it was last looked at, with the lag: for the query's progress."""

@@ -1,14 +1,13 @@
-"""Looks after one flow of a stream while Spark runs its epochs: new topics, and other runs of the flow."""
+"""Looks after one flow of a stream while Spark runs its epochs: orders from elsewhere, and new topics."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from mirror.client import Admin
+from mirror.client import Admin, TopicPartition
 from mirror.errors import MirrorError
 from mirror.relay.orders import ASK_MS
-from mirror.runtime.clock import SystemClock
 from mirror.spark.planner import select_topics
 from mirror.spark.run_orders import RunOrders
 
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
     from mirror.spark.options import FlowOptions
 
 _JOIN_S: Final = 5.0
+_WITHIN_MS: Final = 10_000
 
 
 class StreamWatch:
-    """A thread of its own for each flow: a cluster that does not answer keeps nobody else waiting.
+    """Two threads for each flow: neither a cluster that does not answer nor the look for topics holds up orders.
 
     ``fenced_by`` are the orders of another run that has taken over, or None; ``told_to_stop`` is whether this one is to
     end, by :meth:`stop` or by somebody else's word.
@@ -35,79 +35,93 @@ class StreamWatch:
         self,
         options: FlowOptions,
         ledger: Ledger,
-        prepare: Callable[[FlowConfig], None],
+        prepare: Callable[[MirrorConfig, FlowConfig], None],
         warn: Callable[[str], None],
     ) -> None:
-        """``prepare`` makes the target's topics ready."""
+        """``prepare`` makes the target's topics ready; ``warn`` is called from both threads."""
         self.fenced_by: Orders | None = None
         self.told_to_stop = False
         self._options: Final = options
         self._ledger: Final = ledger
         self._prepare: Final = prepare
         self._warn: Final = warn
-        self._clock: Final = SystemClock()
-        self._shape: dict[str, int] | None = None
-        self._said = ""
+        self._seen_own = False
         self._over: Final = threading.Event()
-        self._thread: Final = threading.Thread(target=self._watch, name=f"mirror-watch-{options.flow}", daemon=True)
+        self._threads: Final = [
+            threading.Thread(target=self._go_on, args=(each,), name=f"mirror-watch-{options.flow}", daemon=True)
+            for each in (self._follow_orders, self._look_for_topics)
+        ]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._over.set()
-        self._thread.join(_JOIN_S)
+        for thread in self._threads:
+            thread.join(_JOIN_S)
 
     def stop(self) -> None:
-        """Have the tasks told to end in order: by the thread, as soon as the target answers."""
+        """Have the tasks told to end in order, as soon as the target answers."""
         self.told_to_stop = True
 
-    def _watch(self) -> None:
-        refresh_at = self._clock.now()
+    def _go_on(self, watch: Callable[[MirrorConfig, FlowConfig], None]) -> None:
+        """Whatever happens: what is wrong is told once, until something else is."""
+        said = ""
         while not self._over.is_set():
             try:
-                config, flow = self._options.in_force().load()
-                with Admin(config.clusters[flow.target].client_options()) as target:
-                    orders = RunOrders(target, flow.name, self._options.run)
-                    while not self._over.wait(ASK_MS / 1000):
-                        self._follow_orders(orders)
-                        if self._clock.now() >= refresh_at:
-                            refresh_at = self._clock.now() + flow.refresh_ms
-                            self._look_for_topics(orders)
-            except MirrorError as error:
-                self._say(str(error))
+                watch(*self._options.in_force().load())
+                said = ""
+            except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
+                line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+                if line != said:
+                    self._warn(line)
+                said = line
                 self._over.wait(ASK_MS / 1000)
 
-    def _follow_orders(self, orders: RunOrders) -> None:
+    # --- orders
+
+    def _follow_orders(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        with Admin(config.clusters[flow.target].client_options()) as target:
+            orders = RunOrders(target, flow.name, self._options.run)
+            while not self._over.wait(ASK_MS / 1000):
+                self._hear(orders)
+
+    def _hear(self, orders: RunOrders) -> None:
         told = orders.read()
-        if told is not None and told.fences(self._options.run):
-            self.fenced_by = told
-        elif told is not None and told.run == self._options.run and told.stop:
-            self.told_to_stop = True
-        elif self.told_to_stop and told is not None:
-            orders.stop()
+        if told is not None and told.run == self._options.run:
+            self._seen_own = True
+            self.told_to_stop = self.told_to_stop or told.stop
+            if self.told_to_stop and not told.stop:
+                orders.stop()
+        elif told is not None and told.fences(self._options.run):
+            # Before the own ones are in force, those of a run that died may still be there.
+            self.fenced_by = told if self._seen_own else None
+        elif self.told_to_stop:
+            orders.claim()  # forgotten by the target, or somebody had it meanwhile: the tasks are to hear it
 
-    def _look_for_topics(self, orders: RunOrders) -> None:
-        """As the configuration in force has it: it may have been edited."""
-        config, flow = self._options.in_force().load()
-        shape = _shape(config, flow)
-        before, self._shape = self._shape, shape
-        if before is None or shape == before:
+    # --- topics
+
+    def _look_for_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """What the last plan does not know is made ready, and planned."""
+        if self._over.wait(flow.refresh_ms / 1000):
             return
-        self._prepare(flow)
-        if (epoch := self._ledger.planned()) is not None:
-            orders.plan_anew(epoch)
+        epoch = self._ledger.planned()
+        plan = None if epoch is None else self._ledger.plan(epoch)
+        if epoch is None or plan is None:
+            return
+        planned = {TopicPartition(one.topic, one.partition) for one in plan.ranges}
+        planned |= {TopicPartition(one.topic, one.partition) for one in plan.settled}
+        if not _partitions(config, flow) <= planned:
+            self._prepare(config, flow)
+            with Admin(config.clusters[flow.target].client_options()) as target:
+                RunOrders(target, flow.name, self._options.run).plan_anew(epoch)
 
-    def _say(self, line: str) -> None:
-        """Once, until something else is wrong."""
-        if line != self._said:
-            self._said = line
-            self._warn(line)
 
-
-def _shape(config: MirrorConfig, flow: FlowConfig) -> dict[str, int]:
-    """The topics that are copied, with their numbers of partitions."""
+def _partitions(config: MirrorConfig, flow: FlowConfig) -> set[TopicPartition]:
+    """Those that the flow copies, as its source has them now."""
     with Admin(config.clusters[flow.source].client_options()) as source:
-        topics = source.list_topics()
-    return {name: len(topics[name].partitions) for name in select_topics(flow, topics)}
+        topics = source.list_topics(timeout_ms=_WITHIN_MS)
+    wanted = select_topics(flow, topics)
+    return {TopicPartition(name, each.partition) for name in wanted for each in topics[name].partitions}

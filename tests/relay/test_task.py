@@ -25,6 +25,7 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import to_offset
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.task import Clients, Task
+from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
@@ -43,11 +44,13 @@ class Source:
         self.paused: set[TopicPartition] = set()
         self.calls = Counter[str]()
         self.dead: set[int] = set()
+        self.back_ms = FOREVER_MS
         self.later: dict[int, list[tuple[int, Batch]]] = {}
 
     def last_heard(self) -> dict[TopicPartition, int]:
         self.calls["last_heard"] += 1
-        return {tp: self.clock.now() for tp in self.assigned - self.paused if tp.partition not in self.dead}
+        dead = self.dead if self.clock.now() < self.back_ms else set()
+        return {tp: self.clock.now() for tp in self.assigned - self.paused if tp.partition not in dead}
 
     def assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         self.calls["assign"] += 1
@@ -104,7 +107,7 @@ class Target:
         self, tp: TopicPartition, batch: Batch, *, created_ms: int | None, block: bool, chain: int
     ) -> Future[RecordMetadata]:
         assert not block, "the thread that copies one partition copies the others, too"
-        assert chain == 1
+        assert chain >= 1
         assert created_ms is None
         if tp.partition in self.silent:
             return Future()
@@ -116,7 +119,7 @@ class Target:
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         assert group
         assert timeout_ms
-        return done({tp: to_offset(progress_at(0)) for tp in tps})
+        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0))) for tp in tps})
 
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
@@ -365,6 +368,17 @@ def test_a_followed_source_that_answers_no_more_fails_its_partition_alone(follow
     assert [each.partition for each in failed] == [7]
     assert failed[0].error == f"t-7: nothing came from the source for {TIMES.stall_ms} ms: no route"
     assert failed[0].end == 2, "and keeps what was copied"
+    assert 2 <= failed[0].retries <= 4
+
+
+def test_a_followed_source_that_comes_back_is_followed_on(followed: World) -> None:
+    now = followed.clock.now()
+    followed.source.dead, followed.source.back_ms = {7}, now + 20_000
+    followed.source.later[7] = [(now + 50_000, made(2))]
+    results = followed.copy(until_ms=followed.clock.wall() + 60_000)
+    assert {(each.outcome, each.error) for each in results} == {(Outcome.COMPLETE, None)}
+    assert (results[7].end, results[7].records) == (3, 3)
+    assert results[7].retries
 
 
 def orders(**changes: Any) -> Orders:

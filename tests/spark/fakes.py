@@ -36,7 +36,7 @@ from mirror.client import (
     TopicDescription,
     TopicPartition,
 )
-from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed
+from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
@@ -96,7 +96,8 @@ class Cluster:
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
-        ``list_offsets``, ``broker_configs``, ``log_dirs``: refused with that text.
+        ``list_offsets``, ``broker_configs``, ``log_dirs``: refused with that text. ``silent``: a JSON list of source
+        partitions (``topic/0``) whose leaders do not tell offsets.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -119,7 +120,11 @@ class Admin:
     def describe_cluster(self) -> ClusterDescription:
         return ClusterDescription(self.cluster.state()["id"], 1, (Broker(1, self.cluster.server, 9092),))
 
-    def list_topics(self) -> dict[str, TopicDescription]:
+    def list_topics(
+        self,
+        *,
+        timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
+    ) -> dict[str, TopicDescription]:
         return self.describe_topics(self.cluster.state()["topics"])
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -189,10 +194,12 @@ class Admin:
         asked: Mapping[TopicPartition, int],
         *,
         partial: bool = False,  # noqa: ARG002  (the real one's face)
-    ) -> dict[TopicPartition, OffsetResult]:
+        timeout_ms: int | None = None,  # noqa: ARG002  (the same)
+    ) -> Outcomes[TopicPartition, OffsetResult]:
         state = self.cluster.state()
         if "list_offsets" in state["moods"]:
             raise AuthorizationFailed(state["moods"]["list_offsets"], 29)
+        silent = json.loads(state["moods"].get("silent", "[]"))
         topics = state["topics"]
         found = {}
         for tp, spec in asked.items():
@@ -200,7 +207,8 @@ class Admin:
             # Record n has the time stamp n here.
             at = {-2: partition["earliest"], -1: partition["end"]}.get(spec, max(spec, partition["earliest"]))
             found[tp] = OffsetResult(at if at <= partition["end"] else -1, -1, 0)
-        return found
+        failed = {tp: KafkaTimeout(f"{tp}: no answer") for tp in found if f"{tp.topic}/{tp.partition}" in silent}
+        return Outcomes({tp: each for tp, each in found.items() if tp not in failed}, failed)
 
     def group_offsets(
         self,

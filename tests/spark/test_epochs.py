@@ -101,6 +101,25 @@ def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
     assert site.ledger.planned() == 1
 
 
+def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: Site) -> None:
+    site.epochs.plan(1, drains=False)
+    site.orders("run-2").claim()
+    site.orders("run-2").end()
+    assert site.epochs.plan(2, drains=False) is not None
+    told = site.orders().read()
+    assert told is not None
+    assert (told.run, told.stop) == ("run-1", False)
+
+
+def test_orders_that_the_target_forgot_are_given_again(site: Site) -> None:
+    site.epochs.plan(1, drains=False)
+    with site.b.change() as state:
+        state["groups"].clear()
+    assert site.epochs.plan(2, drains=False) is not None
+    assert site.orders().stop() is not None
+    assert site.epochs.plan(3, drains=False) is None
+
+
 def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: Site) -> None:
     mine = site.orders("run-1")
     mine.claim()
@@ -134,6 +153,47 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
     site.config.write_text(CONFIG + "epoch-ms = 9000\n")
     site.epochs.plan(3, drains=False)
     assert site.epochs.epoch_ms == 9_000
+
+
+@pytest.mark.parametrize("edit", [('source = "a"', 'source = "c"'), ('target = "b"', 'target = "c"')])
+def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tuple[str, str]) -> None:
+    """Offsets of one cluster mean nothing in another: the planner and the tasks must not differ about it."""
+    Cluster("c:1", site.folder).make().add_topic("orders", [1]).add_topic("a.orders", [0, 0])
+    site.epochs.plan(1, drains=False)
+    site.config.write_text(CONFIG.replace(*edit) + '[clusters.c]\n"bootstrap.servers" = "c:1"\n')
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    assert {one.source_cluster_id for one in plan.ranges} == {"id-a:1"}
+    _, flow = site.options.in_force().load()
+    assert (flow.source, flow.target) == ("a", "b")
+    (line,) = site.ledger.said()
+    assert "end it, and start it again" in line
+
+
+def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site: Site) -> None:
+    site.a.set_moods({"silent": '["orders/1"]'})
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    assert [one.partition for one in plan.ranges] == [0]
+    (line,) = site.ledger.said()
+    assert "orders-1: the source partition does not answer: orders-1: no answer" in line
+
+
+def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: Site) -> None:
+    site.config.write_text(CONFIG + 'start = "latest"\n')
+    site.epochs.plan(1, drains=False)
+    with site.a.change() as state:
+        state["topics"]["orders"]["partitions"].append({"earliest": 0, "end": 5, "replicas": 3, "leader": 1})
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20, 2: 0}
+
+
+def test_a_source_that_has_not_come_to_from_yet_is_no_place_to_keep(site: Site) -> None:
+    site.config.write_text(CONFIG + "from = 15\n")
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    assert [(one.partition, one.start) for one in plan.ranges] == [(1, 15)]
 
 
 def test_a_configuration_that_never_was_good_is_an_error(site: Site) -> None:
@@ -182,6 +242,30 @@ def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only
     assert third.ranges == []
 
 
+def test_a_drain_with_limits_goes_on_beside_what_it_gave_up(site: Site) -> None:
+    """The limit chooses of what is left, not of what was given up."""
+    site.config.write_text(CONFIG + "max-partitions-in-parallel = 1\n")
+    tried: list[int] = []
+    for epoch in range(1, 4):
+        plan = site.epochs.plan(epoch, drains=True)
+        assert plan is not None
+        tried += [one.partition for one in plan.ranges]
+        answer(site.ledger, plan, Outcome.EXPIRED)
+    assert sorted(tried) == [0, 1]
+
+
+def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: Site) -> None:
+    with site.a.change() as state:
+        for partition in state["topics"]["orders"]["partitions"]:
+            partition["leader"] = -1
+    plan = site.epochs.plan(1, drains=True)
+    assert plan is not None
+    assert plan.ranges == []
+    assert site.ledger.done() == 1
+    assert site.ledger.plan(1) == plan
+    assert {one.outcome for one in plan.settled} == {Outcome.FAILED}
+
+
 # --- the reader
 
 
@@ -224,6 +308,18 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
     drain.prepareForTriggerAvailableNow()
     with pytest.raises(Exception, match="no Describe"):
         drain.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+
+
+def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: Site) -> None:
+    reader = site.reader()
+    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+    plan = site.ledger.plan(1)
+    assert plan is not None
+    answer(site.ledger, plan, Outcome.FAILED)
+    assert reader.latestOffset(end, None) == end, "not at once"  # type: ignore[arg-type]
+    assert site.ledger.planned() == 1
+    reader._not_before_ms = 0
+    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
 
 
 # --- ledger and totals

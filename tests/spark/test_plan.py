@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -288,9 +288,9 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, mo
     asked: list[TopicPartition] = []
     plain = Admin.list_offsets
 
-    def note(self: Admin, times: dict[TopicPartition, int]) -> dict[TopicPartition, client.OffsetResult]:
+    def note(self: Admin, times: dict[TopicPartition, int], **more: Any) -> dict[TopicPartition, client.OffsetResult]:
         asked.extend(times)
-        return plain(self, times)
+        return plain(self, times, **more)
 
     monkeypatch.setattr(Admin, "list_offsets", note)
     plan = pair.plan(flow())

@@ -1,0 +1,108 @@
+"""Where the source's partitions begin and end, and where a flow begins and ends in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.client import EARLIEST, LATEST, TopicPartition
+from mirror.spark.planner import NO_LEADER, SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from mirror.client import Admin, TopicDescription
+    from mirror.config.models import FlowConfig
+    from mirror.config.points import Point
+    from mirror.errors import KafkaError
+
+
+class _Asking:
+    """Asks a source for offsets. Who does not answer is not asked again, and no reason to wait for the others."""
+
+    def __init__(self, source: Admin, within_ms: int | None) -> None:
+        self.failed: dict[TopicPartition, KafkaError] = {}
+        self._source = source
+        self._within_ms = within_ms
+
+    def offsets(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
+        """Raises KafkaError where nobody answers."""
+        asked = {tp: spec for tp in partitions if tp not in self.failed}
+        if not asked:
+            return {}
+        found = self._source.list_offsets(asked, partial=True, timeout_ms=self._within_ms)
+        if not found:
+            raise next(iter(found.failed.values()))
+        self.failed.update(found.failed)
+        return {tp: result.offset for tp, result in found.items()}
+
+
+def survey(
+    flow: FlowConfig,
+    wanted: Mapping[str, TopicDescription],
+    source: Admin,
+    *,
+    known: Collection[TopicPartition] | None = None,
+    within_ms: int | None = None,
+) -> list[SourcePartition]:
+    """Every partition of the ``wanted`` topics with its offsets.
+
+    One without a leader is not asked for offsets: the answer would take the whole ``default.api.timeout.ms``, and its
+    neighbours would wait with it. ``within_ms`` bounds each question, for the same reason. Partitions that are not
+    ``known`` (None: all are) came while the flow ran: ``start = "latest"`` means all of them.
+
+    Raises KafkaError where no partition's leader answers.
+    """
+    partitions = [(topic, each) for topic in wanted.values() for each in topic.partitions]
+    led = [TopicPartition(topic.name, each.partition) for topic, each in partitions if each.leader != NO_LEADER]
+    asking = _Asking(source, within_ms)
+    earliest = asking.offsets(led, EARLIEST)
+    end = asking.offsets(led, LATEST)
+    first = dict(_first_offsets(flow, asking, earliest, end))
+    if known is not None and flow.start == "latest" and flow.begins is None:
+        first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
+    until = _until_offsets(asking, led, flow.ends)
+    return [
+        SourcePartition(
+            topic=topic.name,
+            target_topic=flow.target_topic(topic.name),
+            partition=each.partition,
+            topic_id=str(topic.topic_id or ""),
+            leader=NO_LEADER if error else each.leader,
+            earliest=earliest.get(tp, 0),
+            end=end.get(tp, 0),
+            first=first.get(tp, 0),
+            until=until.get(tp),
+            trouble=str(error or ""),
+        )
+        for topic, each in partitions
+        for tp in [TopicPartition(topic.name, each.partition)]
+        for error in [asking.failed.get(tp)]
+    ]
+
+
+def _first_offsets(
+    flow: FlowConfig, asking: _Asking, earliest: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """Where partitions without progress begin: the flow's ``from`` or ``start``.
+
+    A time after the last record means the end; an offset that the log does not have any more, its beginning.
+    """
+    begins = flow.begins
+    if begins is not None and begins.offset is not None:
+        return {tp: max(begins.offset, offset) for tp, offset in earliest.items()}
+    timestamp_ms = flow.start_timestamp_ms if begins is None else begins.timestamp_ms
+    if timestamp_ms is None:
+        return earliest if flow.start == "earliest" else end
+    found = asking.offsets(earliest, timestamp_ms)
+    return {tp: offset if 0 <= offset < end[tp] else end[tp] for tp, offset in found.items() if tp in end}
+
+
+def _until_offsets(
+    asking: _Asking, partitions: Iterable[TopicPartition], ends: Point | None
+) -> Mapping[TopicPartition, int]:
+    """Where the flow ends; nothing for a partition that has no record of that time yet."""
+    if ends is None:
+        return {}
+    if ends.timestamp_ms is None:
+        return dict.fromkeys(partitions, ends.offset or 0)
+    return {tp: offset for tp, offset in asking.offsets(partitions, ends.timestamp_ms).items() if offset >= 0}
