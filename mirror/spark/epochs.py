@@ -54,8 +54,8 @@ class Epochs:
         self._bounds: Bounds | None = None
         self._heard_of = 0
 
-    def plan(self, epoch: int, *, drains: bool) -> Plan | None:
-        """The plan of ``epoch``, also in the ledger; None where this run is over.
+    def plan(self, epoch: int, *, drains: bool, early: bool = False) -> Plan | None:
+        """The plan of ``epoch``, also in the ledger (but for an ``early`` one); None where this run is over.
 
         ``drains``: with the ends that the source had when the first was planned, and without what was tried and did not
         complete. Raises ConfigError (at first only), FlowError, KafkaError.
@@ -89,7 +89,20 @@ class Epochs:
             self._known = frozenset(_tp(one) for one in everything)
         if drains and self._bounds is None:
             self._bounds = {_tp(one): plan.cut.get(str(_tp(one)), one.end) for one in everything}
-        self._tell(plan, drains=drains)
+        if not early:
+            self._tell(plan, drains=drains)
+        return plan
+
+    def with_news(self, plan: Plan) -> Plan | None:
+        """``plan``, made early, with what became of the epoch before it, and in the ledger; None where this run is over.
+
+        Raises KafkaError.
+        """
+        config, flow = self._force.load()
+        if self._is_over(flow, self._clusters(config, flow)[1]):
+            return None
+        plan = plan.with_stuck(self.hear(plan.epoch))
+        self._tell(plan, drains=False)
         return plan
 
     def close(self) -> None:

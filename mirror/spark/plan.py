@@ -81,6 +81,15 @@ class Plan:
             "lags": self.lags,
         }
 
+    def with_stuck(self, stuck: Mapping[TopicPartition, int]) -> Plan:
+        """The same, with since when each partition's first undelivered batch has waited (ms since 1970)."""
+
+        def known(one: Range) -> Range:
+            since_ms = stuck.get(TopicPartition(one.topic, one.partition))
+            return one if since_ms == one.stuck_since_ms else replace(one, stuck_since_ms=since_ms)
+
+        return replace(self, tasks=[[known(one) for one in task] for task in self.tasks])
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
         """The inverse of :meth:`to_json`."""

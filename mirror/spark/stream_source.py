@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_MS: Final = 1_000
 _LONGEST_PAUSE_MS: Final = 30_000
 _NOTHING_TO_DO_MS: Final = 5_000
+_EARLY_MS: Final = 2_000
 
 Offset = dict[str, Any]
 
@@ -51,6 +53,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._failures = self._fruitless = self._paused_before = 0
         self._not_before_ms = self._clock.now()
         self._planned: dict[int, Plan] = {}
+        self._early: EarlyPlan | None = None
         self._drains = False
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (PySpark's name)
@@ -73,7 +76,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._fails_at_once(epoch):
             return start
         try:
-            plan = self._epochs.plan(epoch, drains=self._drains)
+            plan = self._early_plan(epoch) or self._epochs.plan(epoch, drains=self._drains)
         except Exception as error:
             self._ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             if self._drains or not isinstance(error, MirrorError):
@@ -116,12 +119,14 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan is None:
             return []
         self._planned = {epoch: plan}
-        return partitions_of(
-            plan,
-            run=self._epochs.run,
-            until_ms=self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None,
-            renew_ms=self._epochs.renew_ms,
-        )
+        until_ms = self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None
+        if until_ms is not None:
+            self._early = EarlyPlan(self._epochs, epoch + 1, self._epochs.epoch_ms - _EARLY_MS)
+        return partitions_of(plan, run=self._epochs.run, until_ms=until_ms, renew_ms=self._epochs.renew_ms)
+
+    def _early_plan(self, epoch: int) -> Plan | None:
+        early, self._early = self._early, None
+        return None if early is None else early.take(epoch)
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """The task's rows, in the task."""
@@ -129,8 +134,41 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The query has ended."""
+        self._early_plan(0)
         with contextlib.suppress(MirrorError):
             self._epochs.close()
+
+
+class EarlyPlan:
+    """The next epoch's plan, made shortly before this one ends: while it is being made, nothing would be copied.
+
+    A plan is a record of some moment anyway, and each task begins at the target's progress.
+    """
+
+    def __init__(self, epochs: Epochs, epoch: int, wait_ms: int) -> None:
+        self._epochs: Final = epochs
+        self._epoch: Final = epoch
+        self._plan: Plan | None = None
+        self._cancelled: Final = threading.Event()
+        self._wait_s: Final = max(0, wait_ms) / 1000
+        self._thread: Final = threading.Thread(target=self._make, name="mirror-early-plan", daemon=True)
+        self._thread.start()
+
+    def _make(self) -> None:
+        if not self._cancelled.wait(self._wait_s):
+            with contextlib.suppress(Exception):  # it is made again when its time has come, and told what is wrong
+                self._plan = self._epochs.plan(self._epoch, drains=False, early=True)
+
+    def take(self, epoch: int) -> Plan | None:
+        """The plan of ``epoch``, with what is known by now of the epoch before; None where there is none.
+
+        Waits for one that is being made; none is made afterwards.
+        """
+        self._cancelled.set()
+        self._thread.join()
+        if self._plan is None or not self._plan.tasks or epoch != self._epoch:
+            return None
+        return self._epochs.with_news(self._plan)
 
 
 def _offset(plan: Plan) -> Offset:

@@ -18,6 +18,7 @@ from mirror.spark.plan import Plan
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.stream_source import RangesStreamReader
 from mirror.spark.totals import KEPT_EXPIRIES, Totals
+from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 CONFIG = """
@@ -279,6 +280,36 @@ def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: Site) -> N
     rows = [row for partition in reader.partitions(start, end) for row in reader.read(partition)]
     assert len(rows) == 2
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
+
+
+def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of_it(site: Site) -> None:
+    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
+    reader = site.reader()
+    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+    reader.partitions({"epoch": 0}, end)
+    eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    assert site.ledger.planned() == 1, "it is not begun yet"
+    first = site.ledger.plan(1)
+    assert first is not None
+    answer(site.ledger, first, Outcome.UNFINISHED, stuck_since_ms=77, records=1)
+    site.a.set_moods({"list_offsets": "asked again"})
+    end = reader.latestOffset(end, None)  # type: ignore[arg-type]
+    assert end["epoch"] == 2
+    ranges = [row for partition in reader.partitions({"epoch": 1}, end) for row in reader.read(partition)]
+    assert {row[-1] for row in ranges} == {77}
+    reader.stop()
+
+
+def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: Site) -> None:
+    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
+    reader = site.reader()
+    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+    reader.partitions({"epoch": 0}, end)
+    eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    assert site.ledger.planned() == 1, "it is not begun yet"
+    site.orders().stop()
+    assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
+    reader.stop()
 
 
 def test_an_epoch_of_before_a_restart_is_planned_again(site: Site) -> None:
