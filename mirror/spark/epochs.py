@@ -94,7 +94,7 @@ class Epochs:
         return plan
 
     def with_news(self, plan: Plan) -> Plan | None:
-        """``plan``, made early, with what is known of the epoch before it, and in the ledger; None where the run is over.
+        """``plan``, made early, with what is known of the epoch before it, and in the ledger; None where all is over.
 
         Raises KafkaError.
         """
