@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -12,6 +14,7 @@ from mirror.spark.sink import MirrorSink
 
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, four attempts; ``local[N]`` alone never retries a task."""
+_FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def session() -> SparkSession:
@@ -31,3 +34,15 @@ def register(spark: SparkSession) -> None:
     """Teach ``spark`` the formats ``mirror-ranges`` and ``mirror``."""
     spark.dataSource.register(RangesSource)
     spark.dataSource.register(MirrorSink)
+
+
+def spare_checkpoints(spark: SparkSession) -> None:
+    """Have Spark take no pains with what a stream's checkpoint does not need: between two epochs nothing is copied.
+
+    It is thrown away with its run. By default each file has another one with its checksum, and is given its mode by a
+    process of its own (measured, machine loaded: 190 ms between two epochs instead of 45).
+    """
+    spark.conf.set("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
+    with contextlib.suppress(Py4JError):  # another Spark may have it elsewhere
+        spark.sparkContext._jvm.java.lang.Class.forName(_FILE_MANAGER)  # type: ignore[union-attr]  # noqa: SLF001
+        spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)

@@ -28,7 +28,7 @@ from mirror.spark.options import FlowOptions
 from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
 from mirror.spark.run_orders import new_run
-from mirror.spark.session import session
+from mirror.spark.session import session, spare_checkpoints
 from mirror.spark.stream_run import StreamRun
 from mirror.spark.table import flow_table
 
@@ -122,6 +122,7 @@ class _Stream:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
         findings = checked(self._config, self._flows, self._args.report_dir)
         spark = session()
+        spare_checkpoints(spark)
         self._ending.listen()
         try:
             self._begin(spark, findings)
