@@ -248,7 +248,8 @@ def result(epoch: int, **more: object) -> RangeResult:
 def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
     totals = Totals()
     for epoch in range(KEPT_EXPIRIES + 2):
-        totals.add([result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")])
+        expired = result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")
+        totals.add([expired])
     totals.add([result(99, skipped={"empty": 2})])
     (one,) = totals.results()
     assert (one.start, one.end, one.records, one.bytes) == (0, 100, KEPT_EXPIRIES + 3, 10 * (KEPT_EXPIRIES + 3))
