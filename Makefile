@@ -60,7 +60,7 @@ bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes
 		test -e "$$program" || continue; found=1; echo "== $$program"; $(BIN)/python "$$program"; \
 	done; test -n "$$found" || { echo 'there are no benchmarks in tests/benchmarks yet'; exit 1; }
 
-dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, and mirror-env.tar.gz for --archives
+dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives
 
 campaign: brokers ## harm three brokers under load, and see what the producers made of it (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/campaign.py
@@ -127,6 +127,7 @@ $(PACKED): $(ENVIRONMENT)/.installed $(SOURCES) LICENSE Makefile
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
 		--no-deps --no-index --force-reinstall $(DIST)/*.whl
+	cp $(ENVIRONMENT)/asked.txt $(DIST)/executors.txt
 	find $(ENVIRONMENT)/bin -mindepth 1 -not -name 'python*' -delete
 	tar --create --gzip --file $@ --directory $(ENVIRONMENT) .
 	@ls -sh $(DIST)

@@ -57,8 +57,13 @@ class Site:
 
     def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(self.config)]
+        command += ["--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
+        return self.launch(command, environ=environ)
+
+    def launch(self, command: Sequence[str], *, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Any program, with its output kept for :meth:`finish`."""
         child = subprocess.Popen(
-            [*command, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments],
+            command,
             cwd=self.folder,
             env={**os.environ, **(environ or {}), MARK: str(self.folder)},
             stdout=subprocess.PIPE,
