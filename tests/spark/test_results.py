@@ -13,7 +13,8 @@ from rich.console import Console
 from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.ranges import Outcome, RangeResult
-from mirror.spark.ledger import KEPT_RUNS, Attempt, Ledger, PlanningError, write_atomically
+from mirror.spark.attempts import Attempt
+from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError, write_atomically
 from mirror.spark.plan import Plan
 from mirror.spark.results import FlowReport, exit_status, join, write_summary
 from mirror.spark.table import flow_table, remarks
