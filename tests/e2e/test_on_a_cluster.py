@@ -126,6 +126,12 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     """As config/standalone and README have it: Python and the mirror come from the archive, on all sides."""
     one = Flow(site, source, target, unique("orders"), 4, executors)
     one.prepare()
+    secrets = site.folder / "secrets"  # as mounted on every host
+    secrets.mkdir()
+    (secrets / "clusters__b__bootstrap_servers").write_text(target.address, encoding="utf-8")
+    site.config.write_text(
+        site.config.read_text(encoding="utf-8").replace(target.address, "nowhere:1"), encoding="utf-8"
+    )
     for partition in range(one.partitions):
         source.fill(one.topic, (b"%d-%d" % (partition, number) for number in range(1_000)), partition)
     archive = _packed()
@@ -139,7 +145,7 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
         options += ["--conf", line.replace(" ", "=", 1)]
     submit = str(Path(sys.executable).with_name("spark-submit"))
     job = [str(CHECKOUT / "jobs/replicate.py"), "--config", str(HERE / "mirror.toml")]
-    command = [submit, *options, *job, "--report-dir", str(site.report)]
+    command = [submit, *options, *job, "--report-dir", str(site.report), "--secrets-dir", str(secrets)]
     run = site.finish(site.launch(command, environ={"PYTHONPATH": ""}))
 
     assert run.status == 0, run.err
