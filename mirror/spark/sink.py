@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from mirror.client import Admin
 from mirror.config.together import source_options, target_options
 from mirror.errors import MirrorError
 from mirror.relay.copy import copy_ranges
@@ -28,6 +29,7 @@ from mirror.spark import rows
 from mirror.spark.attempts import Attempt
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, FlowOptions
+from mirror.spark.twins import Twin, leave_it_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 
 _LEAST_MS: Final = 5_000
+_PATIENCE_MS: Final = 120_000
+"""As long as a batch may take by default: so long the other attempt of a scheduled run may show no progress."""
 
 
 @dataclass
@@ -131,12 +135,18 @@ def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> lis
     if until_ms is not None:
         # Also who comes late, behind other tasks or after a lost one, tries for a while.
         until_ms = max(until_ms, SystemClock().wall() + min(_LEAST_MS, flow.epoch_ms))
-    return copy_ranges(
+    results = copy_ranges(
         ranges,
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
         policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
     )
+    fenced = [one for one, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
+    if fenced and errand.run:
+        patience_ms = _PATIENCE_MS if errand.until_ms is None else flow.shutdown_timeout_ms
+        with Admin(config.clusters[flow.target].client_options()) as target:
+            leave_it_to(Twin(target, flow.name, errand, fenced), errand, patience_ms=patience_ms, clock=SystemClock())
+    return results
 
 
 def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> None:

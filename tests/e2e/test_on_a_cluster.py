@@ -234,7 +234,8 @@ def test_speculation_copies_nothing_twice(
         one.await_progress(feed.end(), stream, "the rest")
     stopped = one.stop()
     assert (stopped.status, stopped.errors) == (0, [])
-    site.finish(stream)
+    last = site.finish(stream)
+    assert (last.status, last.errors) == (0, [])
     verdict = one.equal()
     assert verdict.equal, verdict.difference
     assert verdict.records == sum(feed.ends())
