@@ -63,14 +63,14 @@ class Flow:
             {"a": self.source.address, "b": self.target.address}, {"f": flow("a", "b", [self.topic], *lines)}
         )
 
-    def stream(self, report: str, *settings: Mapping[str, object]) -> subprocess.Popen[str]:
-        """`mirror stream` on the cluster, by this interpreter and these sources on all sides."""
+    def start(self, job: str, report: str, *settings: Mapping[str, object]) -> subprocess.Popen[str]:
+        """`mirror run` or `mirror stream` on the cluster, by this interpreter and these sources on all sides."""
         conf = self.site.folder / f"conf-{report}"
         conf.mkdir(exist_ok=True)
         python = {"spark.pyspark.python": sys.executable, "spark.executorEnv.PYTHONPATH": CHECKOUT}
         _write(conf / "spark-defaults.conf", python, *settings)
         where = ["--config", str(HERE / "mirror.toml"), "--report-dir", str(HERE / report)]
-        command = [sys.executable, "-m", "mirror.cli", "stream", *where, "--master", self.executors.url]
+        command = [sys.executable, "-m", "mirror.cli", job, *where, "--master", self.executors.url]
         return self.site.launch(command, environ={"SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(CHECKOUT)})
 
     def stop(self) -> Run:
@@ -171,7 +171,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
     one = Flow(site, source, target, unique("orders"), 4, executors)
     one.prepare(SHORT)
     with Feed(source, one.topic, one.partitions, 200) as feed:
-        first = one.stream("report", _cores(2))
+        first = one.start("stream", "report", _cores(2))
         one.await_progress(feed.ends(), first, "the first epochs")
         eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="an epoch")
         lost = executors.executors()
@@ -184,11 +184,11 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
         eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="another epoch")
         site.kill()
         assert site.finish(first).status == -signal.SIGKILL
-        again = one.stream("report", _cores(1))
+        again = one.start("stream", "report", _cores(1))
         one.await_progress(at_loss := feed.ends(), again, "what the lost driver had")
         one.agree(at_loss)
 
-        other = one.stream("other-report", _cores(1))
+        other = one.start("stream", "other-report", _cores(1))
         fenced = site.finish(again)
         assert fenced.status == 3, fenced.err
         assert "flow f: another run of this flow took over" in fenced.err
@@ -210,26 +210,15 @@ def _in_mid_epoch(report: Path) -> bool:
     return (ledger.planned() or 0) > (ledger.done() or 0)
 
 
-def test_speculation_copies_nothing_twice(
+def test_speculation_in_a_stream_copies_nothing_twice(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
     """Each epoch's one task gets another attempt after a second, on the other worker, while it still copies."""
     one = Flow(site, source, target, unique("orders"), 2, executors)
     one.prepare(SHORT)
     events = site.folder / "events"
-    events.mkdir()
-    forced: dict[str, object] = {
-        "spark.default.parallelism": 1,
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        # A task alone has no others to be slower than.
-        "spark.speculation.task.duration.threshold": "1s",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.eventLog.compress": "false",
-    }
     with Feed(source, one.topic, one.partitions, 200) as feed:
-        stream = one.stream("report", _cores(2), forced)
+        stream = one.start("stream", "report", _cores(2), _speculating(events))
         eventually(lambda: len(_twins(events)) >= 3, within_s=WITHIN_S, what="epochs with two attempts at once")
         one.await_progress(feed.end(), stream, "the rest")
     stopped = one.stop()
@@ -239,6 +228,38 @@ def test_speculation_copies_nothing_twice(
     verdict = one.equal()
     assert verdict.equal, verdict.difference
     assert verdict.records == sum(feed.ends())
+
+
+def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    one = Flow(site, source, target, unique("orders"), 2, executors)
+    one.prepare("max-bytes-per-second = 100000")
+    for partition in range(one.partitions):
+        source.fill(
+            one.topic, (b"%d-%d" % (partition, number) for number in range(3_000)), partition, batch_num_messages=1
+        )
+    events = site.folder / "events"
+    run = site.finish(one.start("run", "report", _cores(2), _speculating(events)))
+    assert (run.status, run.errors) == (0, [])
+    assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
+    assert _twins(events)
+    assert one.equal() == judge.Verdict(6_000, None)
+
+
+def _speculating(events: Path) -> dict[str, object]:
+    """One task at a time, which gets another attempt after a second; Spark's events go to ``events``."""
+    events.mkdir()
+    return {
+        "spark.default.parallelism": 1,
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        # A task alone has no others to be slower than.
+        "spark.speculation.task.duration.threshold": "1s",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
 
 
 def _twins(events: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
