@@ -29,7 +29,7 @@ from tests.polling import eventually
 EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
-_SPARK_HOME: Final = Path(pyspark.__file__).parent
+SPARK_HOME: Final = Path(pyspark.__file__).parent
 _OPENED: Final = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch")
 """Packages of java.base that Spark reaches into."""
 _UP_WITHIN_S: Final = 60.0
@@ -127,14 +127,17 @@ def _java(main_class: str, *arguments: str) -> list[str]:
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     # The next port would do for Spark, but not for those who were told this one.
     options = [*jvm.SPARK, "-Xmx256m", "-Dspark.port.maxRetries=0", *opened]
-    return [str(find_java().path), *options, "-cp", f"{_SPARK_HOME}/jars/*", main_class, *arguments]
+    return [str(find_java().path), *options, "-cp", f"{SPARK_HOME}/jars/*", main_class, *arguments]
 
 
 def _launch(command: Sequence[str], log: Path, started: list[process.Process]) -> process.Process:
     environment = shutil.which("env", path=os.defpath)
     assert environment is not None
+    (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
+    scala = core.name.partition("_")[2].partition("-")[0]  # as load-spark-env.sh would say
     # What this process was told of Spark is meant for drivers.
-    own = [environment, "-u", "SPARK_LOCAL_IP", "-u", "SPARK_CONF_DIR", f"SPARK_HOME={_SPARK_HOME}"]
+    cleared = [environment, "-u", "SPARK_LOCAL_IP", "-u", "SPARK_CONF_DIR", "-u", "SPARK_SUBMIT_OPTS"]
+    own = [*cleared, f"SPARK_HOME={SPARK_HOME}", f"SPARK_SCALA_VERSION={scala}"]
     launched = process.launch([*own, *command], output=log, outlives_owner=False)
     started.append(launched)
     return launched

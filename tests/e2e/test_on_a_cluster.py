@@ -24,7 +24,7 @@ from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Run, Site, flow
-from tests.e2e.standalone import Standalone, standalone
+from tests.e2e.standalone import SPARK_HOME, Standalone, standalone
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -143,10 +143,9 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     options = ["--properties-file", str(CHECKOUT / "config/standalone/spark-defaults.conf"), "--master", executors.url]
     for line in own.read_text(encoding="utf-8").splitlines():
         options += ["--conf", line.replace(" ", "=", 1)]
-    submit = str(Path(sys.executable).with_name("spark-submit"))
     job = [str(CHECKOUT / "jobs/replicate.py"), "--config", str(HERE / "mirror.toml")]
-    command = [submit, *options, *job, "--report-dir", str(site.report), "--secrets-dir", str(secrets)]
-    run = site.finish(site.launch(command, environ={"PYTHONPATH": ""}))
+    command = [str(SPARK_HOME / "bin/spark-submit"), *options, *job, "--report-dir", str(site.report), "--secrets-dir", str(secrets)]
+    run = site.finish(site.launch(command, environ={"PYTHONPATH": "", "SPARK_HOME": str(SPARK_HOME)}))
 
     assert run.status == 0, run.err
     assert site.flows()["f"]["outcome"] == "complete"
