@@ -110,10 +110,17 @@ class Epochs:
     # --- whose turn it is
 
     def _is_over(self, flow: FlowConfig, target: Admin) -> bool:
-        """Whether this run was told to stop, or another has taken over. The first plan claims the flow."""
+        """Whether this run was told to stop, or another has taken over.
+
+        The first plan claims the flow, where the driver's script has not done so; but not from a run that has begun
+        since: both would then think that they are over.
+        """
         orders = RunOrders(target, flow.name, self.run)
         try:
             if not self._claimed:
+                told = orders.read()
+                if told is not None and told.fences(self.run) and told.run > self.run:
+                    return True
                 before = orders.claim()
                 self._claimed = True
                 if before is not None:

@@ -53,6 +53,7 @@ class StreamRun:
     def start(self, spark: SparkSession, prepare: Callable[[FlowConfig], None], *, available_now: bool) -> None:
         """Make the target ready and begin the query. Raises MirrorError."""
         prepare(self._flow)
+        self._claim()
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
         # A checkpoint is of no use after the run: what counts is on the target.
@@ -65,6 +66,13 @@ class StreamRun:
         self._watch = self._open.enter_context(
             StreamWatch(self._options, self._ledger, prepare, lambda line: self._consoles.warning(self._named(line)))
         )
+
+    def _claim(self) -> None:
+        """Before the query begins: what a run that was killed has left must not look as if that one took over."""
+        with Admin(self._config.clusters[self._flow.target].client_options()) as target:
+            before = RunOrders(target, self._flow.name, self._options.run).claim()
+        if before is not None:
+            self._consoles.warning(self._named(f"took over from run {before.run} on {before.host}"))
 
     def _named(self, line: str) -> str:
         return f"flow {self._flow.name}: {line}"
