@@ -6,14 +6,16 @@ are kebab-case in the file and snake_case in Python.
 
 from __future__ import annotations
 
-import datetime as dt
+import functools
 import re
 import warnings
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
+from mirror.config import points
 from mirror.config.naming import suggestion
+from mirror.config.points import Point
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
 from mirror.relay.policy import CopyPolicy
@@ -33,6 +35,9 @@ _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """Below that, one batch of the usual size limit would take a quarter of an hour."""
 
+SMALLEST_SHARE_BYTES: Final = 65_536
+"""What a partition is given of ``max-bytes-per-epoch`` at least, where it has that much: a batch of a good size."""
+
 
 def _regular_expression(pattern: str) -> str:
     if not pattern:
@@ -46,25 +51,6 @@ def _regular_expression(pattern: str) -> str:
     return pattern
 
 
-def _start(value: object) -> object:
-    """TOML's own date-times become text, everything else stays as it is for the type check."""
-    return value.isoformat() if isinstance(value, dt.datetime) else value
-
-
-def _start_point(value: str) -> str:
-    if value in {"earliest", "latest"}:
-        return value
-    try:
-        moment = dt.datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError('must be "earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"') from None
-    if moment.tzinfo is None:
-        raise ValueError('a timestamp needs its offset from UTC, such as "2026-01-31T00:00:00Z" or "...+01:00"')
-    if moment.timestamp() < 0:  # negative timestamps mean something else to a broker: -1 latest, -2 earliest
-        raise ValueError("a timestamp must not be before 1970")
-    return value
-
-
 def _not_zero(factor: int) -> int:
     if factor == 0:
         raise ValueError("must be -1 (the target's default) or a whole number from 1 to 32767")
@@ -74,6 +60,12 @@ def _not_zero(factor: int) -> int:
 def _no_limit_or_enough(limit: int) -> int:
     if 0 < limit < SLOWEST_BYTES_PER_SECOND:
         raise ValueError(f"must be 0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}")
+    return limit
+
+
+def _no_limit_or_a_batch(limit: int) -> int:
+    if 0 < limit < SMALLEST_SHARE_BYTES:
+        raise ValueError(f"must be 0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}")
     return limit
 
 
@@ -101,6 +93,17 @@ def _text(value: str | SecretStr) -> str:
 
 
 Pattern: TypeAlias = Annotated[str, AfterValidator(_regular_expression)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Compiled once: re's own cache is asked for each topic and pattern, and forgets when there are many."""
+    return tuple(re.compile(pattern) for pattern in patterns)
+
+
+def matches(patterns: tuple[str, ...], topic: str) -> bool:
+    """Whether one of the regular expressions matches the whole name."""
+    return any(pattern.fullmatch(topic) for pattern in _compiled(patterns))
 
 
 class ClusterConfig(BaseModel):
@@ -145,9 +148,13 @@ class FlowConfig(BaseModel):
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once", description='"exactly-once" or "at-least-once"'
     )
-    start: Annotated[str, BeforeValidator(_start), AfterValidator(_start_point)] = Field(
+    start: Annotated[str, BeforeValidator(points.plain), AfterValidator(points.start)] = Field(
         default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
     )
+    from_: Annotated[str | int, BeforeValidator(points.point)] = Field(
+        default="", alias="from", description=points.POINT
+    )
+    until: Annotated[str | int, BeforeValidator(points.point)] = Field(default="", description=points.POINT)
     start_over: bool = Field(default=False, description="true or false")
     on_gap: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     on_too_large: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
@@ -162,6 +169,12 @@ class FlowConfig(BaseModel):
     )
     max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(_no_limit_or_enough)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
+    )
+    max_bytes_per_epoch: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(_no_limit_or_a_batch)] = Field(
+        default=0, description=f"0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}"
+    )
+    max_partitions_in_parallel: int = Field(
+        default=0, ge=0, le=_INT32_MAX, description="0 (no limit) or a whole number from 1 to 2147483647"
     )
     compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="source", description='"source", "none", "gzip", "snappy", "lz4" or "zstd"'
@@ -225,16 +238,21 @@ class FlowConfig(BaseModel):
     @property
     def start_timestamp_ms(self) -> int | None:
         """Milliseconds since the Unix epoch where ``start`` is a timestamp, else None."""
-        if self.start in {"earliest", "latest"}:
-            return None
-        since = dt.datetime.fromisoformat(self.start) - dt.datetime.fromtimestamp(0, dt.UTC)
-        return since // dt.timedelta(milliseconds=1)
+        return None if self.start in {"earliest", "latest"} else points.milliseconds(self.start)
+
+    @property
+    def begins(self) -> Point | None:
+        """``from``: where a partition without progress begins; None where ``start`` says it alone."""
+        return Point.of(self.from_)
+
+    @property
+    def ends(self) -> Point | None:
+        """``until``, exclusive; None where the flow has no end."""
+        return Point.of(self.until)
 
     def wants(self, topic: str) -> bool:
         """Whether the source's ``topic`` is copied: a pattern matches the whole name and no exclusion does."""
-        return any(re.fullmatch(pattern, topic) for pattern in self.topics) and not any(
-            re.fullmatch(pattern, topic) for pattern in self.topics_exclude
-        )
+        return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
 
     def target_topic(self, topic: str) -> str:
         """What the source's ``topic`` is called on the target."""

@@ -71,7 +71,7 @@ def from_text(path: KeyPath, text: str) -> object:
     A table is JSON, too.
     """
     match _kind(path):
-        case "int" if _INTEGER.fullmatch(text.strip()):
+        case "int" | "point" if _INTEGER.fullmatch(text.strip()):
             return int(text)
         case "bool" if text.strip().lower() in {"true", "false"}:
             return text.strip().lower() == "true"
@@ -90,6 +90,8 @@ def _kind(path: KeyPath) -> str:
     annotation = next(field.annotation for field in FlowConfig.model_fields.values() if field.alias == key)
     if annotation in {int, bool}:
         return "int" if annotation is int else "bool"
+    if annotation == str | int:
+        return "point"
     return "json" if key == "headers" or key.startswith("topics") else "str"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.clients import OF_TRANSACTIONS, revealed
+from mirror.config.points import Point
+from mirror.config.problems import shown
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
 
@@ -23,6 +25,7 @@ def problems(flow: FlowConfig, target: Mapping[str, object] | None, sources: Sou
     if flow.commit_min_interval_ms > flow.commit_interval_ms:
         allowed = f"must be at most commit-interval-ms ({flow.commit_interval_ms})"
         yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
+    yield from _point_problems(flow, sources)
     if "transactional.id" in flow.producer:
         allowed = "each partition's transactions have a name of their own, made from the flow's: remove the key"
         yield sources.problem((*here, "producer", "transactional.id"), flow.producer["transactional.id"], allowed)
@@ -37,6 +40,22 @@ def problems(flow: FlowConfig, target: Mapping[str, object] | None, sources: Sou
         yield sources.problem((*here, "consumer", "auto.offset.reset"), flow.consumer["auto.offset.reset"], allowed)
     if target is not None:
         yield from _timeout_problems(flow, target, sources)
+
+
+def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    """An end that is not behind the beginning copies nothing; a time and an offset cannot be compared here."""
+    here = ("flows", flow.name)
+    begins, ends = flow.begins, flow.ends
+    if begins is not None and "start" in flow.model_fields_set:
+        allowed = f"start = {shown(flow.start)} says it, too, where a partition without progress begins: remove one"
+        yield sources.problem((*here, "from"), flow.from_, allowed)
+    if ends is None:
+        return
+    if begins is not None and ends.not_after(begins):
+        yield sources.problem((*here, "until"), flow.until, f"must be after from ({shown(flow.from_)})")
+    started = flow.start_timestamp_ms
+    if begins is None and started is not None and ends.not_after(Point(timestamp_ms=started)):
+        yield sources.problem((*here, "until"), flow.until, f"must be after start ({shown(flow.start)})")
 
 
 def _timeout_problems(flow: FlowConfig, target: Mapping[str, object], sources: Sources) -> Iterator[Problem]:

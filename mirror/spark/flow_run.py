@@ -6,22 +6,22 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import FlowError, KafkaError, KafkaTimeout, MirrorError
+from mirror.errors import FlowError, KafkaError, MirrorError
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.planner import select_topics
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
-from mirror.spark.topics import check_clashes, prepare_topics
+from mirror.spark.topics import prepare_topics
 from mirror.spark.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.checks import Findings
     from mirror.spark.console import Consoles
 
 
@@ -34,7 +34,7 @@ class PlanningFailed(FlowError):
 
 
 class FlowRun:
-    """Runs the flows of one configuration, one after the other, in one Spark session."""
+    """Runs the flows of one configuration, one after the other, in one Spark session; ``findings`` are theirs."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class FlowRun:
         config: MirrorConfig,
         consoles: Consoles,
         *,
+        findings: Findings,
         config_path: Path,
         secrets_dir: Path | None,
         report_dir: Path,
@@ -50,6 +51,7 @@ class FlowRun:
         self._spark: Final = spark
         self._config: Final = config
         self._consoles: Final = consoles
+        self._findings: Final = findings
         self._config_path: Final = config_path.absolute()
         self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
         self._report_dir: Final = report_dir
@@ -94,7 +96,8 @@ class FlowRun:
                 yield False
                 return
             if before is not None:
-                self._consoles.warning(f"flow {flow.name}: took over from run {before.run} on {before.host}")
+                where = f"run {before.run} on {before.host}, which had not said that it ended"
+                self._consoles.warning(f"flow {flow.name}: took over from {where}")
             try:
                 yield True
             finally:
@@ -103,22 +106,12 @@ class FlowRun:
 
     def prepare(self, flow: FlowConfig) -> None:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
+        if error := self._findings.unreachable.get(flow.name):
+            raise error
         with Admin(self._options_of(flow.source)) as source, Admin(self._options_of(flow.target)) as target:
-            source_id, target_id = _reach(flow.source, source), _reach(flow.target, target)
-            if source_id == target_id:
-                raise FlowError(
-                    f"flow {flow.name}: {flow.source} and {flow.target} are one cluster under two names (cluster id"
-                    f" {source_id}), it would be copied into itself; correct a bootstrap.servers"
-                )
-            others = [other for other in self._config.flows.values() if other.name != flow.name]
-            warnings = check_clashes(flow, select_topics(flow, source.list_topics()), others, self._topics_of)
-            warnings += prepare_topics(flow, source, target)
+            warnings = [*self._findings.warnings.get(flow.name, []), *prepare_topics(flow, source, target)]
         for line in warnings:
             self._consoles.warning(f"flow {flow.name}: {line}")
-
-    def _topics_of(self, flow: FlowConfig) -> Collection[str]:
-        with Admin(self._options_of(flow.source)) as admin:
-            return admin.list_topics()
 
     def _options_of(self, cluster: str) -> dict[str, object]:
         return dict(self._config.clusters[cluster].client_options())
@@ -140,13 +133,3 @@ class FlowRun:
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)
-
-
-def _reach(cluster: str, admin: Admin) -> str:
-    """The cluster's id. Asked first: the error of one that does not answer has the name it is configured by."""
-    try:
-        return admin.describe_cluster().cluster_id
-    except KafkaTimeout as error:
-        raise FlowError(
-            f"cluster {cluster} does not answer: {error}; check its bootstrap.servers, and that it runs"
-        ) from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from mirror.config.load import load
+from mirror.spark.checks import Findings, FlowsRefused, check_flows
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
@@ -75,6 +76,7 @@ def _run(args: argparse.Namespace, consoles: Consoles) -> int:
 
 
 def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles) -> int:
+    findings = checked(config, flows, args.report_dir)
     spark = session()
     # Once more: a new SparkContext puts its own handler for SIGINT in place.
     _catch_signals()
@@ -82,6 +84,7 @@ def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse
         spark,
         config,
         consoles,
+        findings=findings,
         config_path=args.config,
         secrets_dir=args.secrets_dir,
         report_dir=args.report_dir,
@@ -93,6 +96,18 @@ def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse
         _run_flow(runner, flow, reports, consoles, args)
     spark.stop()
     return exit_status(reports)
+
+
+def checked(config: MirrorConfig, flows: Sequence[FlowConfig], report_dir: Path) -> Findings:
+    """What the clusters say about all the flows. Raises FlowsRefused, and the summary says it, too."""
+    try:
+        return check_flows(config, flows)
+    except FlowsRefused as refused:
+        now = datetime.now(UTC)
+        others = f"not started: refused with flow {', '.join(refused.problems)}"
+        errors = {flow.name: "; ".join(refused.problems.get(flow.name, [others])) for flow in flows}
+        write_summary(report_dir, [FlowReport(name, now, now, error=error) for name, error in errors.items()])
+        raise
 
 
 def _run_flow(

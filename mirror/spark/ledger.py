@@ -9,6 +9,7 @@ is in it only informs: the truth about progress is on the target. Each file appe
                                      results-<epoch>.parquet  by the sink: one row per range and attempt
                                      error.json               by the source: why it cannot plan; gone once it can
                                      config.toml              by a stream's source: the configuration in force
+                                     said.jsonl               by a stream's source: lines for people
 
 A scheduled run is one epoch, 0. A stream's epochs count from 1.
 """
@@ -35,6 +36,7 @@ KEPT_RUNS: Final = 10
 KEPT_EPOCHS: Final = 1_000
 """How many epochs of a stream it remembers: at three minutes each, those of two days."""
 CONFIG: Final = "config.toml"
+_SAID: Final = "said.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ class Ledger:
         text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
 
+    def planned_ms(self, epoch: int = 0) -> int:
+        """When the plan of ``epoch`` was made, in ms since 1970. Raises OSError."""
+        return int(self._plan(epoch).stat().st_mtime * 1000)
+
     def planned(self) -> int | None:
         """The last epoch that was planned; None before the first."""
         return _last(self.path.glob("plan-*.json"))
@@ -112,6 +118,17 @@ class Ledger:
         """All attempts on record; none where the sink never got to commit or abort."""
         path = self._results(epoch)
         return ledger_table.from_parquet(path.read_bytes()) if path.exists() else []
+
+    def say(self, line: str) -> None:
+        """A line for people, to be told by the driver's script."""
+        with (self.path / _SAID).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def said(self, after: int = 0) -> list[str]:
+        """All such lines but for the first ``after``."""
+        # The last one may be half written.
+        lines = (_read(self.path / _SAID) or "").splitlines(keepends=True)
+        return [json.loads(line) for line in lines[after:] if line.endswith("\n")]
 
     def write_config(self, text: bytes) -> None:
         """The configuration file that is in force from here on. For its owner only: it may hold secrets."""

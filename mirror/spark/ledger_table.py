@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.attempts import Attempt
+from mirror.spark.plan import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:
 
 
 def _row(each: Attempt, epoch: int) -> dict[str, Any]:
-    row = asdict(each.result)
+    row = plain(each.result)
     row.update({name: list(row[name].items()) for name in _MAPS})
     row.update(
         epoch=epoch, task=each.task, attempt=each.attempt, traceback=each.traceback, outcome=str(each.result.outcome)

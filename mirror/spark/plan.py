@@ -4,33 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.relay.progress import ProgressStore
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.spark.limits import Backlog, limited
+from mirror.spark.log_sizes import RecordSizes, record_sizes
 from mirror.spark.offsets_retention import commit_anew_after_ms
-from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of
+from mirror.spark.packing import no_lane, pack
+from mirror.spark.planner import NO_LEADER, SourcePartition, select_topics, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
+    from mirror.config.points import Point
+    from mirror.relay.progress import Progress
+
+FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
+"""From here on a partition catches up: what it has to copy fills transactions of its own (COMMIT_BYTES)."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier runs of the flow tell; it only informs, a plan without it is right, too.
+
+    ``turns``: when a source partition was last given to a task, in ms since 1970. ``stuck``: since when its first
+    undelivered batch has waited, in ms since 1970.
+    """
+
+    turns: Mapping[TopicPartition, int] = field(default_factory=dict)
+    stuck: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+NOTHING: Final = History()
+
+_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One epoch of one flow: ``tasks`` to copy, and ``settled`` results that need none.
 
+    ``cut`` has the partitions (``topic-number``) whose ranges end early, or wait, for the flow's limits, with the
+    offset where they would have ended.
     By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
     """
 
     flow: str
     tasks: list[list[Range]]
     settled: list[RangeResult]
+    cut: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
@@ -40,17 +69,25 @@ class Plan:
         """All ranges, task by task."""
         return [each for task in self.tasks for each in task]
 
-    def within(self, bounds: Mapping[tuple[str, int], int]) -> Plan:
-        """The same tasks with what of each topic and partition lies before its bound, and nothing of the others."""
-        cut = [
-            [replace(one, end=end) for one in task if (end := bounds.get((one.topic, one.partition), 0)) > one.start]
-            for task in self.tasks
-        ]
-        return replace(self, tasks=[task for task in cut if task])
-
     def to_json(self) -> dict[str, Any]:
         """As plain values for the ledger."""
-        return asdict(self)
+        return {
+            "flow": self.flow,
+            "tasks": [[plain(each) for each in task] for task in self.tasks],
+            "settled": [plain(each) for each in self.settled],
+            "cut": self.cut,
+            "epoch": self.epoch,
+            "ends": self.ends,
+            "lags": self.lags,
+        }
+
+    def within(self, bounds: Mapping[TopicPartition, int]) -> Plan:
+        """The same tasks with what of each partition lies before its bound, and nothing of the others."""
+        cut = [
+            [_cut(one, bounds.get(TopicPartition(one.topic, one.partition), 0)) for one in task] for task in self.tasks
+        ]
+        left = [[one for one in task if one.end > one.start] for task in cut]
+        return replace(self, tasks=[task for task in left if task])
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
@@ -59,10 +96,20 @@ class Plan:
             flow=values["flow"],
             tasks=[[Range(**each) for each in task] for task in values["tasks"]],
             settled=[result_from_json(each) for each in values["settled"]],
-            epoch=values["epoch"],
-            ends=values["ends"],
-            lags=values["lags"],
+            cut=dict(values.get("cut", {})),
+            epoch=values.get("epoch", 0),
+            ends=dict(values.get("ends", {})),
+            lags=dict(values.get("lags", {})),
         )
+
+
+def _cut(one: Range, end: int) -> Range:
+    return one if one.end <= end else replace(one, end=max(one.start, end))
+
+
+def plain(one: Range | RangeResult) -> dict[str, Any]:
+    """As plain values, for JSON: many times as fast as ``dataclasses.asdict``, which copies all that is in them."""
+    return {name: getattr(one, name) for name in _FIELDS[type(one)]}
 
 
 def result_from_json(values: Mapping[str, Any]) -> RangeResult:
@@ -70,9 +117,46 @@ def result_from_json(values: Mapping[str, Any]) -> RangeResult:
     return RangeResult(**{**values, "outcome": Outcome(values["outcome"])})
 
 
-Stuck = Mapping[tuple[str, int], int]
-"""Source topic and partition -> since when (ms since 1970) its first undelivered batch has waited."""
-_NOBODY: Final[Stuck] = MappingProxyType({})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a look at both clusters showed: ``starts`` of all partitions ``seen``, with nothing limited or packed yet.
+
+    ``topics`` are the source's that the flow copies, ``progress`` is by target partition, ``sizes`` were asked for
+    only where there is something to copy.
+    """
+
+    topics: dict[str, TopicDescription]
+    seen: list[SourcePartition]
+    progress: dict[TopicPartition, Progress]
+    starts: list[Range | RangeResult]
+    sizes: RecordSizes
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What is to be copied."""
+        return [each for each in self.starts if isinstance(each, Range)]
+
+
+def look(flow: FlowConfig, source: Admin, target: Admin, *, wall_ms: int, follow: bool = False) -> Outlook:
+    """Look at both clusters; changes nothing on either. See :func:`make_plan`."""
+    source_id = source.describe_cluster().cluster_id
+    topics = source.list_topics()
+    wanted = {name: topics[name] for name in select_topics(flow, topics)}
+    seen = _survey(flow, wanted, source)
+    progress = ProgressStore(target, flow.name).read({_target_of(each) for each in seen})
+    anew_before_ms = wall_ms - commit_anew_after_ms(target)
+    starts = [
+        start_of(flow, source_id, each, progress.get(_target_of(each)), anew_before_ms=anew_before_ms, follow=follow)
+        for each in seen
+    ]
+    behind = any(isinstance(each, Range) and each.end > each.start for each in starts)
+    return Outlook(
+        topics=wanted,
+        seen=seen,
+        progress=progress,
+        starts=starts,
+        sizes=record_sizes(source, seen) if behind else RecordSizes(),
+    )
 
 
 def make_plan(
@@ -82,51 +166,74 @@ def make_plan(
     parallelism: int,
     *,
     wall_ms: int,
+    history: History = NOTHING,
+    lanes: bool = False,
     epoch: int = 0,
     follow: bool = False,
-    stuck: Stuck = _NOBODY,
 ) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
     ``parallelism`` is the largest number of tasks, ``wall_ms`` the time (ms since 1970) that the age of progress is
-    measured by. With ``follow`` every partition that can be copied has a range without an end. ``stuck`` goes
-    into the ranges.
+    measured by, ``history`` what earlier runs tell. With ``lanes``, sick partitions and those that are
+    :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
+    (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
+    every partition that can be copied has a range without an end.
 
     Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
-    source_id = source.describe_cluster().cluster_id
-    topics = source.list_topics()
-    wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    seen = _survey(flow, wanted, source)
-    store = ProgressStore(target, flow.name)
-    progress = store.read({TopicPartition(each.target_topic, each.partition) for each in seen})
-    anew_before_ms = wall_ms - commit_anew_after_ms(target)
-    starts = [
-        start_of(
-            flow,
-            source_id,
-            each,
-            progress.get(TopicPartition(each.target_topic, each.partition)),
-            anew_before_ms=anew_before_ms,
-            follow=follow,
-        )
-        for each in seen
-    ]
+    outlook = look(flow, source, target, wall_ms=wall_ms, follow=follow)
+    plan = replace(plan_of(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
+    return (
+        replace(plan, tasks=[[replace(one, end=OPEN_END) for one in task] for task in plan.tasks]) if follow else plan
+    )
+
+
+def plan_of(
+    flow: FlowConfig, outlook: Outlook, parallelism: int, *, history: History = NOTHING, lanes: bool = False
+) -> Plan:
+    """The plan for what was seen. Pure; see :func:`make_plan`."""
+    ranges = [_with_history(each, history) for each in outlook.ranges]
+    sizes = outlook.sizes.bytes_of(ranges)
+    backlogs, idle = [], []
+    for each in ranges:
+        tp = TopicPartition(each.topic, each.partition)
+        if each.end > each.start:
+            known = outlook.progress.get(TopicPartition(each.target_topic, each.partition))
+            turn_ms = max(history.turns.get(tp, 0), known.time_ms if known else 0)
+            backlogs.append(Backlog(each, max(1, sizes[tp]), turn_ms))
+        else:
+            idle.append(each)  # it commits a place: nothing that a limit is about
+    within = limited(flow, backlogs)
+    planned = [*within.ranges, *idle]
+    sizes = outlook.sizes.bytes_of(planned)
+
+    def size_of(one: Range) -> int:
+        return sizes[TopicPartition(one.topic, one.partition)]
+
+    def slow(one: Range) -> bool:
+        return one.stuck_since_ms is not None or size_of(one) >= FAR_BEHIND_BYTES
+
     ends, lags = Counter[str](), Counter[str]()
-    for each, start in zip(seen, starts, strict=True):
-        ends[each.topic] += each.end
-        lags[each.topic] += max(0, each.end - start.start)
-    ranges = [
-        replace(one, stuck_since_ms=stuck.get((one.topic, one.partition))) for one in starts if isinstance(one, Range)
-    ]
+    for seen, start in zip(outlook.seen, outlook.starts, strict=True):
+        ends[seen.topic] += seen.end
+        lags[seen.topic] += max(0, seen.stop - start.start)
     return Plan(
         flow=flow.name,
-        tasks=pack(ranges, parallelism),
-        settled=[each for each in starts if isinstance(each, RangeResult)],
-        epoch=epoch,
         ends=dict(ends),
         lags=dict(lags),
+        tasks=pack(planned, parallelism, size_of=size_of, slow=slow if lanes else no_lane),
+        settled=[*(each for each in outlook.starts if isinstance(each, RangeResult)), *within.waiting],
+        cut={str(TopicPartition(one.topic, one.partition)): end for one, end in within.cut},
     )
+
+
+def _with_history(one: Range, history: History) -> Range:
+    since_ms = history.stuck.get(TopicPartition(one.topic, one.partition))
+    return one if since_ms is None else replace(one, stuck_since_ms=since_ms)
+
+
+def _target_of(each: SourcePartition) -> TopicPartition:
+    return TopicPartition(each.target_topic, each.partition)
 
 
 def _survey(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin) -> list[SourcePartition]:
@@ -140,6 +247,7 @@ def _survey(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Ad
     earliest = _offsets(source, led, EARLIEST)
     end = _offsets(source, led, LATEST)
     first = _first_offsets(flow, source, earliest, end)
+    until = _until_offsets(source, led, flow.ends)
     return [
         SourcePartition(
             topic=topic.name,
@@ -150,6 +258,7 @@ def _survey(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Ad
             earliest=earliest.get(tp, 0),
             end=end.get(tp, 0),
             first=first.get(tp, 0),
+            until=until.get(tp),
         )
         for topic, each in partitions
         for tp in [TopicPartition(topic.name, each.partition)]
@@ -162,13 +271,29 @@ def _first_offsets(
     earliest: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
-    """Where partitions without progress begin: the flow's ``start``. A time after the last record means the end."""
-    if flow.start == "earliest":
-        return earliest
-    if flow.start_timestamp_ms is None:
-        return end
-    found = _offsets(source, earliest, flow.start_timestamp_ms)
+    """Where partitions without progress begin: the flow's ``from`` or ``start``.
+
+    A time after the last record means the end; an offset that the log does not have any more, its beginning.
+    """
+    begins = flow.begins
+    if begins is not None and begins.offset is not None:
+        return {tp: max(begins.offset, offset) for tp, offset in earliest.items()}
+    timestamp_ms = flow.start_timestamp_ms if begins is None else begins.timestamp_ms
+    if timestamp_ms is None:
+        return earliest if flow.start == "earliest" else end
+    found = _offsets(source, earliest, timestamp_ms)
     return {tp: offset if 0 <= offset < end[tp] else end[tp] for tp, offset in found.items()}
+
+
+def _until_offsets(
+    source: Admin, partitions: Iterable[TopicPartition], ends: Point | None
+) -> Mapping[TopicPartition, int]:
+    """Where the flow ends; nothing for a partition that has no record of that time yet."""
+    if ends is None:
+        return {}
+    if ends.timestamp_ms is None:
+        return dict.fromkeys(partitions, ends.offset or 0)
+    return {tp: offset for tp, offset in _offsets(source, partitions, ends.timestamp_ms).items() if offset >= 0}
 
 
 def _offsets(source: Admin, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:

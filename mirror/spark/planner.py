@@ -2,22 +2,22 @@
 
 ::
 
-    topics seen ──select_topics──► wanted ──start_of──► Range ──pack──► tasks
+    topics seen ──select_topics──► wanted ──start_of──► Range ──limits──► packing ──► tasks
                                               └────────► RangeResult   (settled: nothing to copy, or it must not be)
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mirror.config.models import matches
 from mirror.errors import FlowError
-from mirror.relay.gaps import classify
-from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.gaps import GapKind, classify
+from mirror.relay.ranges import Outcome, Range, RangeResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mirror.config.models import FlowConfig
     from mirror.relay.gaps import Gap
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 """The leader id that metadata gives for a partition without one."""
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,8 @@ class SourcePartition:
     """One source partition as the planner saw it; offsets in records.
 
     ``earliest`` is the log start offset, ``end`` the last stable offset, ``first`` where a flow without progress
-    begins (its ``start``), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing).
+    begins (its ``start``, or ``from``, which may lie behind the end), ``until`` where the flow ends here (None: it does
+    not, or not yet), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing).
     """
 
     topic: str
@@ -43,6 +45,12 @@ class SourcePartition:
     earliest: int
     end: int
     first: int
+    until: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """Where a copy of what is there now ends."""
+        return self.end if self.until is None else min(self.end, self.until)
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
@@ -51,13 +59,35 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     wanted = [name for name in seen if flow.wants(name)]
     if wanted:
         return wanted
-    patterns = ", ".join(repr(pattern) for pattern in flow.topics)
-    excluded = ", ".join(repr(pattern) for pattern in flow.topics_exclude)
+    patterns = _listed(flow.topics)
+    excluded = [name for name in seen if matches(flow.topics, name)]
+    if excluded:
+        shown = ", ".join(excluded[:_NAMED]) + (", ..." if len(excluded) > _NAMED else "")
+        raise FlowError(
+            f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that"
+            f" topics-exclude = [{_listed(flow.topics_exclude)}] leaves out ({shown}), as it does internal ones:"
+            " correct topics, or write a topics-exclude of your own"
+        )
     raise FlowError(
         f"flow {flow.name}: none of the {len(seen)} topics of cluster {flow.source} matches topics = [{patterns}]"
-        f" without topics-exclude = [{excluded}]; correct the patterns, create the topic, or grant"
+        f" without topics-exclude = [{_listed(flow.topics_exclude)}]; correct the patterns, create the topic, or grant"
         " Describe on it: topics without that permission are not seen"
     )
+
+
+def idle_patterns(flow: FlowConfig, wanted: Iterable[str]) -> list[str]:
+    """A line for each pattern of ``flow`` that matches none of its ``wanted`` topics: a slip of the pen, maybe."""
+    topics = list(wanted)
+    return [
+        f"topics = {pattern!r} matches no topic of cluster {flow.source} that is copied (one of {len(flow.topics)}"
+        " patterns); correct it, or take it out if nothing is to come"
+        for pattern in flow.topics
+        if not any(matches((pattern,), topic) for topic in topics)
+    ]
+
+
+def _listed(patterns: Iterable[str]) -> str:
+    return ", ".join(repr(pattern) for pattern in patterns)
 
 
 def writer_of(flow: FlowConfig, target_topic: str) -> str | None:
@@ -84,7 +114,7 @@ def start_of(
 
     ``progress`` is what the target holds for it. One that was committed before ``anew_before_ms`` (ms since 1970) gets
     a Range even with nothing to copy: the task commits it anew, before the target forgets it. With ``follow`` there is
-    always something to copy, sooner or later, and no end.
+    always something to copy, sooner or later, also once a source without a leader has one again.
 
     A gap between progress and log is a ``failed`` result, unless the flow says ``on-gap = "skip"``: then the Range
     begins behind it, and the task counts it. Progress of another source cluster is always ``failed``: to copy on would
@@ -110,7 +140,7 @@ def start_of(
             target_topic=seen.target_topic,
             partition=seen.partition,
             start=start,
-            end=OPEN_END if follow else max(start, seen.end),
+            end=max(start, seen.stop),
             source_cluster_id=source_cluster_id,
             topic_id=seen.topic_id,
         )
@@ -119,18 +149,29 @@ def start_of(
         at = progress.offset if progress else 0
         return settled(Outcome.FAILED, at, "the source partition has no leader; the next run goes on from here")
     if progress is None:
-        # A range of no records still goes to a task, which commits where the flow begins: a flow that starts at
-        # "latest" would otherwise start at a later "latest" in each run, and skip what came between.
-        empty = seen.first >= seen.end and seen.first == seen.earliest and not follow
-        return settled(Outcome.COMPLETE, seen.first) if empty else copied(seen.first)
+        nothing = _nothing_yet(seen) and not follow
+        return settled(Outcome.COMPLETE, seen.first) if nothing else copied(seen.first)
     if progress.source_cluster_id not in {"", source_cluster_id}:
         return settled(Outcome.FAILED, progress.offset, _other_source(source_cluster_id, progress))
     gap = None if seen.leader == NO_LEADER else classify(progress, seen.topic_id, seen.earliest, seen.end)
-    if gap is not None:
+    beyond = seen.until is not None and progress.offset >= seen.until
+    # Behind the flow's own end the source may forget what it likes.
+    if gap is not None and not (beyond and gap.kind is GapKind.RETENTION):
         return copied(gap.resume) if flow.on_gap == "skip" else settled(Outcome.FAILED, gap.offset, _fails(gap))
-    if not follow and progress.offset >= seen.end and progress.time_ms >= anew_before_ms:
+    if not follow and progress.offset >= seen.stop and progress.time_ms >= anew_before_ms:
         return settled(Outcome.COMPLETE, progress.offset)
     return copied(progress.offset)
+
+
+def _nothing_yet(seen: SourcePartition) -> bool:
+    """Whether a partition without progress needs no task.
+
+    Where it begins at the end of its log, it does: the task commits that place. A flow that starts at "latest" would
+    otherwise start at a later "latest" in each run, and skip what came between.
+    """
+    if seen.first > seen.end or (seen.until is not None and seen.first >= seen.until):
+        return True  # the source has not come to ``from`` yet, or all of it is behind ``until``
+    return seen.first >= seen.end and seen.first == seen.earliest
 
 
 def _other_source(source_cluster_id: str, progress: Progress) -> str:
@@ -142,20 +183,3 @@ def _other_source(source_cluster_id: str, progress: Progress) -> str:
 
 def _fails(gap: Gap) -> str:
     return f"{gap}; {gap.advice()}"
-
-
-def pack(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """Spread ``ranges`` over at most ``tasks`` tasks by backlog, largest first, each onto the emptiest task so far.
-
-    O(n log n). The longest task is at most 4/3 of the best possible (R. L. Graham, 1969, "longest processing time
-    first"). No task is empty; a range, so a partition, is in exactly one task.
-    """
-    count = min(tasks, len(ranges))
-    packed: list[list[Range]] = [[] for _ in range(count)]
-    # The number of ranges breaks ties, so that ranges without records are spread as well.
-    emptiest = [(0, 0, task) for task in range(count)]
-    for each in sorted(ranges, key=lambda r: (r.start - r.end, r.topic, r.partition)):
-        backlog, held, task = emptiest[0]
-        packed[task].append(each)
-        heapq.heapreplace(emptiest, (backlog + each.end - each.start, held + 1, task))
-    return packed

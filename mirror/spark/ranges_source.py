@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from mirror.client import Admin
 from mirror.runtime.clock import SystemClock
+from mirror.spark.history import history_of
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SOURCE_FORMAT, FlowOptions
 from mirror.spark.plan import Plan, make_plan
@@ -69,7 +70,14 @@ class RangesReader(DataSourceReader):
             Admin(config.clusters[flow.source].client_options()) as source,
             Admin(config.clusters[flow.target].client_options()) as target,
         ):
-            return make_plan(flow, source, target, self.options.parallelism, wall_ms=SystemClock().wall())
+            return make_plan(
+                flow,
+                source,
+                target,
+                self.options.parallelism,
+                wall_ms=SystemClock().wall(),
+                history=history_of(flow, self.options.ledger.parent),
+            )
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,8 +75,23 @@ def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
     answered: dict[tuple[str, int], RangeResult] = {}
     for each in sorted(attempts, key=lambda attempt: attempt.attempt):
         answered[each.result.topic, each.result.partition] = each.result
-    results = [answered.get((each.topic, each.partition)) or _unanswered(each) for each in plan.ranges]
+    results = [
+        _judged(answered.get((each.topic, each.partition)) or _unanswered(each), plan.cut.get(_name(each)))
+        for each in plan.ranges
+    ]
     return sorted([*plan.settled, *results], key=lambda result: (result.topic, result.partition))
+
+
+def _name(each: Range) -> str:
+    return f"{each.topic}-{each.partition}"
+
+
+def _judged(result: RangeResult, stop: int | None) -> RangeResult:
+    """A range that was cut is complete for its task; for the run it is not, where something is left up to ``stop``."""
+    if stop is None or result.outcome is not Outcome.COMPLETE or result.end >= stop:
+        return result
+    line = f"max-bytes-per-epoch: {stop - result.end} records are left for the next run"
+    return replace(result, outcome=Outcome.UNFINISHED, error=line)
 
 
 def _unanswered(each: Range) -> RangeResult:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mirror.client import Admin
 
 _WITHIN_MS: Final = 10_000
+_AT_THE_END_MS: Final = 2_000
+"""Who ends has been told to, mostly, and has so much time for everything."""
 
 
 def new_run() -> str:
@@ -30,10 +32,10 @@ class RunOrders:
         self._flow: Final = flow
         self.run: Final = run
 
-    def read(self) -> Orders | None:
+    def read(self, timeout_ms: int = _WITHIN_MS) -> Orders | None:
         """Those in force; None where there are none. Raises KafkaError."""
         group, tp = place_of(self._flow)
-        return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=_WITHIN_MS).get(tp))
+        return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=timeout_ms).get(tp))
 
     def claim(self) -> Orders | None:
         """This run is the one that copies from now on; the one that it takes over from, if that has not ended.
@@ -62,13 +64,13 @@ class RunOrders:
 
     def end(self) -> None:
         """This run has ended. Raises KafkaError."""
-        if (orders := self._own()) is not None:
-            self._give(orders.stopped(ended=True))
+        if (orders := self._own(_AT_THE_END_MS)) is not None:
+            self._give(orders.stopped(ended=True), _AT_THE_END_MS)
 
-    def _own(self) -> Orders | None:
-        orders = self.read()
+    def _own(self, timeout_ms: int = _WITHIN_MS) -> Orders | None:
+        orders = self.read(timeout_ms)
         return orders if orders is not None and orders.run == self.run else None
 
-    def _give(self, orders: Orders) -> None:
+    def _give(self, orders: Orders, timeout_ms: int = _WITHIN_MS) -> None:
         group, tp = place_of(self._flow)
-        self._admin.commit_group_offsets(group, {tp: orders.to_offset()}, timeout_ms=_WITHIN_MS)
+        self._admin.commit_group_offsets(group, {tp: orders.to_offset()}, timeout_ms=timeout_ms)

@@ -45,7 +45,8 @@ class StreamRun:
         self._consoles: Final = consoles
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = Totals()
-        self._told = 0
+        self._told = self._said = 0
+        self._deadline_s = float("inf")
         self._query: StreamingQuery | None = None
         self._watch: StreamWatch | None = None
         self._open: Final = contextlib.ExitStack()
@@ -84,6 +85,9 @@ class StreamRun:
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""
+        for line in self._ledger.said(self._said):
+            self._said += 1
+            self._consoles.warning(self._named(line))
         last, before = self._ledger.done() or 0, self._told
         while self._told < last:
             self._told += 1
@@ -110,14 +114,27 @@ class StreamRun:
         self.kill()
 
     def stop(self) -> None:
-        """Have the epoch end in order; :attr:`idle` says when it has."""
+        """Have the epoch end in order."""
         if self._watch is not None:
             self._watch.stop()
 
     @property
-    def idle(self) -> bool:
-        """Whether all that was planned has reported: nothing is lost by ending the query now."""
-        return not self.running or (self._ledger.done() or 0) >= (self._ledger.planned() or 0)
+    def ended_in_order(self) -> bool:
+        """Whether it was told to end, and did so in its time."""
+        told = self._watch is not None and self._watch.told_to_stop
+        return told and not (self.report.cut_short or self.report.fenced or self.report.error)
+
+    def wind_up(self, now_s: float) -> None:
+        """End the query once its epoch has ended in order, or the time for that is up; nothing while it is to go on."""
+        if not self.running or self._watch is None or not self._watch.told_to_stop:
+            return
+        self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
+        # Where all that was planned has reported, nothing is lost.
+        if (self._ledger.done() or 0) >= (self._ledger.planned() or 0):
+            self.kill()
+        elif now_s >= self._deadline_s:
+            self.report.cut_short = True
+            self.kill()
 
     def kill(self) -> None:
         """End the query now, whatever it does."""

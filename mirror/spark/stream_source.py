@@ -11,7 +11,6 @@ partition is followed until the epoch's deadline.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import traceback
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from mirror.spark.options import FlowOptions
     from mirror.spark.plan import Plan
 
-_log: Final = logging.getLogger(__name__)
 _FIRST_PAUSE_MS: Final = 1_000
 _LONGEST_PAUSE_MS: Final = 30_000
 
@@ -79,8 +77,11 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._failures += 1
             self._not_before_ms = self._clock.now() + self._backoff.after(self._failures)
-            _log.warning("epoch %d of flow %s cannot be planned yet: %s", epoch, self.options.flow, error)
+            if self._failures == 1:
+                self._ledger.say(f"epoch {epoch} cannot be planned yet, and is tried again: {error}")
             return start
+        if self._failures:
+            self._ledger.say(f"epoch {epoch} is planned, after {self._failures} attempts that failed")
         self._failures = 0
         if plan is None or not plan.tasks:
             self._not_before_ms = self._clock.now() + (0 if self._drains else _FIRST_PAUSE_MS)
@@ -102,7 +103,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(
             plan,
             run=self._epochs.run,
-            until_ms=None if self._drains else self._clock.wall() + self._epochs.epoch_ms,
+            until_ms=self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None,
             renew_ms=self._epochs.renew_ms,
         )
 

@@ -27,7 +27,8 @@ _JOIN_S: Final = 5.0
 class StreamWatch:
     """A thread of its own for each flow: a cluster that does not answer keeps nobody else waiting.
 
-    ``fenced_by`` are the orders of another run that has taken over, or None.
+    ``fenced_by`` are the orders of another run that has taken over, or None; ``told_to_stop`` is whether this one is to
+    end, by :meth:`stop` or by somebody else's word.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class StreamWatch:
     ) -> None:
         """``prepare`` makes the target's topics ready."""
         self.fenced_by: Orders | None = None
+        self.told_to_stop = False
         self._options: Final = options
         self._ledger: Final = ledger
         self._prepare: Final = prepare
@@ -46,7 +48,6 @@ class StreamWatch:
         self._clock: Final = SystemClock()
         self._shape: dict[str, int] | None = None
         self._said = ""
-        self._stopping = False
         self._over: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._watch, name=f"mirror-watch-{options.flow}", daemon=True)
 
@@ -60,7 +61,7 @@ class StreamWatch:
 
     def stop(self) -> None:
         """Have the tasks told to end in order: by the thread, as soon as the target answers."""
-        self._stopping = True
+        self.told_to_stop = True
 
     def _watch(self) -> None:
         refresh_at = self._clock.now()
@@ -82,7 +83,9 @@ class StreamWatch:
         told = orders.read()
         if told is not None and told.fences(self._options.run):
             self.fenced_by = told
-        elif self._stopping and told is not None and not told.stop:
+        elif told is not None and told.run == self._options.run and told.stop:
+            self.told_to_stop = True
+        elif self.told_to_stop and told is not None:
             orders.stop()
 
     def _look_for_topics(self, orders: RunOrders) -> None:

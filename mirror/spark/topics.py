@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.relay.progress_log import topic_of
 from mirror.spark import offsets_retention, preflight
-from mirror.spark.planner import select_topics, writer_of
+from mirror.spark.planner import select_topics
 from mirror.spark.preflight import TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from mirror.config.models import FlowConfig
 
@@ -59,6 +60,64 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsOutlook:
+    """What :func:`prepare_topics` would find and do. ``changes`` are lines.
+
+    ``pairs``: target topic -> the source's configuration and its own, or the one that it would be made with. ``there``
+    are the target topics that exist.
+    """
+
+    changes: list[str]
+    warnings: list[str]
+    pairs: dict[str, tuple[TopicConfig, TopicConfig]]
+    there: Mapping[str, TopicDescription]
+
+
+def inspect_topics(
+    flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin
+) -> TopicsOutlook:
+    """Look at both sides' topics and change nothing. Raises KafkaError.
+
+    Topics that are not there yet are not warned about: what the target's brokers will make of them is seen then.
+    """
+    there = target.describe_topics([flow.target_topic(name) for name in wanted])
+    new = {topic.name: topic for topic in _new_topics(flow, wanted, there, source)}
+    configs = _configs(target, sorted(there))
+    pairs = {
+        name: (TopicConfig.of(found), TopicConfig.of(configs[name] if name in configs else new[name].configs))
+        for topic, found in _configs(source, list(wanted), partial=True).items()
+        for name in [flow.target_topic(topic)]
+    }
+    notes = topic_of(flow.name)
+    noted = notes in target.describe_topics([notes])
+    changes = [
+        *(_creation(topic) for topic in new.values()),
+        *(
+            f"topic {name} gets {total} partitions (now {len(there[name].partitions)})"
+            for name, total in _lacking_partitions(flow, wanted, there).items()
+        ),
+        *([] if noted else [_creation(_progress_topic(flow))]),
+    ]
+    warnings = [
+        *(line for name in sorted(there) for line in _warnings(there[name], configs[name])),
+        *preflight.warnings(flow, {name: pair for name, pair in pairs.items() if name in there}),
+        *(preflight.progress_topic_warnings(notes, _configs(target, [notes])[notes]) if noted else []),
+        *offsets_retention.warnings(target),
+    ]
+    return TopicsOutlook(changes, warnings, pairs, there)
+
+
+def _creation(topic: NewTopic) -> str:
+    replicas = "the target's default" if topic.replication_factor < 0 else str(topic.replication_factor)
+    configs = "".join(f", {key} = {value}" for key, value in sorted(topic.configs.items()))
+    return f"topic {topic.name} is created: partitions {topic.partitions}, replicas {replicas}{configs}"
+
+
+def _progress_topic(flow: FlowConfig) -> NewTopic:
+    return NewTopic(topic_of(flow.name), 1, flow.replication_factor, PROGRESS_TOPIC_CONFIGS)
+
+
 def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = False) -> dict[str, dict[str, str]]:
     """Each topic's configuration, with its brokers' defaults.
 
@@ -81,7 +140,7 @@ def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
     try:
         if name in target.describe_topics([name]):
             return list(preflight.progress_topic_warnings(name, _configs(target, [name])[name]))
-        target.create_topics([NewTopic(name, 1, flow.replication_factor, PROGRESS_TOPIC_CONFIGS)])
+        target.create_topics([_progress_topic(flow)])
     except KafkaError as error:
         if isinstance(error, BrokerError) and error.code == TOPIC_ALREADY_EXISTS:
             return []
@@ -97,19 +156,9 @@ def _create_missing(flow: FlowConfig, wanted: Mapping[str, TopicDescription], so
     """Create the target topics that are not there; one that appears meanwhile was made by a neighbour, and is fine."""
     for _ in range(3):
         there = target.describe_topics([flow.target_topic(name) for name in wanted])
-        missing = [name for name in wanted if flow.target_topic(name) not in there]
-        if not missing:
+        new = _new_topics(flow, wanted, there, source)
+        if not new:
             return
-        configs = source.describe_topic_configs(missing)
-        new = [
-            NewTopic(
-                flow.target_topic(name),
-                len(wanted[name].partitions),
-                flow.replication_factor,
-                {key: value for key, value in configs.get(name, {}).items() if key not in NOT_COPIED},
-            )
-            for name in missing
-        ]
         try:
             target.create_topics(new)
         except BrokerError as error:
@@ -117,6 +166,37 @@ def _create_missing(flow: FlowConfig, wanted: Mapping[str, TopicDescription], so
                 raise
         else:
             return
+
+
+def _new_topics(
+    flow: FlowConfig, wanted: Mapping[str, TopicDescription], there: Container[str], source: Admin
+) -> list[NewTopic]:
+    """The target topics that are not ``there``, as they are to be made."""
+    missing = [name for name in wanted if flow.target_topic(name) not in there]
+    if not missing:
+        return []
+    configs = source.describe_topic_configs(missing)
+    return [
+        NewTopic(
+            flow.target_topic(name),
+            len(wanted[name].partitions),
+            flow.replication_factor,
+            {key: value for key, value in configs.get(name, {}).items() if key not in NOT_COPIED},
+        )
+        for name in missing
+    ]
+
+
+def _lacking_partitions(
+    flow: FlowConfig, wanted: Mapping[str, TopicDescription], there: Mapping[str, TopicDescription]
+) -> dict[str, int]:
+    """Target topics with fewer partitions than their source, with how many they are to have."""
+    return {
+        target: len(topic.partitions)
+        for name, topic in wanted.items()
+        for target in [flow.target_topic(name)]
+        if target in there and len(there[target].partitions) < len(topic.partitions)
+    }
 
 
 def _await_topics(flow: FlowConfig, names: Sequence[str], target: Admin) -> dict[str, TopicDescription]:
@@ -141,11 +221,7 @@ def _add_partitions(
     made: Mapping[str, TopicDescription],
     target: Admin,
 ) -> None:
-    totals = {
-        flow.target_topic(name): len(topic.partitions)
-        for name, topic in wanted.items()
-        if len(made[flow.target_topic(name)].partitions) < len(topic.partitions)
-    }
+    totals = _lacking_partitions(flow, wanted, made)
     if totals:
         target.create_partitions(totals)
 
@@ -165,42 +241,4 @@ def _warnings(topic: TopicDescription, configs: Mapping[str, str]) -> list[str]:
             f"target topic {topic.name} asks for min.insync.replicas = {least} but has {replicas} replicas:"
             " nothing can be written to it; lower that, or add replicas"
         )
-    return warnings
-
-
-def check_clashes(
-    flow: FlowConfig,
-    topics: Sequence[str],
-    others: Sequence[FlowConfig],
-    topics_of: Callable[[FlowConfig], Collection[str]],
-) -> list[str]:
-    """Refuse a flow whose target topic another flow copies into as well: their records would mix, their progress too.
-
-    ``topics`` are the source topics of ``flow``, ``others`` the configuration's other flows. ``topics_of`` lists the
-    topics of a flow's source; it is asked only where the other flow's patterns leave it open.
-
-    Returns warnings where the other source could not be asked (it must not stop this flow). Raises FlowError.
-    """
-    warnings = []
-    for other in others:
-        if other.target != flow.target:
-            continue
-        rivals = {topic: rival for topic in topics if (rival := writer_of(other, flow.target_topic(topic)))}
-        if not rivals:
-            continue
-        try:
-            there = topics_of(other)
-        except KafkaError as error:
-            warnings.append(
-                f"could not see whether flow {other.name} copies into {flow.target_topic(next(iter(rivals)))} too:"
-                f" {error}"
-            )
-            continue
-        for topic, rival in rivals.items():
-            if rival in there:
-                raise FlowError(
-                    f"flows {flow.name} and {other.name} both copy into topic {flow.target_topic(topic)} of cluster"
-                    f" {flow.target} ({flow.source}: {topic}, {other.source}: {rival}); exclude it from one of them,"
-                    ' or use naming = "prefix"'
-                )
     return warnings

@@ -88,7 +88,7 @@ class PoolModel(RuleBasedStateMachine):
     def stall(self, node: int, slow: bool, ms: int) -> None:
         """Whatever there is gets something to do, and does not answer for a while."""
         self.bench.network.usable.update(self.bench.network.open)
-        self.send(node, 10, slow, False, 2 * self.bench.size)  # noqa: FBT003 - as hypothesis calls it
+        self.send(node, 10, slow, False, 2 * self.bench.size)
         self.wait(ms)
 
     @rule()

@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from mirror.config.load import load
+from mirror.config.points import Point
 from mirror.errors import ConfigError
 from mirror.relay.policy import CopyPolicy
 
@@ -78,6 +79,30 @@ def test_start(read: Load, start: str, milliseconds: int | None) -> None:
     assert read(f"{CLUSTERS}{FLOW}start = {start}").flows["paris-berlin"].start_timestamp_ms == milliseconds
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('""', None),
+        ("0", Point(offset=0)),
+        ("17", Point(offset=17)),
+        ("2026-01-31T00:00:00Z", Point(timestamp_ms=1_769_817_600_000)),
+        ('"2026-01-31T01:00:00.001+01:00"', Point(timestamp_ms=1_769_817_600_001)),
+    ],
+)
+def test_from_and_until(read: Load, value: str, expected: Point | None) -> None:
+    assert read(f"{CLUSTERS}{FLOW}from = {value}").flows["paris-berlin"].begins == expected
+    config = read(f"{CLUSTERS}{FLOW}until = {value}")
+    assert config.flows["paris-berlin"].ends == expected
+    assert "from" in config.described()["flows"]["paris-berlin"]
+
+
+def test_an_offset_from_the_environment_is_a_number(read: Load) -> None:
+    prefix = "MIRROR_FLOWS__PARIS_BERLIN__"
+    environ = {prefix + "FROM": "17", prefix + "UNTIL": "2026-01-31T00:00:00Z"}
+    flow = read(CLUSTERS + FLOW, environ).flows["paris-berlin"]
+    assert (flow.begins, flow.ends) == (Point(offset=17), Point(timestamp_ms=1_769_817_600_000))
+
+
 def test_topics_are_matched_whole_and_named_on_the_target(read: Load) -> None:
     flow = read(CLUSTERS + FLOW.replace('["orders"]', '["orders", "click.*"]')).flows["paris-berlin"]
     wanted = [
@@ -138,6 +163,17 @@ FLOW_PROBLEMS = [
     ('start = "2026-01-31"', "a timestamp needs its offset from UTC"),
     ("start = 2026-01-31", "start = 2026-01-31: must be"),
     ("start = 1969-12-31T23:59:59Z", "a timestamp must not be before 1970"),
+    ("from = -1", "from = -1: must be a timestamp such as"),
+    ("from = true", "from = true: must be a timestamp such as"),
+    ("from = 1.5", "from = 1.5: must be a timestamp such as"),
+    ("from = 9223372036854775808", "an offset as a whole number from 0"),
+    ('from = "earliest"', 'from = "earliest": must be a timestamp such as'),
+    ('until = "2026-01-31"', "a timestamp needs its offset from UTC"),
+    ("until = 1969-12-31T23:59:59Z", "a timestamp must not be before 1970"),
+    ("until = [5]", "until = [5]: must be a timestamp such as"),
+    ("max-bytes-per-epoch = 65535", "= 65535: must be 0 (no limit) or a whole number of bytes from 65536"),
+    ("max-bytes-per-epoch = -1", "= -1: must be 0 (no limit) or a whole number of bytes from 65536"),
+    ("max-partitions-in-parallel = -1", "= -1: must be 0 (no limit) or a whole number from 1"),
     ("producer = 5", "producer = 5: must be a table"),
 ]
 

@@ -35,6 +35,16 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
             'producer."delivery.timeout.ms" = 2147483647',
             '"transaction.timeout.ms" = (not set): would have to be delivery.timeout.ms (2147483647) + ',
         ),
+        ("from = 5\nuntil = 5", "until = 5: must be after from (5)"),
+        (
+            'from = "2026-01-31T01:00:00Z"\nuntil = "2026-01-31T01:30:00+01:00"',
+            'until = "2026-01-31T01:30:00+01:00": must be after from ("2026-01-31T01:00:00Z")',
+        ),
+        (
+            "start = 2026-01-31T00:00:00Z\nuntil = 2026-01-30T00:00:00Z",
+            'until = "2026-01-30T00:00:00+00:00": must be after start ("2026-01-31T00:00:00+00:00")',
+        ),
+        ('start = "earliest"\nfrom = 5', 'from = 5: start = "earliest" says it, too'),
         (
             AT_LEAST_ONCE + 'producer."transaction.timeout.ms" = 200000',
             '"transaction.timeout.ms" = 200000: is of no use with delivery = "at-least-once": remove the key',
@@ -55,6 +65,10 @@ def test_contradictions(problems: Problems, lines: str, expected: str) -> None:
         'producer."linger.ms" = 100000\nproducer."transaction.timeout.ms" = 161100',
         AT_LEAST_ONCE + 'producer."delivery.timeout.ms" = 9223372036854775807',
         "commit-min-interval-ms = 1000",
+        "from = 5\nuntil = 6",
+        # Nobody can say which of the two comes first.
+        "from = 5\nuntil = 1970-01-01T00:00:00Z",
+        'start = "latest"\nuntil = 5',
     ],
 )
 def test_what_goes_together(read: Load, lines: str) -> None:

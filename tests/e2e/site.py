@@ -55,10 +55,13 @@ class Site:
             lines += [f"[flows.{name}]", text]
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(self.config)]
-        command += ["--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
-        return self.launch(command, environ=environ)
+    def start(
+        self, *arguments: str, command: str = "run", environ: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """``command`` is one that submits a job."""
+        base = [sys.executable, "-m", "mirror.cli", command, "--config", str(self.config)]
+        whole = [*base, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
+        return self.launch(whole, environ=environ)
 
     def launch(self, command: Sequence[str], *, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Any program, with its output kept for :meth:`finish`."""
@@ -74,8 +77,15 @@ class Site:
         self._started.append(child)
         return child
 
-    def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Run:
-        return self.finish(self.start(*arguments, environ=environ))
+    def run(self, *arguments: str, command: str = "run", environ: Mapping[str, str] | None = None) -> Run:
+        return self.finish(self.start(*arguments, command=command, environ=environ))
+
+    def ask(self, command: str, *arguments: str) -> str:
+        """What another command says on stdout; it must go well."""
+        base = [sys.executable, "-m", "mirror.cli", command, "--config", str(self.config)]
+        done = subprocess.run([*base, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def finish(self, child: subprocess.Popen[str]) -> Run:
         with child:

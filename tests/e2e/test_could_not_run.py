@@ -72,7 +72,7 @@ def test_every_problem_is_told_at_once_and_debug_shows_where_it_was_raised(site:
 @pytest.mark.brokers
 @pytest.mark.spark
 def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
-    """One session, one flow for each reason; every flow is tried, and one that can run does."""
+    """One session, one flow for each cluster that is no help; every flow is tried, and one that can run does."""
     good, wanted = unique("good"), unique("wanted")
     for topic in (good, wanted):
         source.create(topic)
@@ -80,18 +80,14 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     before, source_before = target.topics(), source.topics()
     flows = {
         "good": flow("a", "b", [good]),
-        "no-topic": flow("a", "b", [unique("typo")]),
         "no-source": flow("gone", "b", [wanted]),
         "no-target": flow("a", "gone", [wanted]),
         "old": flow("old", "b", [wanted]),
         "web": flow("a", "web", [wanted]),
         "silent": flow("silent", "b", [wanted]),
-        "itself": flow("a", "other-name", [wanted]),
     }
     with old_broker() as old, web_server() as web, silent_server() as silent:
-        renamed = source.address.replace("127.0.0.1", "localhost")
-        assert renamed != source.address
-        clusters = {"a": source.address, "b": target.address, "gone": NOBODY, "other-name": renamed}
+        clusters = {"a": source.address, "b": target.address, "gone": NOBODY}
         site.write(
             {**clusters, "old": old, "web": web, "silent": silent},
             flows,
@@ -103,13 +99,11 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     assert len(run.errors) == len(told) == len(flows) - 1, run.err
     timed_out = f"within {TIMEOUT_MS} ms"
     expected = {
-        "no-topic": [f"topics of cluster a matches topics = ['{unique_name(flows['no-topic'])}']", "create the topic"],
         "no-source": ["cluster gone", timed_out, NOBODY, "connection refused", "bootstrap.servers"],
         "no-target": ["cluster gone", timed_out, NOBODY, "connection refused", "bootstrap.servers"],
         "old": [old, "versions 0 to 5", "Apache Kafka 3.0 or newer"],
         "web": ["cluster web", timed_out, web, "is this a Kafka listener"],
         "silent": ["cluster silent", timed_out, silent, "is this a Kafka listener"],
-        "itself": ["a and other-name are one cluster under two names", "cluster id"],
     }
     for name, parts in expected.items():
         assert [part for part in parts if part not in told[name]] == [], told[name]
@@ -124,6 +118,43 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     assert target.topics() - before - {"__consumer_offsets", "__transaction_state"} == {f"a.{good}", topic_of("good")}
     assert target.read(f"a.{good}") == [b"1", b"2"]
     assert source.topics() == source_before
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.brokers
+def test_flows_that_are_wrong_are_refused_together(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    """Before any task starts: the flow that is right does not run, either, and nothing is changed."""
+    good = unique("good")
+    source.create(good)
+    source.fill(good, [b"1", b"2"])
+    before = target.topics()
+    flows = {
+        "good": flow("a", "b", [good]),
+        "no-topic": flow("a", "b", [unique("typo")]),
+        "inside": flow("a", "b", ["__.*"]),
+        "itself": flow("a", "other-name", [good]),
+        "second": flow("a", "b", [good]),
+    }
+    source.create(f"__{unique('hidden')}")
+    renamed = source.address.replace("127.0.0.1", "localhost")
+    assert renamed != source.address
+    site.write({"a": source.address, "b": target.address, "other-name": renamed}, flows)
+    run = site.run()
+    assert run.status == 1, run.err
+    expected = [
+        ["flows good and second both copy into topic", f"a.{good}", "exclude it from one of them"],
+        ["flow no-topic: ", f"matches topics = ['{unique_name(flows['no-topic'])}']", "create the topic"],
+        ["flow inside: topics = ['__.*'] matches nothing but topics that topics-exclude", "internal"],
+        ["flow itself: a and other-name are one cluster under two names", "cluster id"],
+    ]
+    assert len(run.errors) == len(expected), run.err
+    for line, parts in zip(run.errors, expected, strict=True):
+        assert [part for part in parts if part not in line] == [], line
+    assert not TRACES.search(run.out + run.err)
+    assert target.topics() == before
+    assert {name: each["outcome"] for name, each in site.flows().items()} == dict.fromkeys(flows, "failed")
 
 
 def unique_name(toml: str) -> str:

@@ -19,8 +19,8 @@ from mirror.producer.batches import RecordMetadata
 from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import SourceState
-from mirror.relay.partition import PartitionCopy
 from mirror.relay.orders import Orders
+from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import to_offset
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult

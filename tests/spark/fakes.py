@@ -26,10 +26,13 @@ from mirror.client import (
     ConfigKind,
     ConfigResource,
     ConfigSource,
+    LogDir,
     NewTopic,
     OffsetAndMetadata,
     OffsetResult,
+    Outcomes,
     PartitionDescription,
+    ReplicaLog,
     TopicDescription,
     TopicPartition,
 )
@@ -93,7 +96,7 @@ class Cluster:
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
-        ``list_offsets``, ``broker_configs``: refused with that text.
+        ``list_offsets``, ``broker_configs``, ``log_dirs``: refused with that text.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -159,7 +162,34 @@ class Admin:
                 partitions = state["topics"][name]["partitions"]
                 partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
 
-    def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
+    def describe_log_dirs(
+        self,
+        brokers: Iterable[int] | None = None,  # noqa: ARG002  (the real one's face)
+        *,
+        partial: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[int, dict[str, LogDir]]:
+        """One broker; a record takes what ``record_bytes`` of its topic's configuration says, else 100 bytes."""
+        assert partial
+        assert timeout_ms
+        state = self.cluster.state()
+        if "log_dirs" in state["moods"]:
+            raise AuthorizationFailed(state["moods"]["log_dirs"], 31)
+        logs = {
+            TopicPartition(name, number): ReplicaLog(
+                (each["end"] - each["earliest"]) * int(topic["configs"].get("record_bytes", "100")), 0, False
+            )
+            for name, topic in state["topics"].items()
+            for number, each in enumerate(topic["partitions"])
+        }
+        return Outcomes({1: {"/logs": LogDir(None, None, None, logs)}}, {})
+
+    def list_offsets(
+        self,
+        asked: Mapping[TopicPartition, int],
+        *,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+    ) -> dict[TopicPartition, OffsetResult]:
         state = self.cluster.state()
         if "list_offsets" in state["moods"]:
             raise AuthorizationFailed(state["moods"]["list_offsets"], 29)

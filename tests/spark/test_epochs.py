@@ -80,15 +80,14 @@ def test_every_partition_is_followed_also_one_that_has_nothing_new(site: Site) -
     assert site.ledger.plan(1) == plan
 
 
-def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Site) -> None:
     assert site.orders("run-0").claim() is None
     site.epochs.plan(1, drains=False)
     told = site.orders().read()
     assert told is not None
     assert told.run == "run-1"
-    assert "took over from run run-0" in caplog.text
+    (line,) = site.ledger.said()
+    assert line.startswith("took over from run run-0 on ")
 
 
 def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: Site) -> None:
@@ -129,15 +128,16 @@ def test_the_end_of_a_run_is_not_told_for_another(site: Site) -> None:
     assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
 
 
-def test_a_bad_edit_is_told_and_the_last_good_configuration_stays_in_force(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(site: Site) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 5000\n")
     site.epochs.plan(1, drains=False)
     site.config.write_text(CONFIG + "epoch-ms = 7000\nnonsense = 1\n")
     assert site.epochs.plan(2, drains=False) is not None
     assert site.epochs.epoch_ms == 5_000
-    assert "nonsense" in caplog.text
+    site.epochs.plan(2, drains=False)
+    (line,) = site.ledger.said()
+    assert "nonsense" in line
+    assert line.endswith("until that is mended, the flow goes on as before")
     _, flow = site.options.in_force().load()
     assert flow.epoch_ms == 5_000, "for the tasks, too"
     site.config.write_text(CONFIG + "epoch-ms = 9000\n")
@@ -224,6 +224,10 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
     reader._not_before_ms = 0
     assert reader.latestOffset({"epoch": 0}, None)["epoch"] == 1  # type: ignore[arg-type]
     assert site.ledger.error() is None
+    first, last = site.ledger.said()
+    assert "no Describe" in first
+    assert last == "epoch 1 is planned, after 1 attempts that failed"
+    assert site.ledger.said(1) == [last]
     site.a.set_moods({"list_offsets": "no Describe"})
     drain = site.reader()
     drain.prepareForTriggerAvailableNow()
@@ -257,8 +261,9 @@ def result(epoch: int, **more: object) -> RangeResult:
 def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
     totals = Totals()
     for epoch in range(KEPT_EXPIRIES + 2):
-        expired = result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")
-        totals.add([expired])
+        totals.add(
+            [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]
+        )
     totals.add([result(99, skipped={"empty": 2})])
     (one,) = totals.results()
     assert (one.start, one.end, one.records, one.bytes) == (0, 100, KEPT_EXPIRIES + 3, 10 * (KEPT_EXPIRIES + 3))

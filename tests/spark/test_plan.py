@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import AuthorizationFailed, ConnectionFailed, FlowError
+from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
-from mirror.spark.plan import Plan, make_plan
-from mirror.spark.topics import check_clashes, prepare_topics
+from mirror.spark.plan import FAR_BEHIND_BYTES, History, Plan, make_plan
+from mirror.spark.topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
 
@@ -162,32 +162,6 @@ def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair,
     assert len(plan.settled) == (not anew)
 
 
-def test_two_flows_into_one_topic_are_refused(pair: Pair) -> None:
-    pair.a.add_topic("orders", [1])
-    other = flow("g", "c", topics=["a.*"], naming="identity")
-    with pytest.raises(FlowError, match=r"flows f and g both copy into topic a\.orders of cluster b"):
-        check_clashes(flow(), ["orders"], [other], lambda _: ["a.orders"])
-    assert check_clashes(flow(), ["orders"], [other], lambda _: ["a.clicks"]) == []
-
-
-def test_flows_into_other_clusters_are_not_asked() -> None:
-    def never(_: FlowConfig) -> list[str]:
-        raise AssertionError
-
-    other = flow("g", "c", "d", topics=["a.*"], naming="identity")
-    apart = flow("h", "c", topics=["orders"])
-    assert check_clashes(flow(), ["orders"], [other, apart], never) == []
-
-
-def test_another_flow_s_dead_source_only_warns() -> None:
-    def dead(_: FlowConfig) -> list[str]:
-        raise ConnectionFailed("c:1 does not answer")
-
-    (line,) = check_clashes(flow(), ["orders"], [flow("g", "c", topics=["a.*"], naming="identity")], dead)
-    assert "flow g" in line
-    assert "c:1 does not answer" in line
-
-
 def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
     pair.a.add_topic("orders", [10, 0, 30], earliest=0)
     pair.prepare(flow())
@@ -216,6 +190,94 @@ def test_where_a_flow_without_progress_begins(pair: Pair, start: str, expected: 
     pair.a.add_topic("orders", [10, 8], earliest=4)
     pair.prepare(flow())
     assert {each.partition: (each.start, each.end) for each in pair.plan(flow(start=start)).ranges} == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"from_": 6}, {0: (6, 10), 1: (6, 8)}),
+        # An offset that the log does not have any more: its beginning.
+        ({"from_": 1}, {0: (4, 10), 1: (4, 8)}),
+        # Partition 1 has not come to it yet, and has no place to keep.
+        ({"from_": 9}, {0: (9, 10)}),
+        ({"from_": "1970-01-01T00:00:00.006+00:00"}, {0: (6, 10), 1: (6, 8)}),
+        ({"until": 6}, {0: (4, 6), 1: (4, 6)}),
+        ({"until": "1970-01-01T00:00:00.009+00:00"}, {0: (4, 9), 1: (4, 8)}),
+        ({"from_": 5, "until": 9}, {0: (5, 9), 1: (5, 8)}),
+        ({"until": 3}, {}),
+    ],
+)
+def test_point_in_time_copies(pair: Pair, keys: dict[str, object], expected: dict[int, tuple[int, int]]) -> None:
+    pair.a.add_topic("orders", [10, 8], earliest=4)
+    pair.prepare(flow())
+    plan = pair.plan(flow("f", "a", "b", **keys))
+    assert {each.partition: (each.start, each.end) for each in plan.ranges} == expected
+    assert {each.outcome for each in plan.settled} <= {Outcome.COMPLETE}
+
+
+def test_backlogs_are_packed_by_bytes(pair: Pair) -> None:
+    pair.a.add_topic("orders", [50]).add_topic("clicks", [9, 9, 9], configs={"record_bytes": "1"})
+    one = flow(topics=["orders", "clicks"])
+    pair.prepare(one)
+    assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks"] * 3]
+    pair.a.add_topic("orders", [5], configs={"record_bytes": "9999"})
+    assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks"] * 3]
+
+
+def test_where_sizes_are_not_told_records_count(pair: Pair) -> None:
+    pair.a.add_topic("orders", [9]).add_topic("clicks", [8, 8], configs={"record_bytes": "1"})
+    pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
+    one = flow(topics=["orders", "clicks"])
+    pair.prepare(one)
+    assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks", "clicks"]]
+
+
+def test_sizes_are_asked_for_only_where_something_is_to_be_copied(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [0])
+    pair.prepare(flow())
+    monkeypatch.delattr(Admin, "describe_log_dirs")
+    assert pair.plan(flow()).ranges == []
+
+
+def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> None:
+    size = FAR_BEHIND_BYTES // 10 + 1
+    pair.a.add_topic("orders", [10, 9, 3, 3], configs={"record_bytes": str(size)})
+    pair.prepare(flow())
+
+    def tasks(*, lanes: bool, **stuck: int) -> list[set[int]]:
+        history = History(stuck={TopicPartition("orders", int(name[1:])): ms for name, ms in stuck.items()})
+        plan = make_plan(flow(), pair.source, pair.target, 2, wall_ms=NOW_MS, history=history, lanes=lanes)
+        assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
+        return [{each.partition for each in task} for task in plan.tasks]
+
+    assert tasks(lanes=True) == [{1, 2, 3}, {0}]
+    assert tasks(lanes=True, p2=5) == [{1, 3}, {0, 2}]
+    assert tasks(lanes=False, p2=5) == [{0, 3}, {1, 2}]
+
+
+def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 20, 0, 30])
+    one = flow(max_partitions_in_parallel=2)
+    pair.prepare(one)
+    plan = pair.plan(one)
+    assert sorted(each.partition for each in plan.ranges) == [1, 3]
+    assert [(each.partition, each.outcome) for each in plan.settled] == [(2, Outcome.COMPLETE), (0, Outcome.UNFINISHED)]
+    # Partition 3 had its turn, by what the ledger tells or by its progress; 1 is the larger of the others.
+    turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
+    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=History(turns=turns))
+    assert 0 in {each.partition for each in again.ranges}
+    copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
+    assert [each.partition for each in pair.plan(one).ranges] == [0]
+
+
+def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1000, 2000])
+    one = flow(max_bytes_per_epoch=140_000)
+    pair.prepare(one)
+    plan = pair.plan(one)
+    assert {each.partition: each.end for each in plan.ranges} == {0: 700, 1: 700}
+    assert plan.cut == {"orders-0": 1000, "orders-1": 2000}
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,16 @@
-"""The planner's decisions, case by case; packing as a property."""
+"""The planner's decisions, case by case."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.planner import NO_LEADER, SourcePartition, pack, select_topics, start_of, writer_of
+from mirror.spark.planner import NO_LEADER, SourcePartition, idle_patterns, select_topics, start_of, writer_of
 
 HERE = "cluster-a"
 
@@ -22,7 +20,13 @@ def flow(name: str = "f", source: str = "a", target: str = "b", **more: object) 
 
 
 def seen(
-    *, earliest: int = 0, end: int = 100, first: int | None = None, leader: int = 1, topic_id: str = "t1"
+    *,
+    earliest: int = 0,
+    end: int = 100,
+    first: int | None = None,
+    until: int | None = None,
+    leader: int = 1,
+    topic_id: str = "t1",
 ) -> SourcePartition:
     return SourcePartition(
         topic="orders",
@@ -33,6 +37,7 @@ def seen(
         earliest=earliest,
         end=end,
         first=earliest if first is None else first,
+        until=until,
     )
 
 
@@ -157,38 +162,64 @@ def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew:
     assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
 
 
-def backlog(partition: int, size: int) -> Range:
-    return Range(
-        flow="f",
-        topic="t",
-        target_topic="a.t",
-        partition=partition,
-        start=10,
-        end=10 + size,
-        source_cluster_id=HERE,
-        topic_id="t1",
-    )
+@pytest.mark.parametrize(
+    ("partition", "progress", "start", "end"),
+    [
+        (seen(until=40), None, 0, 40),
+        (seen(until=140), None, 0, 100),
+        (seen(first=20, until=40), None, 20, 40),
+        (seen(until=40), at(7), 7, 40),
+        (seen(earliest=10, until=40), at(10), 10, 40),
+    ],
+)
+def test_a_copy_ends_at_until_or_where_the_log_does(
+    partition: SourcePartition, progress: Progress | None, start: int, end: int
+) -> None:
+    assert start_of(flow(), HERE, partition, progress) == copy(start, end)
 
 
-def test_the_largest_backlogs_are_spread_first() -> None:
-    packed = pack([backlog(0, 2), backlog(1, 9), backlog(2, 3), backlog(3, 5)], 2)
-    assert [[each.partition for each in task] for task in packed] == [[1], [3, 2, 0]]
+@pytest.mark.parametrize(
+    ("partition", "progress", "offset"),
+    [
+        (seen(until=40), at(40), 40),
+        # A batch that begins before the end is copied whole.
+        (seen(until=40), at(45), 45),
+        # What the source forgot behind the flow's end was not wanted.
+        (seen(earliest=60, until=40), at(45), 45),
+        (seen(first=40, until=40), None, 40),
+        (seen(first=70, until=40), None, 70),
+        # The source has not come to `from` yet: there is no place to keep, it would be behind the log's end.
+        (seen(first=101), None, 101),
+    ],
+)
+def test_a_partition_that_is_at_its_end_is_complete(
+    partition: SourcePartition, progress: Progress | None, offset: int
+) -> None:
+    result = start_of(flow(), HERE, partition, progress)
+    assert isinstance(result, RangeResult)
+    assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
 
 
-@given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 12))
-def test_packing(sizes: list[int], tasks: int) -> None:
-    ranges = [backlog(number, size) for number, size in enumerate(sizes)]
-    packed = pack(ranges, tasks)
-    assert sorted(each.partition for task in packed for each in task) == list(range(len(ranges)))
-    assert len(packed) == min(tasks, len(ranges))
-    assert all(packed)
-    longest = max((sum(each.end - each.start for each in task) for task in packed), default=0)
-    # No packing is shorter than the average or the largest range; this one exceeds the average by less than a range.
-    largest = max(sizes, default=0)
-    assert max(largest, sum(sizes) / tasks) <= longest <= sum(sizes) / tasks + largest * (1 - 1 / tasks) + 1e-6
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        (seen(earliest=30, until=40), "retention: copied up to offset 7"),
+        (seen(end=5, until=3), "truncated"),
+        (seen(topic_id="t2", until=3), "recreated"),
+    ],
+)
+def test_a_gap_before_the_end_still_fails(partition: SourcePartition, words: str) -> None:
+    result = start_of(flow(), HERE, partition, at(7))
+    assert isinstance(result, RangeResult)
+    assert result.outcome is Outcome.FAILED
+    assert words in str(result.error)
 
 
-@given(st.integers(1, 60), st.integers(1, 12))
-def test_packing_of_empty_ranges_is_even(count: int, tasks: int) -> None:
-    lengths = [len(task) for task in pack([backlog(number, 0) for number in range(count)], tasks)]
-    assert max(lengths) - min(lengths) <= 1
+def test_old_progress_at_the_end_is_committed_anew_all_the_same() -> None:
+    assert start_of(flow(), HERE, seen(until=40), at(40), anew_before_ms=1) == copy(40, 40)
+
+
+def test_each_pattern_that_matches_nothing_is_named() -> None:
+    wanted = flow(topics=["orders", "clicks", "o.*"])
+    (line,) = idle_patterns(wanted, ["orders"])
+    assert line.startswith("topics = 'clicks' matches no topic")

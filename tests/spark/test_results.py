@@ -19,7 +19,7 @@ from mirror.spark.plan import Plan
 from mirror.spark.results import FlowReport, exit_status, join, write_summary
 from mirror.spark.table import flow_table, remarks
 from mirror.spark.watcher import copied
-from tests.spark.test_planner import backlog
+from tests.spark.test_packing import backlog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,24 @@ def test_every_partition_of_the_plan_has_a_result() -> None:
     ]
     assert (joined[0].start, joined[0].end) == (10, 10)
     assert "lost" in str(joined[0].error)
+
+
+@pytest.mark.parametrize(
+    ("one", "outcome", "words"),
+    [
+        (result(0), Outcome.UNFINISHED, "max-bytes-per-epoch: 85 records are left for the next run"),
+        (result(0, end=100), Outcome.COMPLETE, None),
+        # A batch that begins before the cut is copied whole, here all that there was.
+        (result(0, end=101), Outcome.COMPLETE, None),
+        (result(0, Outcome.FAILED, error="why"), Outcome.FAILED, "why"),
+    ],
+)
+def test_a_range_that_was_cut_is_unfinished_where_something_is_left(
+    one: RangeResult, outcome: Outcome, words: str | None
+) -> None:
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[], cut={"t-0": 100})
+    (joined,) = join(plan, [Attempt(0, 0, one)])
+    assert (joined.outcome, joined.error) == (outcome, words)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""What earlier runs of a flow left in the ledger. It only informs: a plan without it is right, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import TopicPartition
+from mirror.spark.ledger import Ledger
+from mirror.spark.plan import NOTHING, History
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig
+
+_EPOCHS: Final = 20
+"""Of a stream's run, the last ones: whose turn it is shows there."""
+
+
+def history_of(flow: FlowConfig, flow_folder: Path) -> History:
+    """What a plan of ``flow`` wants to know; ``flow_folder`` is the flow's in the ledger (a run's parent).
+
+    Old plans are read only where the flow's limits ask whose turn it is.
+    """
+    limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
+    return History(turns=last_turns(flow_folder)) if limits else NOTHING
+
+
+def last_turns(flow_folder: Path) -> dict[TopicPartition, int]:
+    """From the plans in a flow's folder of the ledger; those that cannot be read tell nothing."""
+    found: dict[TopicPartition, int] = {}
+    for ledger in _runs(flow_folder):
+        last = ledger.planned() or 0
+        for epoch in range(max(0, last - _EPOCHS), last + 1):
+            try:
+                plan, at_ms = ledger.plan(epoch), ledger.planned_ms(epoch)
+            except (OSError, ValueError, TypeError, KeyError):
+                continue
+            for each in plan.ranges if plan else ():
+                tp = TopicPartition(each.topic, each.partition)
+                found[tp] = max(found.get(tp, 0), at_ms)
+    return found
+
+
+def bytes_per_second(flow_folder: Path) -> float | None:
+    """At what rate the remembered scheduled runs copied, all partitions together; None where they copied nothing.
+
+    A run's time is that of its longest copy: its tasks run side by side. (A stream's time is that of its epochs.)
+    """
+    size = seconds = 0.0
+    for ledger in _runs(flow_folder):
+        try:
+            copied = [each.result for each in ledger.attempts() if each.result.bytes > 0]
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        size += sum(one.bytes for one in copied)
+        seconds += max((one.seconds for one in copied), default=0.0)
+    return size / seconds if size and seconds else None
+
+
+def _runs(flow_folder: Path) -> list[Ledger]:
+    try:
+        return [Ledger(run) for run in sorted(flow_folder.iterdir()) if run.is_dir()]
+    except OSError:
+        return []

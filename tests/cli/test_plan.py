@@ -1,0 +1,155 @@
+"""``mirror plan`` as it is typed: statuses, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.app import app
+from mirror.spark import checks, forecast
+from tests.spark import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+CONFIG = """
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[flows.f]
+source = "a"
+target = "b"
+topics = ["orders[bold]?"]
+"""
+SECOND = """
+[clusters.gone]
+"bootstrap.servers" = "gone:1"
+[flows.g]
+source = "gone"
+target = "b"
+topics = ["clicks"]
+"""
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "mirror.toml"
+        self.config.write_text(CONFIG)
+        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
+
+    def plan(self, *arguments: str) -> Result:
+        report = str(self.folder / "report")
+        return CliRunner().invoke(app, ["plan", "--config", str(self.config), "--report-dir", report, *arguments])
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    for module in (checks, forecast):
+        monkeypatch.setattr(module, "Admin", fakes.Admin)
+    return Site(tmp_path)
+
+
+def test_something_to_do_is_status_3(site: Site) -> None:
+    site.a.add_topic("orders", [10, 0])
+    found = site.plan()
+    assert (found.exit_code, found.stderr) == (3, "")
+    for part in ["flow f: a to b", "orders", "1.0 kB", "shallow", "copy", "1 of 2 partitions have nothing to copy"]:
+        assert part in found.stdout
+    assert "on b: topic a.orders is created: partitions 2, replicas the target's default" in found.stdout
+    assert "estimated time: unknown (no earlier run in the report folder tells a rate)" in found.stdout
+    assert site.b.state()["topics"] == {}
+    assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_nothing_to_do_is_status_0(site: Site) -> None:
+    site.a.add_topic("orders", [0])
+    site.b.add_topic("a.orders", [0])
+    site.b.add_topic("mirror-progress.f.internal", [0], configs={"cleanup.policy": "compact"})
+    found = site.plan()
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.rstrip().endswith("nothing to do")
+
+
+def test_as_json(site: Site) -> None:
+    site.a.add_topic("orders", [10, 0])
+    found = site.plan("--json")
+    assert found.exit_code == 3
+    told = json.loads(found.stdout)
+    (flow,) = told["flows"]
+    assert told["errors"] == {}
+    assert (flow["flow"], flow["records"], flow["bytes"], flow["seconds"], flow["to_do"]) == ("f", 10, 1000, None, True)
+    first, second = flow["partitions"]
+    assert first == {
+        "topic": "orders",
+        "target_topic": "a.orders",
+        "partition": 0,
+        "action": "copy",
+        "start": 0,
+        "end": 10,
+        "records": 10,
+        "bytes": 1000,
+        "way": "shallow",
+        "reasons": [],
+        "error": None,
+    }
+    assert second["action"] == "nothing"
+
+
+def test_a_cluster_that_does_not_answer_is_status_1_and_hides_no_other_flow(site: Site) -> None:
+    site.a.add_topic("orders", [10])
+    site.config.write_text(CONFIG + SECOND)
+    found = site.plan("--json")
+    line = "no broker of gone:1 could be reached; is the address right?"
+    assert (found.exit_code, found.stderr) == (1, f"mirror: flow g: {line}\n")
+    told = json.loads(found.stdout)
+    assert [flow["flow"] for flow in told["flows"]] == ["f"]
+    assert told["errors"] == {"g": line}
+    assert site.plan("--flow", "f").exit_code == 3
+    shown = site.plan("--debug")
+    assert "Traceback (most recent call last)" in shown.stderr
+
+
+def test_wrong_flows_are_refused_all_at_once(site: Site) -> None:
+    second = SECOND.replace("gone:1", "a:1").replace('["clicks"]', '["__.*"]')
+    site.config.write_text(CONFIG + second)
+    site.a.add_topic("__consumer_offsets", [1])
+    found = site.plan()
+    assert (found.exit_code, found.stdout) == (1, "")
+    first, other = found.stderr.splitlines()
+    assert first.startswith("mirror: flow f: none of the 1 topics of cluster a matches")
+    assert other.startswith("mirror: flow g: topics = ['__.*'] matches nothing but topics that topics-exclude")
+
+
+def test_wrong_usage_is_status_2(site: Site) -> None:
+    assert site.plan("--nonsense").exit_code == 2
+    assert CliRunner().invoke(app, ["plan"]).exit_code == 2
+
+
+def test_help_says_what_the_statuses_mean() -> None:
+    found = CliRunner().invoke(app, ["plan", "--help"])
+    text = " ".join(found.stdout.replace("│", " ").split())
+    assert "0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not look" in text
+
+
+def test_it_needs_no_spark() -> None:
+    script = "import sys, mirror.cli.plan; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_names_are_never_markup(site: Site) -> None:
+    site.config.write_text(CONFIG.replace('["orders[bold]?"]', '[".*"]'))
+    site.a.add_topic("[red]orders", [10], configs={"cleanup.policy": "compact"})
+    found = site.plan()
+    assert "[red]orders" in found.stdout
+    assert "batches with gaps go deep ([red]orders)" in found.stdout
+    assert "topic a.[red]orders is created" in found.stdout

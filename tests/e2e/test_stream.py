@@ -1,0 +1,130 @@
+"""`mirror stream` as a user runs it: it follows, finds what is new, takes edits, drains, and ends in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.broker_side import Side
+from tests.e2e.site import Run, Site, flow
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+SHORT = """epoch-ms = 4000
+refresh-ms = 1000
+"""
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+class Stream:
+    """A stream under way; it must not outlive its test."""
+
+    def __init__(self, site: Site, *arguments: str) -> None:
+        self.site = site
+        self.child: subprocess.Popen[str] = site.start(*arguments, command="stream")
+
+    def await_copy(self, target: Side, topic: str, values: list[bytes], partition: int = 0) -> None:
+        """All of it is there, once, in order."""
+
+        def there() -> bool:
+            assert self.child.poll() is None, self.child.communicate()
+            return topic in target.topics() and target.partitions(topic) > partition and len(read()) >= len(values)
+
+        def read() -> list[bytes | None]:
+            return target.read(topic, partition)
+
+        try:
+            eventually(there, within_s=200, what=f"{len(values)} records in {topic}-{partition}")
+        except BaseException:
+            self.site.kill()
+            raise
+        assert read() == values
+
+    def end(self, signum: signal.Signals | None = signal.SIGTERM) -> Run:
+        if signum is not None:
+            self.child.send_signal(signum)
+        run = self.site.finish(self.child)
+        self.site.await_end()
+        return run
+
+
+def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    """Records, a new partition, a new topic, a bad edit and a good one; then SIGTERM."""
+    topic = unique("followed")
+    source.create(topic)
+    source.fill(topic, numbered(0, 100))
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topic}.*"], SHORT)})
+    stream = Stream(site)
+    stream.await_copy(target, f"a.{topic}", numbered(0, 100))
+
+    good = site.config.read_text()
+    site.config.write_text(f"{good}nonsense = 1\n")
+    source.fill(topic, numbered(100, 50))
+    source.grow(topic, 2)
+    source.create(f"{topic}-2")
+    source.fill(topic, numbered(0, 30), 1)
+    source.fill(f"{topic}-2", numbered(0, 20))
+    stream.await_copy(target, f"a.{topic}", numbered(0, 150))
+    stream.await_copy(target, f"a.{topic}", numbered(0, 30), 1)
+    stream.await_copy(target, f"a.{topic}-2", numbered(0, 20))
+
+    def told() -> dict[tuple[str, int], int]:
+        (one,) = json.loads(site.ask("status", "--json"))["flows"]
+        assert one["run"] is not None
+        return {(each["topic"], each["partition"]): each["lag"] for each in one["partitions"]}
+
+    # The edit is bad for others, too; the stream alone has an older one to go on with.
+    eventually(lambda: "nonsense" in _said(site), within_s=60, what="the word about the bad edit")
+    site.config.write_text(good)
+    lags = told()
+    assert lags == {(topic, 0): 0, (topic, 1): 0, (f"{topic}-2", 0): 0}
+    run = stream.end()
+    assert (run.status, run.errors) == (0, [])
+    assert "nonsense" in run.err
+    assert "flow f: epoch 1: " in run.out
+    summary = site.flows()["f"]
+    assert (summary["outcome"], summary["error"]) == ("complete", None)
+    records = {(each["topic"], each["partition"]): each["records"] for each in summary["partitions"]}
+    assert records == {(topic, 0): 150, (topic, 1): 30, (f"{topic}-2", 0): 20}
+    assert target.read(f"a.{topic}") == numbered(0, 150)
+    assert json.loads(site.ask("status", "--json"))["flows"][0]["run"] is None
+
+
+def _said(site: Site) -> str:
+    return "".join(path.read_text() for path in site.report.glob("ledger/f/*/said.jsonl"))
+
+
+def test_a_stream_drains_what_is_there_and_mirror_stop_ends_one_that_follows(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic = unique("drained")
+    source.create(topic, 2)
+    for partition in range(2):
+        source.fill(topic, numbered(0, 200), partition)
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
+    for records in (400, 0):
+        run = site.run("--available-now", command="stream")
+        assert (run.status, run.errors) == (0, [])
+        assert sum(each["records"] for each in site.flows()["f"]["partitions"]) == records
+    for partition in range(2):
+        assert target.read(f"a.{topic}", partition) == numbered(0, 200)
+
+    assert site.ask("stop") == "f: nothing runs\n"
+    stream = Stream(site)
+    source.fill(topic, numbered(200, 10), 1)
+    stream.await_copy(target, f"a.{topic}", numbered(0, 210), 1)
+    (stopped,) = json.loads(site.ask("stop", "--json"))
+    assert stopped["state"] == "ended"
+    run = stream.end(None)
+    assert (run.status, run.errors) == (0, [])
+    assert target.read(f"a.{topic}", 1) == numbered(0, 210)

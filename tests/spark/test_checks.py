@@ -1,0 +1,203 @@
+"""What is wrong with flows: all of it at once, before anything is touched."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
+from mirror.errors import ConnectionFailed, MirrorError
+from mirror.spark import checks, job
+from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
+from mirror.spark.flow_run import FlowRun
+from mirror.spark.results import FlowReport
+from tests.spark import fakes
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def config_of(*flows: FlowConfig) -> MirrorConfig:
+    names = {name for each in flows for name in (each.source, each.target)}
+    clusters = {name: ClusterConfig(name=name, options={"bootstrap.servers": f"{name}:1"}) for name in names}
+    return MirrorConfig(clusters=clusters, flows={each.name: each for each in flows})
+
+
+def found(*flows: FlowConfig, **clusters: ClusterSeen | MirrorError) -> Findings:
+    config = config_of(*flows)
+    return check(config, config.select(), {name: cluster(name) for name in config.clusters} | clusters)
+
+
+def cluster(name: str, *topics: str) -> ClusterSeen:
+    return ClusterSeen(f"id-{name}", frozenset(topics or {"orders"}))
+
+
+def lines(findings: Findings) -> list[str]:
+    return [line for of_flow in findings.problems.values() for line in of_flow]
+
+
+def test_flows_that_are_right_are_not_worth_a_word() -> None:
+    assert found(flow(), flow("g", "c")) == Findings(warnings={"f": [], "g": []})
+
+
+def test_one_cluster_under_two_names() -> None:
+    same = ClusterSeen("id-a", frozenset({"orders"}))
+    (line,) = lines(found(flow(), b=same))
+    assert line == (
+        "flow f: a and b are one cluster under two names (cluster id id-a), it would be copied into itself;"
+        " correct a bootstrap.servers"
+    )
+
+
+def test_patterns_that_match_nothing() -> None:
+    (line,) = lines(found(flow(topics=["order", "click.*"])))
+    assert "flow f: none of the 1 topics of cluster a matches topics = ['order', 'click.*']" in line
+
+
+def test_patterns_that_match_internal_topics_only() -> None:
+    internal = cluster("a", "__consumer_offsets", "x.internal", "y-replica", "z-internal", "orders")
+    (line,) = lines(found(flow(topics=["__.*", "[xyz].*"]), a=internal))
+    assert "flow f: topics = ['__.*', '[xyz].*'] matches nothing but topics that topics-exclude = ['__.*'," in line
+    assert "(__consumer_offsets, x.internal, y-replica, ...)" in line
+    assert "a topics-exclude of your own" in line
+
+
+def test_one_pattern_of_several_that_matches_nothing_is_a_warning() -> None:
+    findings = found(flow(topics=["orders", "clicks"]))
+    assert lines(findings) == []
+    (line,) = findings.warnings["f"]
+    assert line.startswith("topics = 'clicks' matches no topic of cluster a that is copied")
+
+
+IDENTITY = flow("g", "c", topics=["a.*"], naming="identity")
+
+
+def test_two_flows_into_one_topic() -> None:
+    findings = found(flow(), IDENTITY, c=cluster("c", "a.orders"))
+    expected = (
+        "flows f and g both copy into topic a.orders of cluster b (a: orders, c: a.orders); exclude it from one of"
+        ' them, or use naming = "prefix"'
+    )
+    assert findings.problems == {"f": [expected], "g": [expected]}
+    assert str(FlowsRefused(findings.problems)) == expected, "told once"
+    assert lines(found(flow(), IDENTITY, c=cluster("c", "a.clicks"))) == []
+
+
+def test_also_where_the_target_has_two_names() -> None:
+    other = flow("g", "c", "d", topics=["a.*"], naming="identity")
+    clusters = {"b": ClusterSeen("id-b", frozenset()), "d": ClusterSeen("id-b", frozenset())}
+    assert len(found(flow(), other, c=cluster("c", "a.orders"), **clusters).problems) == 2
+    assert lines(found(flow(), other, c=cluster("c", "a.orders"))) == []
+
+
+def test_flows_that_feed_each_other_over_a_cluster_with_two_names() -> None:
+    back = flow("g", "d", "a", topics=["orders"], naming="identity")
+    there = flow("f", "a", "b", topics=["orders"], naming="identity")
+    seen = {"b": cluster("b"), "d": ClusterSeen("id-b", frozenset({"orders"}))}
+    (line,) = set(lines(found(there, back, **seen)))
+    assert line.startswith("flows f, g: these flows feed each other")
+    assert lines(found(there, back)) == []
+
+
+def test_what_does_not_answer_stops_its_own_flow_only() -> None:
+    dead = ConnectionFailed("c:1 does not answer")
+    findings = found(flow(), IDENTITY, c=dead)
+    assert findings.problems == {}
+    assert findings.unreachable == {"g": dead}
+    (line,) = findings.warnings["f"]
+    assert line == "could not see whether flow g copies into a.orders too: c:1 does not answer"
+
+
+def test_every_problem_of_every_flow() -> None:
+    findings = found(
+        flow(topics=["order"]), flow("g", "a", "c", topics=["click"]), flow("h"), c=ClusterSeen("id-a", frozenset())
+    )
+    assert {name: len(of_flow) for name, of_flow in findings.problems.items()} == {"f": 1, "g": 2}
+
+
+def test_a_refusal_travels() -> None:
+    refused = FlowsRefused({"f": ["one", "two"]})
+    assert str(pickle.loads(pickle.dumps(refused))) == "one\ntwo"  # noqa: S301 - bytes made here
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr(checks, "Admin", fakes.Admin)
+    return tmp_path
+
+
+def test_only_the_clusters_that_matter_are_asked(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    # d is no flow's that is to run, and could not write a topic of f's: that it is not there is nobody's trouble.
+    config = config_of(flow(), flow("h", "d", topics=["clicks"]), IDENTITY)
+    findings = check_flows(config, config.select("f"))
+    assert findings.unreachable == {}
+    (line,) = findings.warnings["f"]
+    assert line.startswith("could not see whether flow g copies into a.orders too: no broker of c:1")
+    fakes.Cluster("c:1", folder).make().add_topic("a.orders", [1])
+    with pytest.raises(FlowsRefused, match=r"flows f and g both copy into topic a\.orders"):
+        check_flows(config, config.select("f"))
+
+
+def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    config = config_of(flow(), flow("g", topics=["x"]))
+    with pytest.raises(FlowsRefused):
+        job.checked(config, config.select(), folder / "report")
+    flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
+    assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
+    assert flows[0]["error"] == "not started: refused with flow g"
+    assert "none of the 1 topics" in flows[1]["error"]
+
+
+def test_a_refused_configuration_never_gets_to_spark(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    path = folder / "mirror.toml"
+    clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{name}:1"' for name in "ab"]
+    ends = 'source = "a"\ntarget = "b"'
+    flows = [f"[flows.{name}]\n{ends}\ntopics = [{topics}]" for name, topics in [("f", "'orders'"), ("g", "'x', 'y'")]]
+    path.write_text("\n".join([*clusters, *flows]))
+    monkeypatch.setattr(job, "_catch_signals", lambda: None)
+    monkeypatch.delattr(job, "session")
+    assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
+
+
+def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    config = config_of(flow())
+    nothing = cast("Any", None)
+    findings = check_flows(config, config.select())
+    run = FlowRun(
+        nothing,
+        config,
+        nothing,
+        findings=findings,
+        config_path=folder,
+        secrets_dir=None,
+        report_dir=folder,
+        debug=False,
+    )
+    with pytest.raises(ConnectionFailed, match="no broker of b:1"):
+        run.run(flow(), FlowReport("f", datetime.now(UTC)))
+
+
+def test_looking_changes_nothing(folder: Path) -> None:
+    made = [fakes.Cluster(f"{name}:1", folder).make() for name in "ab"]
+    made[0].add_topic("orders", [1])
+    before = [each.state() for each in made]
+    config = config_of(flow())
+    assert check_flows(config, config.select()) == Findings(warnings={"f": []})
+    assert [each.state() for each in made] == before

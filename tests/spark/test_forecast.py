@@ -1,0 +1,192 @@
+"""What a run would do: counted, explained, and nothing changed by looking."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config.models import FlowConfig
+from mirror.spark import forecast as module
+from mirror.spark.attempts import Attempt
+from mirror.spark.forecast import Action, FlowForecast, Way, forecast, way_of
+from mirror.spark.ledger import Ledger
+from mirror.spark.preflight import TopicConfig
+from mirror.spark.topics import prepare_topics
+from tests.spark import fakes
+from tests.spark.fakes import NOW_MS
+from tests.spark.test_checks import config_of
+from tests.spark.test_plan import Pair
+from tests.spark.test_planner import flow
+from tests.spark.test_results import result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr(module, "Admin", fakes.Admin)
+    return Pair(tmp_path)
+
+
+def look(pair: Pair, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
+    before = [pair.a.state(), pair.b.state()]
+    found = forecast(config_of(one), one, wall_ms=wall_ms, ledger=pair.a.path.parent / "ledger" / one.name)
+    assert [pair.a.state(), pair.b.state()] == before, "to look changes nothing"
+    return found
+
+
+def run(pair: Pair, one: FlowConfig) -> None:
+    prepare_topics(one, pair.source, pair.target)
+    fakes.copy_ranges(
+        pair.plan(one).ranges,
+        source_options={},
+        target_options={"bootstrap.servers": "b:1"},
+        policy=one.copy_policy(),
+    )
+
+
+def actions(found: FlowForecast) -> dict[int, Action]:
+    return {each.partition: each.action for each in found.partitions}
+
+
+def test_before_the_first_run(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 0], configs={"retention.ms": "5"})
+    found = look(pair, flow(replication_factor=3))
+    assert [(each.start, each.end, each.records, each.bytes) for each in found.partitions] == [
+        (0, 10, 10, 1000),
+        (0, 0, 0, 0),
+    ]
+    assert actions(found) == {0: Action.COPY, 1: Action.NOTHING}
+    assert (found.records, found.bytes, found.to_do) == (10, 1000, True)
+    made, notes = found.changes
+    assert made == "topic a.orders is created: partitions 2, replicas 3, retention.ms = 5"
+    assert notes.startswith("topic mirror-progress.f.internal is created: partitions 1, replicas 3, cleanup.policy")
+    assert found.warnings == []
+
+
+def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 5])
+    run(pair, flow())
+    found = look(pair, flow())
+    assert actions(found) == {0: Action.NOTHING, 1: Action.NOTHING}
+    assert (found.changes, found.records, found.to_do) == ([], 0, False)
+    old = look(pair, flow(), wall_ms=NOW_MS + 25 * HOUR_MS)
+    assert actions(old) == {0: Action.RENEW, 1: Action.RENEW}
+    assert not old.to_do, "a run that is due for nothing else need not be made for that"
+    with pair.a.change() as state:
+        partitions = state["topics"]["orders"]["partitions"]
+        partitions[0]["end"] = 12
+        partitions.append({"earliest": 0, "end": 0, "replicas": 3, "leader": 1})
+    found = look(pair, flow())
+    assert (found.records, found.to_do) == (2, True)
+    assert found.changes == ["topic a.orders gets 3 partitions (now 2)"]
+
+
+def test_a_place_to_begin_at_is_something_to_do(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10])
+    prepare_topics(flow(), pair.source, pair.target)
+    found = look(pair, flow(start="latest"))
+    assert (actions(found), found.changes, found.to_do) == ({0: Action.BEGIN}, [], True)
+
+
+def test_partitions_that_would_fail_are_shown_with_their_error(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 10])
+    run(pair, flow())
+    with pair.a.change() as state:
+        state["topics"]["orders"]["partitions"][0] |= {"earliest": 15, "end": 20}
+    found = look(pair, flow())
+    assert actions(found) == {0: Action.FAIL, 1: Action.NOTHING}
+    assert "retention: copied up to offset 10" in str(found.partitions[0].error)
+    assert found.to_do
+    with pair.a.change() as state:
+        state["id"] = "another"
+    assert all("other source" in str(each.error) for each in look(pair, flow()).partitions)
+
+
+def test_a_progress_that_may_be_lost_is_told(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10, 10, 10])
+    pair.b.add_topic("a.orders", [5, 0])
+    found = look(pair, flow())
+    assert actions(found) == dict.fromkeys(range(3), Action.COPY)
+    first, second, third = (each.error for each in found.partitions)
+    assert "progress-lost (start-over = true begins again)" in str(first)
+    assert (second, third) == (None, None)
+    assert look(pair, flow(start_over=True)).partitions[0].error is None
+    waits = look(pair, flow(max_partitions_in_parallel=1)).partitions[1]
+    assert waits.error == "its turn comes in the next epoch: 10 records wait (max-partitions-in-parallel = 1)"
+    with pair.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["end"] = 1000
+    cut = look(pair, flow(max_bytes_per_epoch=65_536)).partitions[0]
+    assert "progress-lost" in str(cut.error)
+    assert "max-bytes-per-epoch leaves about" in str(cut.error)
+    run(pair, flow())
+    assert {each.error for each in look(pair, flow()).partitions} == {None}
+
+
+def test_limits_show(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1000, 2000, 10])
+    found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_epoch=65_536))
+    assert actions(found) == {0: Action.WAIT, 1: Action.COPY, 2: Action.WAIT}
+    assert found.records == 655, "what this run would copy"
+    assert found.partitions[1].error == "max-bytes-per-epoch leaves about 1345 records to later runs"
+    assert found.partitions[0].records == 1000
+    assert "its turn comes" in str(found.partitions[0].error)
+
+
+def test_where_sizes_are_not_told_they_are_unknown(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10])
+    pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
+    found = look(pair, flow())
+    assert (found.partitions[0].bytes, found.bytes, found.seconds) == (None, None, None)
+
+
+def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10])
+    assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
+    ledger = Ledger.open(pair.a.path.parent, "f", datetime(2026, 1, 31, tzinfo=UTC).isoformat())
+    ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
+    assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (8000.0, 0.125)
+    limited = look(pair, flow(max_bytes_per_second=2000))
+    assert (limited.bytes_per_second, limited.seconds) == (2000.0, 0.5)
+
+
+def test_warnings_are_those_of_a_run(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.add_topic("a.orders", [1], replicas=1, configs={"max.message.bytes": "1000"})
+    pair.b.add_topic("mirror-progress.f.internal", [0])
+    found = look(pair, flow())
+    assert found.changes == []
+    assert found.warnings == prepare_topics(flow(), pair.source, pair.target)
+    assert len(found.warnings) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "source", "target", "way", "words"),
+    [
+        ({}, {}, {}, Way.SHALLOW, []),
+        ({"compression": "zstd"}, {}, {}, Way.DEEP, ['compression = "zstd"']),
+        ({"headers": {"via": "a"}, "transform": "m:f"}, {}, {}, Way.DEEP, ["headers", "transform"]),
+        ({}, {"message.timestamp.type": "LogAppendTime"}, {}, Way.DEEP, ["LogAppendTime"]),
+        ({}, {"message.timestamp.type": "LogAppendTime"}, {"message.timestamp.type": "LogAppendTime"}, Way.SHALLOW, []),
+        ({}, {"cleanup.policy": "compact,delete"}, {}, Way.PARTLY_DEEP, ["batches with gaps go deep"]),
+        ({}, {}, {"max.message.bytes": "1000"}, Way.PARTLY_DEEP, ["max.message.bytes = 1000, the source's 1048588"]),
+    ],
+)
+def test_shallow_or_deep(
+    keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: Way, words: list[str]
+) -> None:
+    found, reasons = way_of(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
+    assert found is way
+    assert len(reasons) == len(words)
+    assert all(word in reason for word, reason in zip(words, reasons, strict=True))
+
+
+def test_a_source_that_does_not_tell_leaves_it_open() -> None:
+    assert way_of(flow(), None)[0] is Way.UNKNOWN
+    assert way_of(flow(compression="none"), None)[0] is Way.DEEP

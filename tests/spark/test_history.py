@@ -1,0 +1,76 @@
+"""What a flow's folder in the ledger tells the next plan; and that nothing in it can stop one."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.relay.ranges import RangeResult
+from mirror.spark.attempts import Attempt
+from mirror.spark.history import bytes_per_second, history_of, last_turns
+from mirror.spark.ledger import Ledger
+from mirror.spark.plan import Plan
+from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
+from tests.spark.test_results import result
+
+FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
+LATER = datetime(2026, 1, 31, 13, tzinfo=UTC)
+
+
+def run(folder: Path, at: datetime, *partitions: int, results: list[RangeResult] | None = None) -> Ledger:
+    ledger = Ledger.open(folder, "f", at.isoformat())
+    ledger.write_plan(Plan(flow="f", tasks=[[backlog(each, 5) for each in partitions]], settled=[result(9)]))
+    ledger.write_attempts(Attempt(0, 0, each) for each in results or [])
+    (plan,) = ledger.path.glob("plan-*.json")
+    os.utime(plan, (at.timestamp(), at.timestamp()))
+    return ledger
+
+
+def ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def test_a_partition_s_last_turn_is_the_last_run_that_planned_it(tmp_path: Path) -> None:
+    run(tmp_path, LATER, 1)
+    run(tmp_path, FIRST, 0, 1)
+    turns = last_turns(tmp_path / "ledger" / "f")
+    assert turns == {TopicPartition("t", 0): ms(FIRST), TopicPartition("t", 1): ms(LATER)}
+
+
+def test_old_plans_are_read_only_for_limits(tmp_path: Path) -> None:
+    run(tmp_path, FIRST, 0)
+    folder = tmp_path / "ledger" / "f"
+    assert history_of(flow(), folder).turns == {}
+    assert history_of(flow(max_partitions_in_parallel=1), folder).turns == last_turns(folder) != {}
+    assert history_of(flow(max_bytes_per_epoch=65_536), folder).turns == last_turns(folder)
+
+
+def test_the_rate_is_that_of_the_longest_copies(tmp_path: Path) -> None:
+    run(tmp_path, FIRST, results=[result(0, bytes=1000, seconds=2.0), result(1, bytes=3000, seconds=4.0)])
+    run(tmp_path, LATER, results=[result(0, bytes=0, seconds=9.0), result(1, bytes=2000, seconds=1.0)])
+    assert bytes_per_second(tmp_path / "ledger" / "f") == (1000 + 3000 + 2000) / (4 + 1)
+
+
+def test_where_nothing_was_copied_there_is_no_rate(tmp_path: Path) -> None:
+    assert bytes_per_second(tmp_path / "nothing") is None
+    assert last_turns(tmp_path / "nothing") == {}
+    run(tmp_path, FIRST, results=[result(0, bytes=0, seconds=9.0)])
+    assert bytes_per_second(tmp_path / "ledger" / "f") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "null", "5", '{"flow": "f"}', '{"result": null}', '{"result": {}}', "\udcff"]
+)
+def test_a_damaged_ledger_tells_nothing(tmp_path: Path, text: str) -> None:
+    good = run(tmp_path, FIRST, 0, results=[result(0, bytes=1000, seconds=2.0)])
+    bad = run(tmp_path, LATER, 0)
+    for name in ("plan-00000000.json", "results-00000000.parquet"):
+        (bad.path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    (good.path.parent / "notes.txt").touch()
+    assert last_turns(good.path.parent) == {TopicPartition("t", 0): ms(FIRST)}
+    assert bytes_per_second(good.path.parent) == 500

@@ -1,0 +1,101 @@
+"""Whose turn it is, and how much each gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.config.models import SMALLEST_SHARE_BYTES
+from mirror.relay.ranges import Outcome
+from mirror.spark.limits import Backlog, limited, turns
+from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
+
+RECORD = 100
+"""Bytes of a record here."""
+
+
+def waiting(*records: int, last: dict[int, int] | None = None) -> list[Backlog]:
+    return [
+        Backlog(backlog(number, count), count * RECORD, (last or {}).get(number, 0))
+        for number, count in enumerate(records)
+    ]
+
+
+def order(backlogs: list[Backlog]) -> list[int]:
+    return [each.range.partition for each in turns(backlogs)]
+
+
+def test_without_limits_everything_goes() -> None:
+    backlogs = waiting(5, 1000, 3)
+    found = limited(flow(), backlogs)
+    assert found.ranges == [each.range for each in backlogs]
+    assert (found.waiting, found.cut) == ([], [])
+
+
+def test_the_oldest_and_the_largest_by_turns() -> None:
+    assert order(waiting(1, 9, 5, 3, last={0: 10, 1: 40, 2: 30, 3: 20})) == [0, 1, 3, 2]
+    assert order(waiting(1, 9, 5)) == [1, 2, 0], "who never had a turn: the largest"
+
+
+def test_who_waits_says_why() -> None:
+    found = limited(flow(max_partitions_in_parallel=1), waiting(7, 9))
+    assert [each.partition for each in found.ranges] == [1]
+    (one,) = found.waiting
+    assert (one.partition, one.outcome, one.start, one.end) == (0, Outcome.UNFINISHED, 10, 10)
+    assert one.error == "its turn comes in the next epoch: 7 records wait (max-partitions-in-parallel = 1)"
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 8), st.sets(st.integers(0, 29)))
+def test_nobody_starves(records: list[int], most: int, sick: set[int]) -> None:
+    """Sick ones never get on, and still take no more than their turns."""
+    last: dict[int, int] = {}
+    epochs = ceil(len(records) / ceil(most / 2))
+    for epoch in range(1, epochs + 1):
+        backlogs = waiting(*records, last=last)
+        found = limited(flow(max_partitions_in_parallel=most), backlogs)
+        assert len(found.ranges) == min(most, len(records))
+        last |= dict.fromkeys((each.partition for each in found.ranges), epoch)
+        # The healthy ones have as much again by the next epoch.
+        records = [count if number in sick else count + 1 for number, count in enumerate(records)]
+    assert last.keys() == set(range(len(records)))
+
+
+def test_the_smallest_get_all_and_the_rest_share() -> None:
+    size = 3000 * RECORD
+    found = limited(flow(max_bytes_per_epoch=size), waiting(100, 2000, 5000, 1000))
+    assert {each.partition: each.end - each.start for each in found.ranges} == {0: 100, 1: 966, 2: 966, 3: 966}
+    assert {one.partition: end - one.start for one, end in found.cut} == {3: 1000, 1: 2000, 2: 5000}
+    assert found.waiting == []
+
+
+def test_a_share_is_worth_the_trouble() -> None:
+    """A limit that is too small for all is not divided into crumbs: some wait."""
+    found = limited(flow(max_bytes_per_epoch=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
+    assert [each.partition for each in found.ranges] == [0, 1]
+    assert [each.partition for each in found.waiting] == [2]
+    assert "max-bytes-per-epoch = 131072" in str(found.waiting[0].error)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10**5), st.integers(1, 10**4)), min_size=1, max_size=30),
+    st.integers(SMALLEST_SHARE_BYTES, 10**8),
+    st.integers(0, 5),
+)
+def test_bytes_stay_under_the_limit_and_each_that_is_chosen_gets_on(
+    partitions: list[tuple[int, int]], size: int, most: int
+) -> None:
+    backlogs = [Backlog(backlog(n, records), records * each, 0) for n, (records, each) in enumerate(partitions)]
+    found = limited(flow(max_bytes_per_epoch=size, max_partitions_in_parallel=most), backlogs)
+    assert all(each.end > each.start for each in found.ranges)
+    taken = [(each.end - each.start) * partitions[each.partition][1] for each in found.ranges]
+    assert sum(taken) <= size
+    assert len(found.ranges) + len(found.waiting) == len(partitions)
+    ends = {each.partition: each.end for each in found.ranges}
+    cut = {one.partition for one, _ in found.cut}
+    assert cut == {each.range.partition for each in backlogs if ends.get(each.range.partition, 0) < each.range.end}
+    for n in cut & ends.keys():
+        assert replace(backlogs[n].range, end=ends[n]) in found.ranges

@@ -1,0 +1,124 @@
+"""Plans for very many partitions: no quadratic work, and the time that was promised. CPU time without the brokers'."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.relay.ranges import RangeResult
+from mirror.spark.attempts import Attempt
+from mirror.spark.checks import ClusterSeen, check
+from mirror.spark.ledger import Ledger
+from mirror.spark.plan import Plan, make_plan
+from mirror.spark.results import join
+from mirror.spark.topics import prepare_topics
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.connection import ServerConnection
+from tests.spark.test_checks import config_of
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PER_TOPIC = 10
+MANY = 10_000
+WITHIN_S = 3.0
+"""For :data:`MANY` partitions."""
+ONE = flow(topics=["orders-.*"], max_partitions_in_parallel=1_000_000, max_bytes_per_epoch=2**40)
+
+
+@dataclass
+class Stopwatch:
+    """CPU seconds of this process; ``brokers`` those spent in the fake brokers, who are other people's computers."""
+
+    brokers: float = 0.0
+
+    def time(self, work: Callable[[], object]) -> float:
+        # Collections come when they come: in the one measurement, and not in the other.
+        gc.collect()
+        gc.disable()
+        try:
+            before, self.brokers = time.process_time(), 0.0
+            work()
+            return time.process_time() - before - self.brokers
+        finally:
+            gc.enable()
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
+    found = Stopwatch()
+    plain = ServerConnection._handle
+
+    def handle(self: ServerConnection, *args: Any) -> bool:
+        before = time.process_time()
+        try:
+            return plain(self, *args)
+        finally:
+            found.brokers += time.process_time() - before
+
+    monkeypatch.setattr(ServerConnection, "_handle", handle)
+    return found
+
+
+@dataclass
+class Times:
+    prepare: float
+    plan: float
+    ledger: float
+
+
+def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
+    """Of a first run's preparation and plan, and of the plan's and its results' way through the ledger."""
+    a, b = FakeCluster(brokers=3, cluster_id="a"), FakeCluster(brokers=3, cluster_id="b")
+    for number in range(partitions // PER_TOPIC):
+        for log in a.add_topic(f"orders-{number}", partitions=PER_TOPIC).partitions:
+            log.end_offset = 100
+            log.data = bytearray(1000)
+    source, target = FakeAdmin(a), FakeAdmin(b)
+    plans: list[Plan] = []
+    prepare_s = watch.time(lambda: prepare_topics(ONE, source, target))
+    plan_s = watch.time(lambda: plans.append(make_plan(ONE, source, target, 8, wall_ms=10**12)))
+    (plan,) = plans
+    assert len(plan.ranges) == partitions
+    ledger = Ledger(folder / str(partitions))
+
+    def through_the_ledger() -> None:
+        ledger.write_plan(plan)
+        ledger.write_attempts(Attempt(0, 0, RangeResult.begun(each, each.start)) for each in plan.ranges)
+        known = ledger.plan()
+        assert known == plan
+        assert len(join(known, ledger.attempts())) == partitions
+
+    return Times(prepare_s, plan_s, watch.time(through_the_ledger))
+
+
+@pytest.mark.timed
+@pytest.mark.slow
+def test_10_000_partitions_are_planned_in_time_and_cost_no_quadratic_work(watch: Stopwatch, tmp_path: Path) -> None:
+    half, whole = times(watch, MANY // 2, tmp_path), times(watch, MANY, tmp_path)
+    assert whole.plan < WITHIN_S
+    assert whole.prepare < WITHIN_S
+    # Twice as much takes twice as long; four times would be quadratic work.
+    assert whole.plan < 3 * half.plan
+    assert whole.prepare < 3 * half.prepare
+    assert whole.ledger < 3 * half.ledger
+
+
+@pytest.mark.timed
+@pytest.mark.slow
+def test_checking_flows_against_each_other_costs_no_quadratic_work(watch: Stopwatch) -> None:
+    def seconds(topics: int) -> float:
+        flows = [flow(f"f{number}", topics=[f"t{number}-.*", f"t{number}.x"]) for number in range(5)]
+        names = frozenset(f"t{number % 5}-{number}" for number in range(topics))
+        config = config_of(*flows)
+        seen = {name: ClusterSeen(name, names) for name in config.clusters}
+        return watch.time(lambda: check(config, config.select(), seen))
+
+    assert seconds(20_000) < 3 * seconds(10_000)
