@@ -226,7 +226,7 @@ def test_speculation_in_a_stream_copies_nothing_twice(
     events = site.folder / "events"
     with Feed(source, one.topic, one.partitions, 200) as feed:
         stream = one.start("stream", "report", _cores(2), _speculating(events))
-        eventually(lambda: len(_twins(events)) >= 3, within_s=WITHIN_S, what="epochs with two attempts at once")
+        eventually(lambda: len(_twins(events)) >= 2, within_s=WITHIN_S, what="epochs with two attempts at once")
         one.await_progress(feed.end(), stream, "the rest")
     stopped = one.stop()
     assert (stopped.status, stopped.errors) == (0, [])
@@ -285,5 +285,6 @@ def _twins(events: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         if (first["stage"], first["Index"], first["Speculative"]) == (second["stage"], second["Index"], False)
         and second["Speculative"]
         and first["Host"] != second["Host"]
-        and first["Finish Time"] > second["Launch Time"]
+        # Of one that is killed when all has been said, the end is not told.
+        and (first["Finish Time"] or second["Launch Time"] + 1) > second["Launch Time"]
     ]
