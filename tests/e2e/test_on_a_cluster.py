@@ -225,7 +225,7 @@ def test_speculation_in_a_stream_copies_nothing_twice(
     one.prepare(SHORT)
     events = site.folder / "events"
     with Feed(source, one.topic, one.partitions, 200) as feed:
-        stream = one.start("stream", "report", _cores(2), _speculating(events))
+        stream = one.start("stream", "report", _cores(2), _speculating(events, after="1s"))
         eventually(lambda: len(_twins(events)) >= 2, within_s=WITHIN_S, what="epochs with two attempts at once")
         one.await_progress(feed.end(), stream, "the rest")
     stopped = one.stop()
@@ -241,28 +241,28 @@ def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
     one = Flow(site, source, target, unique("orders"), 2, executors)
-    one.prepare("max-bytes-per-second = 100000")
+    one.prepare("max-bytes-per-second = 16000", "commit-interval-ms = 200")
     for partition in range(one.partitions):
         source.fill(
             one.topic, (b"%d-%d" % (partition, number) for number in range(3_000)), partition, batch_num_messages=1
         )
     events = site.folder / "events"
-    run = site.finish(one.start("run", "report", _cores(2), _speculating(events)))
+    run = site.finish(one.start("run", "report", _cores(2), _speculating(events, after="3s")))
     assert (run.status, run.errors) == (0, [])
     assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
     assert _twins(events)
     assert one.equal() == judge.Verdict(6_000, None)
 
 
-def _speculating(events: Path) -> dict[str, object]:
-    """One task at a time, which gets another attempt after a second; Spark's events go to ``events``."""
+def _speculating(events: Path, *, after: str) -> dict[str, object]:
+    """One task at a time, which gets another attempt ``after`` some time; Spark's events go to ``events``."""
     events.mkdir()
     return {
         "spark.default.parallelism": 1,
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         # A task alone has no others to be slower than.
-        "spark.speculation.task.duration.threshold": "1s",
+        "spark.speculation.task.duration.threshold": after,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
