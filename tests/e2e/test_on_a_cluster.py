@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
 """What lies behind it is seen by the driver and its planners, not by executors: their working folders are others."""
-WITHIN_S: Final = 120.0
+WITHIN_S: Final = 240.0
 SHORT: Final = """epoch-ms = 3000
 refresh-ms = 2000
 shutdown-timeout-ms = 10000"""
