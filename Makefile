@@ -7,6 +7,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LOCK := requirements.txt
 
+DIST := dist
+# What goes to Spark's executors: everything but PySpark, which Spark brings along itself (400 MB).
+BROUGHT_BY_SPARK := pyspark
+ENVIRONMENT := build/environment
+PACKED := $(DIST)/mirror-env.tar.gz
+SOURCES := $(shell find mirror -type f -not -name '*.pyc')
+
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
 NEEDS_NOTHING := not brokers and not spark and not slow
@@ -16,7 +23,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers run test check bench campaign murder equality isolation memory follower lock clean
+.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -52,6 +59,8 @@ bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes
 	@set -e; found=; for program in tests/benchmarks/bench_*.py; do \
 		test -e "$$program" || continue; found=1; echo "== $$program"; $(BIN)/python "$$program"; \
 	done; test -n "$$found" || { echo 'there are no benchmarks in tests/benchmarks yet'; exit 1; }
+
+dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives
 
 campaign: brokers ## harm three brokers under load, and see what the producers made of it (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/campaign.py
@@ -91,3 +100,34 @@ $(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+# ------------------------------------------------------------------------------------------------------------- dist
+# The lock's versions and hashes bind as constraints, so that one lock serves: what it locks for development is not
+# asked for here.
+$(ENVIRONMENT)/.installed: $(LOCK) pyproject.toml | $(INSTALLED)
+	rm -rf $(ENVIRONMENT)
+	$(BIN)/python -m venv --without-pip $(ENVIRONMENT)
+	$(BIN)/python -c "$$DEPENDENCIES" $(BROUGHT_BY_SPARK) > $(ENVIRONMENT)/asked.txt
+	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
+		--require-hashes --constraint $(LOCK) --requirement $(ENVIRONMENT)/asked.txt
+	@touch $@
+
+define DEPENDENCIES
+import sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    asked = tomllib.load(file)["project"]["dependencies"]
+print(*(one for one in asked if not one.startswith(sys.argv[1] + "=")), sep="\n")
+endef
+export DEPENDENCIES
+
+# Plain tar: a virtual environment can be moved but for the first lines of its scripts, so these stay behind
+# (`python -m mirror.cli` is `mirror`). It has no interpreter of its own: executors need the Python of $(VENV), at its path.
+$(PACKED): $(ENVIRONMENT)/.installed $(SOURCES) LICENSE Makefile
+	rm -rf build/lib build/bdist.* $(DIST)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
+	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
+		--no-deps --no-index --force-reinstall $(DIST)/*.whl
+	cp $(ENVIRONMENT)/asked.txt $(DIST)/executors.txt
+	find $(ENVIRONMENT)/bin -mindepth 1 -not -name 'python*' -delete
+	tar --create --gzip --file $@ --directory $(ENVIRONMENT) .
+	@ls -sh $(DIST)

@@ -25,6 +25,7 @@ hypothesis.settings.load_profile("mirror")
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = {
     "tests/security/": "security",
+    "tests/e2e/test_on_a_cluster.py": "cluster",
     **{
         f"tests/copying/test_{name}.py": "copying"
         for name in ("gaps", "generated", "harm", "logs", "policies", "shapes")
@@ -76,10 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group(item: pytest.Item) -> str | None:
     """What one worker gets at once: a module's tests; those that take long and share nothing go one by one (None)."""
-    if item.get_closest_marker("spark") or item.nodeid.startswith("tests/brokers/"):
-        return None
     module = item.nodeid.partition("::")[0]
-    return next((group for path, group in _TOGETHER.items() if module.startswith(path)), module)
+    if group := next((group for path, group in _TOGETHER.items() if module.startswith(path)), None):
+        return group
+    return None if item.get_closest_marker("spark") or item.nodeid.startswith("tests/brokers/") else module
 
 
 class NewCluster(Protocol):

@@ -136,27 +136,31 @@ class Epochs:
         return self._admins
 
     def _is_over(self, flow: FlowConfig, target: Admin) -> bool:
-        """Whether this run was told to stop, or another has taken over. The first plan claims the flow.
+        """Whether this run was told to stop, or another has taken over.
 
-        Claimed again is what the target forgot, and what another run has had meanwhile and given up; and given anew,
-        now and then, is what it would forget.
+        The first plan claims the flow, where the driver's script has not done so; but not from a run that has begun
+        since: both would then think that they are over. Claimed again is what the target forgot, and what another run
+        has had meanwhile and given up; and given anew, now and then, is what it would forget.
         """
         orders = RunOrders(target, flow.name, self.run)
         try:
             told = orders.read()
-            if self._given_ms is None or told is None or (told.run != self.run and told.ended):
+            if told is not None and told.fences(self.run) and (self._given_ms is not None or told.run > self.run):
+                return True
+            if told is None or told.run != self.run:
                 before = orders.claim()
                 self._given_ms = self._clock.now()
                 if before is not None:
                     self._say(f"took over from run {before.run} on {before.host}, which had not said that it ended")
-                told = orders.read()
-            elif told.run == self.run and self._clock.now() - self._given_ms >= self.renew_ms:
+                return False
+            if self._given_ms is not None and self._clock.now() - self._given_ms >= self.renew_ms:
                 orders.renew()
-                self._given_ms = self._clock.now()
+                self._given_ms = None
+            self._given_ms = self._given_ms or self._clock.now()
         except KafkaError as error:
             self._say(f"who else runs this flow, and whether it is to stop, cannot be read: {error}")
             return False
-        return told is not None and (told.stop if told.run == self.run else told.fences(self.run))
+        return told.stop
 
     def _say(self, line: str) -> None:
         """Once, until the clusters' configuration changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
@@ -21,6 +22,9 @@ def session() -> SparkSession:
     """The session of this job, with the connector."""
     # SparkConf knows what spark-submit was told only once the gateway to the JVM is there.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
+    if python := SparkConf().get("spark.pyspark.python"):
+        # What spark-submit does, and nobody for a script that starts Spark itself: PySpark looks nowhere else.
+        os.environ["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.appName("mirror")
     # What spark-submit takes when nobody says otherwise.
     if SparkConf().get("spark.master", "local[*]") == "local[*]":

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import MirrorError
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.spark import rows
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 _LEAST_MS: Final = 5_000
+_PATIENCE_MS: Final = 120_000
+"""As long as a batch may take by default: so long the other attempt of a scheduled run may show no progress."""
 
 
 @dataclass
@@ -120,10 +122,6 @@ def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResu
         trace = None if foreseen else traceback.format_exc()
         attempts = [Attempt(errand.task, attempt, failed(each, line), trace) for each in ranges]
         return TaskResults(attempts, errand.epoch)
-    if any(one.outcome is Outcome.FENCED for one in results) and _is_mine(options, errand):
-        # Speculation runs two attempts, and takes the first that ends: let it be the one that copies.
-        msg = f"another attempt of task {errand.task} of epoch {errand.epoch} copies these partitions now"
-        raise FlowError(msg)
     return TaskResults([Attempt(errand.task, attempt, result) for result in results], errand.epoch)
 
 
@@ -137,28 +135,21 @@ def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> lis
     if until_ms is not None:
         # Also who comes late, behind other tasks or after a lost one, tries for a while.
         until_ms = max(until_ms, SystemClock().wall() + min(_LEAST_MS, flow.epoch_ms))
-    return copy_ranges(
+    results = copy_ranges(
         ranges,
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
         policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
     )
+    fenced = [one for one, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
+    if fenced and errand.run:
+        patience_ms = _PATIENCE_MS if errand.until_ms is None else flow.shutdown_timeout_ms
+        from mirror.client import Admin
+        from mirror.spark.twins import Twin, leave_it_to
 
-
-def _is_mine(options: FlowOptions, errand: rows.Errand) -> bool:
-    """Whether the flow is still this run's: then it was fenced by another attempt of its own task."""
-    from mirror.client import Admin
-    from mirror.spark.run_orders import RunOrders
-
-    if not errand.run:
-        return False
-    config, flow = options.in_force().load()
-    try:
         with Admin(config.clusters[flow.target].client_options()) as target:
-            told = RunOrders(target, flow.name).read()
-    except MirrorError:
-        return False
-    return told is not None and told.run == errand.run
+            leave_it_to(Twin(target, flow.name, errand, fenced), errand, patience_ms=patience_ms, clock=SystemClock())
+    return results
 
 
 def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> None:

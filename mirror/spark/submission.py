@@ -48,7 +48,8 @@ STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
 TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 """Environment of the script: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
 
-_JOBS: Final = Path(__file__).parents[2] / "jobs"
+_JOBS: Final = Path(__file__).with_name("jobs")
+"""Not those of the checkout, which an installed wheel has not."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -75,9 +76,10 @@ class Submission:
         """The command line. Raises FlowError where spark-submit or the job is not where it should be."""
         submit = Path(sys.executable).with_name("spark-submit")
         job = _JOBS / ("replicate.py" if self.stream_grace_s is None else "stream.py")
-        for needed in (submit, job):
-            if not needed.is_file():
-                raise FlowError(f"{needed} is missing; install the project from its checkout with `make install`")
+        if not submit.is_file():
+            raise FlowError(
+                f"{submit} is missing: install pyspark beside the mirror, or submit jobs/{job.name} yourself"
+            )
         if self.stream_grace_s is not None:
             return [sys.executable, str(job), *self.arguments]
         return [str(submit), *self._options, str(job), *self.arguments]

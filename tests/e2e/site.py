@@ -60,8 +60,13 @@ class Site:
     ) -> subprocess.Popen[str]:
         """``command`` is one that submits a job."""
         base = [sys.executable, "-m", "mirror.cli", command, "--config", str(self.config)]
+        whole = [*base, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
+        return self.launch(whole, environ=environ)
+
+    def launch(self, command: Sequence[str], *, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Any program, with its output kept for :meth:`finish`."""
         child = subprocess.Popen(
-            [*base, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments],
+            command,
             cwd=self.folder,
             env={**os.environ, **(environ or {}), MARK: str(self.folder)},
             stdout=subprocess.PIPE,

@@ -91,6 +91,15 @@ def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Sit
     assert line.startswith("took over from run run-0 on ")
 
 
+def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: Site) -> None:
+    site.orders("run-1").claim()  # as the driver's script does
+    site.orders("run-2").claim()
+    assert site.epochs.plan(1, drains=False) is None
+    told = site.orders().read()
+    assert told is not None
+    assert told.run == "run-2"
+
+
 @pytest.mark.parametrize("by", ["stop", "another run"])
 def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
     assert site.epochs.plan(1, drains=False) is not None

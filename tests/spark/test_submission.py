@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -77,6 +78,15 @@ def test_the_command_is_this_environment_s_spark_submit() -> None:
     assert command[1:3] == ["--master", "local[3]"]
     assert command[-3].endswith("jobs/replicate.py")
     assert command[-2:] == ["--config", "x.toml"]
+
+
+@pytest.mark.parametrize("name", ["replicate.py", "stream.py"])
+def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
+    checkout = Path(__file__).parents[2] / "jobs" / name
+    installed = Path(submission.__file__).with_name("jobs") / name
+    assert [ast.dump(each) for each in ast.parse(installed.read_text()).body[1:]] == [
+        ast.dump(each) for each in ast.parse(checkout.read_text()).body[1:]
+    ]
 
 
 def test_the_child_s_environment(tmp_path: Path) -> None:

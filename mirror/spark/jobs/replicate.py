@@ -1,0 +1,10 @@
+"""What ``mirror run`` submits; the same as ``jobs/replicate.py`` of the checkout."""
+
+from __future__ import annotations
+
+import sys
+
+from mirror.spark.job import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

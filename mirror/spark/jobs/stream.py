@@ -1,0 +1,10 @@
+"""What ``mirror stream`` starts; the same as ``jobs/stream.py`` of the checkout."""
+
+from __future__ import annotations
+
+import sys
+
+from mirror.spark.stream_job import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""Real executors: a standalone master with two workers, real brokers, and everything that may be lost on the way.
+
+After each harm what the target has is what the source has, record by record, read by another client.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from mirror.sandbox import judge
+from mirror.spark.ledger import Ledger
+from tests import jvm
+from tests.e2e.broker_side import Side
+from tests.e2e.feed import Feed
+from tests.e2e.site import Run, Site, flow
+from tests.e2e.standalone import SPARK_HOME, Standalone, standalone
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+CHECKOUT: Final = Path(__file__).parents[2]
+HERE: Final = Path("/proc/self/cwd")
+"""What lies behind it is seen by the driver and its planners, not by executors: their working folders are others."""
+WITHIN_S: Final = 240.0
+SHORT: Final = """epoch-ms = 3000
+refresh-ms = 2000
+shutdown-timeout-ms = 10000"""
+
+
+@pytest.fixture(scope="module")
+def executors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """The cluster; all tests of this module share it."""
+    with standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+@dataclass
+class Flow:
+    """One flow of one topic, on its way from ``source`` to ``target``."""
+
+    site: Site
+    source: Side
+    target: Side
+    topic: str
+    partitions: int
+    executors: Standalone
+
+    def prepare(self, *lines: str) -> None:
+        """The topic, and the configuration where no executor finds it but by its name."""
+        self.source.create(self.topic, self.partitions)
+        self.site.write(
+            {"a": self.source.address, "b": self.target.address}, {"f": flow("a", "b", [self.topic], *lines)}
+        )
+
+    def start(self, job: str, report: str, *settings: Mapping[str, object]) -> subprocess.Popen[str]:
+        """`mirror run` or `mirror stream` on the cluster, by this interpreter and these sources on all sides."""
+        conf = self.site.folder / f"conf-{report}"
+        conf.mkdir(exist_ok=True)
+        python = {"spark.pyspark.python": sys.executable, "spark.executorEnv.PYTHONPATH": CHECKOUT}
+        _write(conf / "spark-defaults.conf", python, *settings)
+        where = ["--config", str(HERE / "mirror.toml"), "--report-dir", str(HERE / report)]
+        command = [sys.executable, "-m", "mirror.cli", job, *where, "--master", self.executors.url]
+        return self.site.launch(command, environ={"SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(CHECKOUT)})
+
+    def stop(self) -> Run:
+        """`mirror stop`, from this host, which is not among those of the run."""
+        command = [sys.executable, "-m", "mirror.cli", "stop", "--config", str(self.site.config)]
+        return self.site.finish(self.site.launch(command, environ={"PYTHONPATH": str(CHECKOUT)}))
+
+    def await_progress(self, ends: Sequence[int], driver: subprocess.Popen[str], what: str) -> None:
+        """Wait until the target's progress has reached ``ends``; ``driver`` has to live as long."""
+
+        def reached() -> bool:
+            assert driver.poll() is None, (what, driver.communicate())
+            progress = [self.target.progress("f", f"a.{self.topic}", each) for each in range(self.partitions)]
+            return all(map(operator.ge, progress, ends))
+
+        eventually(reached, within_s=WITHIN_S, what=what)
+
+    def agree(self, at_least: Sequence[int]) -> None:
+        """Nothing twice, nothing left out, nothing out of order, of what is there; and that is so much."""
+        for partition, least in enumerate(at_least):
+            copied = self.target.read(f"a.{self.topic}", partition)
+            assert least <= len(copied)
+            assert copied == self.source.read(self.topic, partition)[: len(copied)]
+
+    def equal(self) -> judge.Verdict:
+        """Keys, values, headers, timestamps and order of all there is."""
+        return judge.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
+
+
+def _write(path: Path, *settings: Mapping[str, object]) -> None:
+    """Spark's settings for small executors on this machine, and ``settings``, which win."""
+    common: dict[str, object] = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.cores": 1,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": " ".join(jvm.SPARK),
+        "spark.files": HERE / "mirror.toml",
+        "spark.ui.enabled": "false",
+    }
+    for each in settings:
+        common.update(each)
+    path.write_text("".join(f"{key} {value}\n" for key, value in common.items()), encoding="utf-8")
+
+
+def _cores(count: int) -> dict[str, object]:
+    return {"spark.cores.max": count, "spark.default.parallelism": count}
+
+
+def test_a_batch_by_spark_submit_with_the_packed_environment(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    """As config/standalone and README have it: Python and the mirror come from the archive, on all sides."""
+    one = Flow(site, source, target, unique("orders"), 4, executors)
+    one.prepare()
+    secrets = site.folder / "secrets"  # as mounted on every host
+    secrets.mkdir()
+    (secrets / "clusters__b__bootstrap_servers").write_text(target.address, encoding="utf-8")
+    site.config.write_text(
+        site.config.read_text(encoding="utf-8").replace(target.address, "nowhere:1"), encoding="utf-8"
+    )
+    for partition in range(one.partitions):
+        source.fill(one.topic, (b"%d-%d" % (partition, number) for number in range(1_000)), partition)
+    archive = _packed()
+    (site.folder / "environment").mkdir()
+    subprocess.run(["tar", "xzf", str(archive), "-C", str(site.folder / "environment")], check=True)
+    (site.folder / archive.name).symlink_to(archive)
+    own = site.folder / "own.conf"
+    _write(own, _cores(2))
+    options = ["--properties-file", str(CHECKOUT / "config/standalone/spark-defaults.conf"), "--master", executors.url]
+    for line in own.read_text(encoding="utf-8").splitlines():
+        options += ["--conf", line.replace(" ", "=", 1)]
+    job = [str(CHECKOUT / "jobs/replicate.py"), "--config", str(HERE / "mirror.toml")]
+    command = [
+        str(SPARK_HOME / "bin/spark-submit"),
+        *options,
+        *job,
+        "--report-dir",
+        str(site.report),
+        "--secrets-dir",
+        str(secrets),
+    ]
+    run = site.finish(site.launch(command, environ={"PYTHONPATH": "", "SPARK_HOME": str(SPARK_HOME)}))
+
+    assert run.status == 0, run.err
+    assert site.flows()["f"]["outcome"] == "complete"
+    assert sum(each["records"] for each in site.partitions("f").values()) == 4_000
+    assert one.equal() == judge.Verdict(4_000, None)
+    unpacked = list(executors.folder.glob("work-*/app-*/*/environment/bin/python"))
+    assert len(unpacked) == 2, "an executor on each worker"
+
+
+def _packed() -> Path:
+    """What `make dist` makes; made anew only where the lock or the sources have changed."""
+    # What it needs of the installation is here: these tests run in it.
+    installed = f"--old-file={Path(sys.prefix) / '.installed'}"
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    subprocess.run(["make", "--silent", installed, f"VENV={sys.prefix}", "dist"], cwd=CHECKOUT, env=environ, check=True)
+    return CHECKOUT / "dist/mirror-env.tar.gz"
+
+
+def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    one = Flow(site, source, target, unique("orders"), 4, executors)
+    one.prepare(SHORT)
+    with Feed(source, one.topic, one.partitions, 200) as feed:
+        first = one.start("stream", "report", _cores(2))
+        one.await_progress([100] * one.partitions, first, "the first epochs")
+        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="an epoch")
+        lost = executors.executors()
+        assert len(lost) == 2
+        lost[0].kill()
+        one.await_progress(at_loss := feed.ends(), first, "what the lost executor had")
+        one.agree(at_loss)
+        assert lost[0].pid not in [each.pid for each in executors.executors()]
+
+        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="another epoch")
+        site.kill()
+        assert site.finish(first).status == -signal.SIGKILL
+        again = one.start("stream", "report", _cores(1))
+        one.await_progress(at_loss := feed.ends(), again, "what the lost driver had")
+        one.agree(at_loss)
+
+        other = one.start("stream", "other-report", _cores(1))
+        fenced = site.finish(again)
+        assert fenced.status == 3, fenced.err
+        assert "flow f: another run of this flow took over" in fenced.err
+        summary = json.loads((site.folder / "report/summary.json").read_text(encoding="utf-8"))
+        assert summary["flows"][0]["outcome"] == "fenced"
+        one.await_progress(feed.end(), other, "the rest")
+    stopped = one.stop()
+    assert (stopped.status, stopped.errors) == (0, [])
+    last = site.finish(other)
+    assert (last.status, last.errors) == (0, [])
+    verdict = one.equal()
+    assert verdict.equal, verdict.difference
+    assert verdict.records == sum(feed.ends())
+
+
+def _in_mid_epoch(report: Path) -> bool:
+    """Whether tasks copy an epoch that nobody has reported yet."""
+    ledger = Ledger.runs(report, "f")[0]
+    return (ledger.planned() or 0) > (ledger.done() or 0)
+
+
+def test_speculation_in_a_stream_copies_nothing_twice(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    """Each epoch's one task gets another attempt after a second, on the other worker, while it still copies."""
+    one = Flow(site, source, target, unique("orders"), 2, executors)
+    # Long enough for the other one, in a Python of its own, to take over.
+    one.prepare("epoch-ms = 8000")
+    events = site.folder / "events"
+    with Feed(source, one.topic, one.partitions, 200) as feed:
+        stream = one.start("stream", "report", _cores(2), _speculating(events, after="1s"))
+        eventually(lambda: _taken_over(events), within_s=WITHIN_S, what="an epoch that the later attempt ended")
+        one.await_progress(feed.end(), stream, "the rest")
+    stopped = one.stop()
+    assert (stopped.status, stopped.errors) == (0, [])
+    last = site.finish(stream)
+    assert (last.status, last.errors) == (0, [])
+    verdict = one.equal()
+    assert verdict.equal, verdict.difference
+    assert verdict.records == sum(feed.ends())
+
+
+def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    one = Flow(site, source, target, unique("orders"), 2, executors)
+    one.prepare("max-bytes-per-second = 50000", "commit-interval-ms = 200")
+    for partition in range(one.partitions):
+        source.fill(
+            one.topic, (b"%d-%d" % (partition, number) for number in range(3_000)), partition, batch_num_messages=1
+        )
+    events = site.folder / "events"
+    run = site.finish(one.start("run", "report", _cores(2), _speculating(events, after="3s")))
+    assert (run.status, run.errors) == (0, [])
+    assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
+    assert _taken_over(events)
+    assert one.equal() == judge.Verdict(6_000, None)
+
+
+def _speculating(events: Path, *, after: str) -> dict[str, object]:
+    """One task at a time, which gets another attempt ``after`` some time; Spark's events go to ``events``."""
+    events.mkdir()
+    return {
+        "spark.default.parallelism": 1,
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        # A task alone has no others to be slower than.
+        "spark.speculation.task.duration.threshold": after,
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+
+
+def _taken_over(events: Path) -> bool:
+    """Whether a speculative attempt, on another host, began while its original copied, and gave the answer for both."""
+    attempts: dict[int, dict[str, Any]] = {}
+    for path in events.rglob("events_*"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            told = json.loads(line) if line.startswith('{"Event":"SparkListenerTask') and line.endswith("}") else {}
+            if "Task Info" in told:
+                attempts[told["Task Info"]["Task ID"]] = {**told["Task Info"], "Stage": told["Stage ID"]}
+    answered = [each for each in attempts.values() if each["Finish Time"] and not each["Killed"] and not each["Failed"]]
+    originals = {each["Stage"]: each for each in attempts.values() if not each["Speculative"]}
+    return any(
+        each["Speculative"]
+        and each["Host"] != originals[each["Stage"]]["Host"]
+        # It runs on until it is killed, which Spark may tell late or never.
+        and originals[each["Stage"]] not in answered
+        for each in answered
+    )

@@ -1,0 +1,80 @@
+"""An attempt that was shut out by another of its own run keeps quiet as long as there are signs of that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import ConnectionFailed
+from mirror.relay.orders import Orders
+from mirror.spark.rows import Errand
+from mirror.spark.twins import LOOK_MS, Twin, leave_it_to
+from tests.fakes.clock import FakeClock
+
+PATIENCE_MS = 10_000
+TP = TopicPartition("a.orders", 0)
+OURS = Orders(run="ours", host="h", since_ms=0)
+
+
+class Seen:
+    """What is seen of the other attempt: the first orders and offsets, then the next ones, and the last for ever."""
+
+    def __init__(self, orders: Callable[[int], Orders | None], offset: Callable[[int], int]) -> None:
+        self.looks = 0
+        self._orders, self._offset = orders, offset
+
+    def orders(self) -> Orders | None:
+        self.looks += 1
+        return self._orders(self.looks)
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        return {TP: self._offset(self.looks)}
+
+
+def waited(seen: Seen, until_ms: int | None = None) -> int:
+    """For how long it keeps quiet, in ms; ``until_ms`` from the start."""
+    clock = FakeClock()
+    wall = None if until_ms is None else clock.wall() + until_ms
+    errand = Errand(0, 1, OURS.run, 1, wall, 0)
+    began = clock.now()
+    leave_it_to(
+        cast("Twin", seen),
+        errand,
+        patience_ms=PATIENCE_MS,
+        clock=clock,
+        pause=lambda seconds: clock.advance(int(seconds * 1000)),
+    )
+    return clock.now() - began
+
+
+@pytest.mark.parametrize("orders", [None, Orders(run="another", host="h", since_ms=0)])
+def test_nobody_of_its_own_run_goes_on(orders: Orders | None) -> None:
+    assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == LOOK_MS
+
+
+def test_a_stream_s_epoch_and_what_its_end_takes() -> None:
+    assert waited(Seen(lambda _: OURS, lambda _: 0), 60_000) == pytest.approx(60_000 + PATIENCE_MS, abs=LOOK_MS)
+
+
+def test_an_epoch_that_is_told_to_stop() -> None:
+    stopped = OURS.stopped()
+    seen = Seen(lambda look: OURS if look <= 5 else stopped, lambda _: 0)
+    assert waited(seen, 60_000) == 5 * LOOK_MS + PATIENCE_MS
+
+
+def test_a_scheduled_run_as_long_as_progress_is_made() -> None:
+    assert waited(Seen(lambda _: OURS, lambda look: min(look, 30))) == 30 * LOOK_MS + PATIENCE_MS
+
+
+def test_a_target_that_does_not_answer_tells_nothing() -> None:
+    answers: Iterator[Orders | None] = iter([OURS])
+
+    def ask(_look: int) -> Orders | None:
+        for answer in answers:
+            return answer
+        raise ConnectionFailed("nobody there")
+
+    assert waited(Seen(ask, lambda _: 0)) == LOOK_MS + PATIENCE_MS
