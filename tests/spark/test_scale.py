@@ -109,3 +109,16 @@ def test_10_000_partitions_are_planned_in_time_and_cost_no_quadratic_work(watch:
     assert whole.plan < 8 * part.plan
     assert whole.prepare < 8 * part.prepare
     assert whole.ledger < 8 * part.ledger
+
+
+@pytest.mark.timed
+@pytest.mark.slow
+def test_checking_flows_against_each_other_costs_no_quadratic_work(watch: Stopwatch) -> None:
+    def seconds(topics: int) -> float:
+        flows = [flow(f"f{number}", topics=[f"t{number}-.*", f"t{number}.x"]) for number in range(5)]
+        names = frozenset(f"t{number % 5}-{number}" for number in range(topics))
+        config = config_of(*flows)
+        seen = {name: ClusterSeen(name, names) for name in config.clusters}
+        return watch.time(lambda: check(config, config.select(), seen))
+
+    assert seconds(20_000) < 3 * seconds(10_000)
