@@ -31,6 +31,8 @@ _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
 _INT64_MAX: Final = 2**63 - 1
 _PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
+_LEASE_MS: Final = 10_000
+"""By then a stream's next epoch has begun, or none will."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """Below that, one batch of the usual size limit would take a quarter of an hour."""
@@ -233,6 +235,7 @@ class FlowConfig(BaseModel):
             epoch=epoch,
             wind_up_ms=self.shutdown_timeout_ms // 4,
             renew_ms=renew_ms,
+            lease_ms=_LEASE_MS if until_ms is not None and self.exactly_once else 0,
         )
 
     @property

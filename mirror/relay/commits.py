@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.outbox import Outbox, Tally
 from mirror.relay.policy import COMMIT_BYTES
-from mirror.relay.progress import Progress
+from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.timing import deadline, remaining
 
 if TYPE_CHECKING:
@@ -28,17 +28,21 @@ class _UnderWay:
     future: Future[None]
     tally: Tally | None
     """What was written for it; None: all that the outbox has by then."""
+    sent: Sums
+    """What the outbox had sent by then."""
 
 
 class Commits:
     """``known`` is the progress that is committed, or was found; ``must`` asks for one also of nothing new, first.
 
-    ``since_ms`` is when the first of what is not committed was handed over.
+    ``since_ms`` is when the first of what is not committed was handed over, ``kept`` what was sent of what is. While
+    they are on ``hold``, none begins.
     """
 
     def __init__(self, carrier: Carrier, outbox: Outbox, times: Times, known: Progress, now: int) -> None:
         self.known = known
-        self.must = False
+        self.must = self.hold = False
+        self.kept = NOTHING
         self._carrier = carrier
         self._outbox = outbox
         self._times = times
@@ -97,7 +101,7 @@ class Commits:
         progress = progress_at(*self._next)
         future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
         tally = None if self._carrier.atomic else self._outbox.take_tally()
-        self._under_way = _UnderWay(progress, future, tally)
+        self._under_way = _UnderWay(progress, future, tally, self._outbox.sent)
         self._bytes, self.since_ms = 0, now
         return future
 
@@ -113,7 +117,7 @@ class Commits:
         error = done.future.exception()
         if error is None:
             self._outbox.harvest(now)
-            self.known, self.must = done.progress, False
+            self.known, self.must, self.kept = done.progress, False, done.sent
             return done.tally or self._outbox.take_tally(), None
         if done.tally is not None:
             self._outbox.tally.add_all(done.tally)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from mirror.backoff import Backoff
@@ -20,7 +23,7 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress_log import Kept, ProgressLog
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Times
-from mirror.relay.task import Clients, Task
+from mirror.relay.task import Clients, HandOver, Task
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.heap import bound_heap
 
@@ -52,12 +55,36 @@ def copy_ranges(
     clock = SystemClock()
     started = clock.now()
     try:
-        results = _copy(ranges, source_options, target_options, policy, clock)
+        copy = partial(_copy, ranges, source_options, target_options, policy, clock)
+        results = _leased(copy) if policy.lease_ms and policy.exactly_once else copy()
     except MirrorError as error:
         results = [RangeResult.begun(one, one.start, Outcome.FAILED, str(error)) for one in ranges]
     for result in results:
         result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results
+
+
+def _leased(copy: Callable[[HandOver], list[RangeResult]]) -> list[RangeResult]:
+    """The results when the epoch is over; the copies go on in a thread of their own, for a while.
+
+    Nobody else would copy until the next epoch has begun. The thread is no reason for the process to stay.
+    """
+    handed: Future[list[RangeResult]] = Future()
+
+    def run() -> None:
+        try:
+            results = copy(handed.set_result)
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            if handed.done():
+                _log.exception("the epoch is over, and what went on behind it has failed")
+            else:
+                handed.set_exception(error)
+        else:
+            if not handed.done():
+                handed.set_result(results)
+
+    threading.Thread(target=run, name="mirror-epoch", daemon=True).start()
+    return handed.result()
 
 
 def _copy(
@@ -66,6 +93,7 @@ def _copy(
     target_options: Mapping[str, object],
     policy: CopyPolicy,
     clock: SystemClock,
+    hand_over: HandOver | None = None,
 ) -> list[RangeResult]:
     # Each partition has an id of its own later on; keys about transactions need one to be checked.
     some_id = {"transactional.id": "mirror"} if policy.exactly_once else {}
@@ -116,7 +144,7 @@ def _copy(
             part=reading.max_partition_fetch_bytes,
         )
         stack.callback(task.close)
-        results = task.run(ranges, _facts(admin, targets), writing.batch_size)
+        results = task.run(ranges, _facts(admin, targets), writing.batch_size, hand_over)
         if task.may_be_the_last:
             _write_notes(inquiries, task.kept())
     return results

@@ -104,7 +104,8 @@ class Copying:
         """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
         listens = self._quiet and self.wants_more
         stall = deadline(self._reading.heard_ms, self._times.stall_ms) if listens else FOREVER_MS
-        commit = self._commit_due_ms() if self.commits.wanted and self.commits.under_way is None else FOREVER_MS
+        free = self.commits.under_way is None and not self.commits.hold
+        commit = self._commit_due_ms() if self.commits.wanted and free else FOREVER_MS
         if commit <= now:
             commit = FOREVER_MS  # overdue: it waits for something else
         return min(stall, commit)
@@ -122,7 +123,8 @@ class Copying:
         self._take_commit(now)
         if not self.winding_up:
             self._push(now)
-        if self.commits.wanted and self.commits.under_way is None and now >= self._commit_due_ms():
+        free = self.commits.under_way is None and not self.commits.hold
+        if self.commits.wanted and free and now >= self._commit_due_ms():
             self._watch(self.commits.begin(self._progress_at, now))
         settled = not self.commits.wanted and self.commits.under_way is None
         return settled and self.handed_over and self._reading.ended

@@ -13,6 +13,7 @@ from mirror.errors import NeedsAbort
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.feed import Piece
 from mirror.relay.pace import Ticket, Window
+from mirror.relay.progress import NOTHING, Sums
 from mirror.relay.ranges import RangeResult
 
 _LEAST_BYTES: Final = 16 * 1024
@@ -73,7 +74,8 @@ class _Step:
 class Outbox:
     """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
 
-    ``target_end`` is the target offset after the last record acknowledged, None before the first.
+    ``target_end`` is the target offset after the last record acknowledged, None before the first. ``sent`` is all that
+    was sent, acknowledged or not.
     """
 
     def __init__(self, window: Window, start: int, leader_epoch: int | None, who: Hashable) -> None:
@@ -84,6 +86,7 @@ class Outbox:
         self.sent_offset = self.acked_offset = start
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
+        self.sent = NOTHING
         self.tally = Tally()
         self._answered = self._failed = False
 
@@ -116,6 +119,8 @@ class Outbox:
         ticket = None
         if piece.batch is not None and future is not None:
             ticket = self._window.sent(max(piece.batch.size, _LEAST_BYTES), now)
+            records, batches, size = self.sent
+            self.sent = Sums(records + piece.count, batches + 1, size + piece.batch.size)
         step = _Step(piece, now, ticket)
         self._steps.append(step)
         if future is not None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,7 +29,7 @@ from mirror.relay.expiries import as_mirror_error, corrupt, other_source, timed_
 from mirror.relay.gaps import SourceState
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress
+from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from mirror.relay.facts import TargetFacts
 
 _log: Final = logging.getLogger(__name__)
+
+_LATE: Final = 2
+"""What waits for so many commit intervals at an epoch's end is stuck: its age goes on in the next."""
 
 
 class PartitionCopy:
@@ -69,6 +73,7 @@ class PartitionCopy:
         self._pending: Future[Any] | None = None
         self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
+        self._handed: Sums | None = None
         self._last: Future[None] | None = None
         self._after: Ruling | None = None
         self._trouble: Ruling | None = None  # what befell who follows, as long as nothing was heard since
@@ -204,6 +209,8 @@ class PartitionCopy:
             self.result.start = progress.offset
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
             must_commit = must_commit or progress.offset >= self._reading.end or self._is_old(progress)
+        if self._known is None and self.range.follows:
+            self._count(progress.left)
         self._known = progress
         self.result.end = progress.offset
         self._must_commit = must_commit
@@ -281,7 +288,13 @@ class PartitionCopy:
             source_cluster_id=self.range.source_cluster_id,
             topic_id=self._topic_id,
             time_ms=self._site.wall(),
+            left=NOTHING if self._handed is None else self._now_copying.outbox.sent.less(self._handed),
         )
+
+    def _count(self, left: Sums) -> None:
+        self.result.records += left.records
+        self.result.batches += left.batches
+        self.result.bytes += left.bytes
 
     def _committed(self, tally: Tally) -> None:
         tally.into(self.result)
@@ -330,7 +343,7 @@ class PartitionCopy:
             tally, _ = self._now_copying.commits.take(now) or (None, None)
             if tally is not None:
                 self._committed(tally)
-        again = self._after is None and not self._winding_up
+        again = self._after is None and not self._winding_up and self._handed is None
         if again and not self._rulings.aborts:
             self._open(now)
         elif again or (self._may_mend and self._site.may_retry(self)):
@@ -362,6 +375,39 @@ class PartitionCopy:
             self.result.stuck_since_ms = self._clock.since_ms
         self.stage = Stage.DONE
 
+    @property
+    def committing(self) -> bool:
+        """Whether a commit is under way. Until :meth:`hand_over` no other begins: what was kept is to be counted."""
+        if self.stage is not Stage.COPYING:
+            return False
+        self._now_copying.commits.hold = True
+        return self._now_copying.commits.under_way is not None
+
+    def hand_over(self, now: int) -> RangeResult:
+        """What is told of the epoch, which ends now. Who copies goes on, until somebody shuts it out; nobody else does.
+
+        What is copied from now on is told with the progress, for whoever goes on from there.
+        """
+        if self.stage is not Stage.COPYING or not self._carrier.atomic:
+            self.wind_up(now, at_once=True)
+        told = replace(
+            self.result, skipped={**self.result.skipped}, deep={**self.result.deep}, gaps={**self.result.gaps}
+        )
+        told.seconds = max(0.001, (now - self._began_ms) / 1000)
+        if self.stage is not Stage.COPYING:
+            after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+            told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, self._clock.since_ms
+            return told
+        copying = self._now_copying
+        self._handed, copying.commits.hold = copying.commits.kept, False
+        waits_ms = 0 if copying.waits_since_ms is None else now - copying.waits_since_ms
+        trouble = self._trouble
+        if waits_ms > _LATE * self._times.commit_ms:
+            trouble = trouble or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+            told.stuck_since_ms = self._clock.since_ms or self._site.wall() - waits_ms
+        told.outcome, told.error = (trouble.outcome, trouble.error) if trouble else (Outcome.COMPLETE, None)
+        return told
+
     def wind_up(self, now: int, *, at_once: bool) -> None:
         """The epoch ends: what is acknowledged is committed, the rest dropped with its transaction.
 
@@ -370,7 +416,7 @@ class PartitionCopy:
         if not self._winding_up or at_once:
             self._winding_up = True
             if self._copying is not None:
-                self._copying.winding_up = True
+                self._copying.winding_up, self._copying.commits.hold = True, False
             waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
             if self.stage in waits:
                 self._drop(now, Ruling(Outcome.UNFINISHED, EPOCH_ENDED))

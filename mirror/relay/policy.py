@@ -24,7 +24,8 @@ class CopyPolicy:
     Of a stream: ``until_ms`` (ms since 1970) is when its epoch ends: what is not committed by then is dropped, and
     copied in the next one. ``run`` and ``epoch`` say which epoch of which run this is, so that it ends when it is told
     to (:mod:`mirror.relay.orders`; "": nobody tells), ``wind_up_ms`` how long that may take. Progress older than
-    ``renew_ms`` (0: of any age will do) is committed anew, before the target forgets it.
+    ``renew_ms`` (0: of any age will do) is committed anew, before the target forgets it. For ``lease_ms`` after its end
+    an epoch goes on copying, exactly once, until the next one shuts it out.
     """
 
     exactly_once: bool = True
@@ -44,6 +45,7 @@ class CopyPolicy:
     epoch: int = 0
     wind_up_ms: int = 5_000
     renew_ms: int = 0
+    lease_ms: int = 0
 
     @property
     def rewrites(self) -> bool:

@@ -11,18 +11,34 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 
 SHARDS: Final = 16
 
 
+class Sums(NamedTuple):
+    """Of what is copied; bytes as on the wire."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+    def less(self, other: Sums) -> Sums:
+        """What ``other`` does not have."""
+        return Sums(self.records - other.records, self.batches - other.batches, self.bytes - other.bytes)
+
+
+NOTHING: Final = Sums()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """``offset`` is the next one to copy, ``leader_epoch`` that of the last batch copied, where there was one.
 
-    ``time_ms`` (ms since 1970) is when it was committed; 0 where that is not known.
+    ``time_ms`` (ms since 1970) is when it was committed; 0 where that is not known. ``left`` is what an epoch copied
+    after its end, and nobody has reported: whoever goes on from here counts it.
     """
 
     offset: int
@@ -30,6 +46,7 @@ class Progress:
     source_cluster_id: str
     topic_id: str
     time_ms: int = 0
+    left: Sums = NOTHING
 
 
 class GroupAdmin(Protocol):
@@ -59,6 +76,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "cluster": progress.source_cluster_id,
         "topic": progress.topic_id,
         "time": progress.time_ms,
+        **({"left": progress.left} if progress.left != NOTHING else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(about, separators=(",", ":")))
 
@@ -73,6 +91,7 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         source_cluster_id=_text(about.get("cluster")),
         topic_id=_text(about.get("topic")),
         time_ms=time if isinstance(time, int) else 0,
+        left=_sums(about.get("left")),
     )
 
 
@@ -106,6 +125,11 @@ def _parse(metadata: str) -> dict[str, object]:
     except ValueError:
         return {}
     return about if isinstance(about, dict) else {}
+
+
+def _sums(value: object) -> Sums:
+    whole = isinstance(value, list) and len(value) == len(NOTHING) and all(type(each) is int for each in value)
+    return Sums(*value) if isinstance(value, list) and whole else NOTHING
 
 
 def _text(value: object) -> str:

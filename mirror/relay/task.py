@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -36,8 +36,12 @@ _STEER_SOON_MS: Final = 10
 """How often all copies are asked whether they want to read; those that something happened to are asked at once."""
 _INQUIRERS: Final = 4
 _NOTES_EVERY_MS: Final = 3_600_000
+_HAND_OVER_MS: Final = 500
 _TOLERABLE: Final = 8
 """An answer may take this part of delivery.timeout.ms before less is put under way."""
+
+
+HandOver = Callable[[list[RangeResult]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,9 @@ class Task:
         self._paused: set[TopicPartition] = set()
         self._steer_all_at = self._steered_all_at = now
         self._epoch_ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
-        self._ending = self._told_to_end = False
+        self._ending = self._told_to_end = self._handed = False
+        self._hand_over: HandOver | None = None
+        self._handing_ms: int | None = None
         self._listening = Listening(self._ask_orders, policy.run, policy.epoch, now) if policy.run else None
         self._hear_at = now
         # By the clock on the wall, so that a stream's epochs together do it once an hour.
@@ -106,8 +112,19 @@ class Task:
         self._encoder.shutdown(wait=False, cancel_futures=True)
         self._inquirers.shutdown(wait=False, cancel_futures=True)
 
-    def run(self, ranges: Sequence[Range], facts: Mapping[str, TargetFacts], batch_size: int) -> list[RangeResult]:
-        """Until every copy has its result; in the order of ``ranges``."""
+    def run(
+        self,
+        ranges: Sequence[Range],
+        facts: Mapping[str, TargetFacts],
+        batch_size: int,
+        hand_over: HandOver | None = None,
+    ) -> list[RangeResult]:
+        """Until every copy has its result; in the order of ``ranges``.
+
+        ``hand_over`` gets the results when the epoch is over, if that is before all have theirs, and the copies go on
+        for ``lease_ms``: until the next epoch's shut them out. It is not called where the epoch was told to end.
+        """
+        self._hand_over = hand_over if self._policy.lease_ms else None
         now = self._clock.now()
         for one in ranges:
             copy = PartitionCopy(one, self._policy, facts[one.target_topic], self._times, batch_size, self, now)
@@ -168,12 +185,25 @@ class Task:
             self._epoch_ends_at, self._told_to_end = self.wall(), True
         if self.wall() < self._epoch_ends_at:
             return
+        if self._hand_over is not None and not self._told_to_end:
+            self._end_by_hand_over(now, self._hand_over)
+            return
         at_once, self._ending = self._ending, True
         patience_ms = min(self._times.request_ms, self._policy.wind_up_ms)
         self._epoch_ends_at = FOREVER_MS if at_once else self.wall() + patience_ms
         for copy in list(self._active):
             copy.wind_up(now, at_once=at_once)
             self._touched.append(copy)
+
+    def _end_by_hand_over(self, now: int, hand_over: HandOver) -> None:
+        """As soon as no commit is under way."""
+        self._handing_ms = now if self._handing_ms is None else self._handing_ms
+        if sum(copy.committing for copy in self._active) and now - self._handing_ms < _HAND_OVER_MS:
+            return  # it ends soon, and wakes
+        self._hand_over, self._handed = None, True
+        hand_over([copy.hand_over(now) for copy in self._copies])
+        self._touched.extend(self._active)
+        self._epoch_ends_at = self.wall() + self._policy.lease_ms
 
     def _ask_orders(self) -> Future[Orders | None]:
         asked = self._clients.inquiries.orders()
@@ -233,7 +263,8 @@ class Task:
             return
         blocked_ms = self._meter.wait_ms(now)
         until = min(min(self._due.values(), default=FOREVER_MS), now + _LONGEST_WAIT_MS, self.window.next_ms(now))
-        until = min(until, now + max(0, self._epoch_ends_at - self.wall()), self._hear_at)
+        ends_in_ms = max(0, self._epoch_ends_at - self.wall()) if self._handing_ms is None or self._handed else 10
+        until = min(until, now + ends_in_ms, self._hear_at)
         if self._listening is not None and not self._ending:
             until = min(until, self._listening.due_ms())
         room = self.holdings.room
@@ -341,7 +372,7 @@ class Task:
         """As long as healthy ones are being copied, or the epoch goes on: it must not keep the task alive alone."""
         del copy
         if self._policy.until_ms is not None:
-            return not self._ending and self.wall() < self._policy.until_ms
+            return not (self._ending or self._handed) and self.wall() < self._policy.until_ms
         return any(not other.expired for other in self._active)
 
     def why_silent(self, copy: PartitionCopy) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _TRIGGER: Final = "1 second"
 """Between two looks while there is nothing to follow; an epoch that was longer is followed by the next at once."""
 _NAMED: Final = 3
+_HEARD_S: Final = 2.5
+"""After so long every task has asked for orders, and committed what it had."""
 
 
 class StreamRun:
@@ -49,7 +51,7 @@ class StreamRun:
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = Totals()
         self._told = self._said = 0
-        self._deadline_s = float("inf")
+        self._deadline_s = self._heard_s = float("inf")
         self._query: StreamingQuery | None = None
         self._watch: StreamWatch | None = None
         self._open: Final = contextlib.ExitStack()
@@ -141,8 +143,9 @@ class StreamRun:
         if not self.running or self._watch is None or not self._watch.told_to_stop:
             return
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
-        # Where all that was planned has reported, nothing is lost.
-        if (self._ledger.done() or 0) >= (self._ledger.planned() or 0):
+        self._heard_s = min(self._heard_s, now_s + _HEARD_S)
+        # Where all that was planned has reported, nothing is lost; but who goes on between two epochs is to hear of it.
+        if (self._ledger.done() or 0) >= (self._ledger.planned() or 0) and now_s >= self._heard_s:
             self.kill()
         elif now_s >= self._deadline_s:
             self.report.cut_short = True
