@@ -23,7 +23,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower lock clean
+.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower speculation lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -73,6 +73,9 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
+
+speculation: brokers ## have Spark run two attempts at once in a stream, on a standalone cluster (about a minute)
+	$(BIN)/pytest -p no:randomly tests/e2e/speculation_in_a_stream.py
 
 memory: brokers ## measure what copies take above their start, against the bounds that they are given
 	PYTHONPATH=. $(BIN)/python tests/campaign/memory.py $(ARGUMENTS)

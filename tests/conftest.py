@@ -25,7 +25,6 @@ hypothesis.settings.load_profile("mirror")
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = {
     "tests/security/": "security",
-    "tests/e2e/test_on_a_cluster.py": "cluster",
     **{
         f"tests/copying/test_{name}.py": "copying"
         for name in ("gaps", "generated", "harm", "logs", "policies", "shapes")

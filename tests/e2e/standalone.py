@@ -126,7 +126,9 @@ def _alive(cluster: Standalone) -> int | None:
 def _java(main_class: str, *arguments: str) -> list[str]:
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     # The next port would do for Spark, but not for those who were told this one.
-    options = [*jvm.SPARK, "-Xmx256m", "-Dspark.port.maxRetries=0", *opened]
+    # Its REST server would want a port that is always the same.
+    fixed = ["-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"]
+    options = [*jvm.SPARK, "-Xmx256m", *fixed, *opened]
     return [str(find_java().path), *options, "-cp", f"{SPARK_HOME}/jars/*", main_class, *arguments]
 
 

@@ -27,7 +27,8 @@ from tests.e2e.site import Run, Site, flow
 from tests.e2e.standalone import SPARK_HOME, Standalone, standalone
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+# One worker gets them all: each would start a cluster of its own.
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("cluster")]
 
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
@@ -116,7 +117,7 @@ def _write(path: Path, *settings: Mapping[str, object]) -> None:
     path.write_text("".join(f"{key} {value}\n" for key, value in common.items()), encoding="utf-8")
 
 
-def _cores(count: int) -> dict[str, object]:
+def cores(count: int) -> dict[str, object]:
     return {"spark.cores.max": count, "spark.default.parallelism": count}
 
 
@@ -139,7 +140,7 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     subprocess.run(["tar", "xzf", str(archive), "-C", str(site.folder / "environment")], check=True)
     (site.folder / archive.name).symlink_to(archive)
     own = site.folder / "own.conf"
-    _write(own, _cores(2))
+    _write(own, cores(2))
     options = ["--properties-file", str(CHECKOUT / "config/standalone/spark-defaults.conf"), "--master", executors.url]
     for line in own.read_text(encoding="utf-8").splitlines():
         options += ["--conf", line.replace(" ", "=", 1)]
@@ -178,7 +179,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
     one = Flow(site, source, target, unique("orders"), 4, executors)
     one.prepare(SHORT)
     with Feed(source, one.topic, one.partitions, 200) as feed:
-        first = one.start("stream", "report", _cores(2))
+        first = one.start("stream", "report", cores(2))
         one.await_progress([100] * one.partitions, first, "the first epochs")
         eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="an epoch")
         lost = executors.executors()
@@ -191,11 +192,11 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
         eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="another epoch")
         site.kill()
         assert site.finish(first).status == -signal.SIGKILL
-        again = one.start("stream", "report", _cores(1))
+        again = one.start("stream", "report", cores(1))
         one.await_progress(at_loss := feed.ends(), again, "what the lost driver had")
         one.agree(at_loss)
 
-        other = one.start("stream", "other-report", _cores(1))
+        other = one.start("stream", "other-report", cores(1))
         fenced = site.finish(again)
         assert fenced.status == 3, fenced.err
         assert "flow f: another run of this flow took over" in fenced.err
@@ -217,27 +218,6 @@ def _in_mid_epoch(report: Path) -> bool:
     return (ledger.planned() or 0) > (ledger.done() or 0)
 
 
-def test_speculation_in_a_stream_copies_nothing_twice(
-    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
-) -> None:
-    """Each epoch's one task gets another attempt after a second, on the other worker, while it still copies."""
-    one = Flow(site, source, target, unique("orders"), 2, executors)
-    # Long enough for the other one, in a Python of its own, to take over.
-    one.prepare("epoch-ms = 8000")
-    events = site.folder / "events"
-    with Feed(source, one.topic, one.partitions, 200) as feed:
-        stream = one.start("stream", "report", _cores(2), _speculating(events, after="1s"))
-        eventually(lambda: _taken_over(events), within_s=WITHIN_S, what="an epoch that the later attempt ended")
-        one.await_progress(feed.end(), stream, "the rest")
-    stopped = one.stop()
-    assert (stopped.status, stopped.errors) == (0, [])
-    last = site.finish(stream)
-    assert (last.status, last.errors) == (0, [])
-    verdict = one.equal()
-    assert verdict.equal, verdict.difference
-    assert verdict.records == sum(feed.ends())
-
-
 def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
@@ -248,14 +228,14 @@ def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
             one.topic, (b"%d-%d" % (partition, number) for number in range(3_000)), partition, batch_num_messages=1
         )
     events = site.folder / "events"
-    run = site.finish(one.start("run", "report", _cores(2), _speculating(events, after="3s")))
+    run = site.finish(one.start("run", "report", cores(2), speculating(events, after="3s")))
     assert (run.status, run.errors) == (0, [])
     assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
-    assert _taken_over(events)
+    assert taken_over(events)
     assert one.equal() == judge.Verdict(6_000, None)
 
 
-def _speculating(events: Path, *, after: str) -> dict[str, object]:
+def speculating(events: Path, *, after: str) -> dict[str, object]:
     """One task at a time, which gets another attempt ``after`` some time; Spark's events go to ``events``."""
     events.mkdir()
     return {
@@ -270,7 +250,7 @@ def _speculating(events: Path, *, after: str) -> dict[str, object]:
     }
 
 
-def _taken_over(events: Path) -> bool:
+def taken_over(events: Path) -> bool:
     """Whether a speculative attempt, on another host, began while its original copied, and gave the answer for both."""
     attempts: dict[int, dict[str, Any]] = {}
     for path in events.rglob("events_*"):
