@@ -24,7 +24,7 @@ from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import to_offset
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.task import Clients, Task
+from mirror.relay.task import Clients, HandOver, Task
 from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
@@ -206,7 +206,7 @@ class World:
         monkeypatch.setattr(PartitionCopy, "step", counted_step)
         monkeypatch.setattr(Task, "_turn", counted_turn)
 
-    def copy(self, **policy: Any) -> list[RangeResult]:
+    def copy(self, hand_over: HandOver | None = None, **policy: Any) -> list[RangeResult]:
         ranges = [
             Range(
                 flow="f",
@@ -243,7 +243,7 @@ class World:
         task._inquirers.shutdown()
         task._inquirers = cast("Any", AtOnce())
         try:
-            return task.run(ranges, {"paris.t": TargetFacts()}, 1)
+            return task.run(ranges, {"paris.t": TargetFacts()}, 1, hand_over)
         finally:
             task.close()
 

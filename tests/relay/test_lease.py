@@ -1,0 +1,161 @@
+"""Between two epochs of a stream: who copied goes on until the next epoch shuts it out, and all is counted."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from mirror.client import OffsetAndMetadata, RecordMetadata, TopicPartition
+from mirror.errors import Fenced
+from mirror.relay.carriers import done, failed
+from mirror.relay.orders import Orders
+from mirror.relay.partition import PartitionCopy
+from mirror.relay.progress import NOTHING, Progress, Sums, from_offset, to_offset
+from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.task import Task
+from mirror.wire.records import Batch
+from tests.relay.site import made, progress_at
+from tests.relay.test_task import World
+
+EPOCH_MS = 60_000
+LEASE_MS = 10_000
+
+
+class Transactions:
+    """The target's side of all partitions: what is committed, and who is shut out from when on."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.progress: dict[int, Progress] = {}
+        self.fenced_at = OPEN_END
+        self.opened: list[tuple[int, int]] = []
+
+    def carrier(self, copy: PartitionCopy) -> AutoCarrier:
+        self.opened.append((copy.source.partition, self.world.clock.now()))
+        return AutoCarrier(self, copy.source.partition)
+
+
+class AutoCarrier:
+    """Answers at once."""
+
+    atomic = True
+
+    def __init__(self, target: Transactions, partition: int) -> None:
+        self.target, self.partition = target, partition
+
+    def open(self, timeout_ms: int) -> Future[Progress | None]:
+        assert timeout_ms > 0
+        return done(self.target.progress.get(self.partition, progress_at(0)))
+
+    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+        del batch, created_ms
+        return done(RecordMetadata(TopicPartition("paris.t", self.partition), 0))
+
+    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        assert timeout_ms > 0
+        if self.target.world.clock.now() >= self.target.fenced_at:
+            return failed(Fenced("another attempt", 90))
+        self.target.progress[self.partition] = progress
+        return done(None)
+
+    def drop(self, timeout_ms: int) -> Future[None]:
+        assert timeout_ms > 0
+        return done(None)
+
+
+class Leased:
+    """A stream's epoch with four partitions, and what it handed over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = World(4, monkeypatch)
+        self.world.end = OPEN_END
+        self.target = Transactions(self.world)
+        self.handed: list[tuple[int, list[RangeResult]]] = []
+        self.began = self.world.clock.now()
+        monkeypatch.setattr(Task, "carrier", lambda _task, copy: self.target.carrier(copy))
+
+    def run(self, **policy: object) -> list[RangeResult]:
+        def hand_over(results: list[RangeResult]) -> None:
+            self.handed.append((self.world.clock.now() - self.began, results))
+
+        until_ms = self.world.clock.wall() + EPOCH_MS
+        return self.world.copy(hand_over, until_ms=until_ms, lease_ms=LEASE_MS, **policy)
+
+
+@pytest.fixture
+def leased(monkeypatch: pytest.MonkeyPatch) -> Leased:
+    return Leased(monkeypatch)
+
+
+def test_the_epoch_s_results_are_told_at_its_end_and_the_copies_go_on_for_a_while(leased: Leased) -> None:
+    leased.world.source.later[3] = [(leased.began + EPOCH_MS + 3_000, made(2))]
+    results = leased.run()
+    ((at_ms, told),) = leased.handed
+    assert EPOCH_MS <= at_ms <= EPOCH_MS + 100
+    assert {(one.outcome, one.error, one.records, one.end) for one in told} == {(Outcome.COMPLETE, None, 2, 2)}
+    assert results[3].end == 3, "went on"
+    assert EPOCH_MS + LEASE_MS <= leased.world.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
+    assert leased.target.progress[3].left == Sums(1, 1, made(2).size)
+    assert {leased.target.progress[number].left for number in range(3)} == {NOTHING}
+
+
+def test_what_nobody_reported_is_counted_by_who_goes_on_from_there(leased: Leased) -> None:
+    leased.target.progress[1] = Progress(
+        offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=Sums(5, 2, 700)
+    )
+    leased.run()
+    ((_, told),) = leased.handed
+    assert [one.records for one in told] == [2, 6, 2, 2]
+    assert (told[1].batches, told[1].bytes) == (3, 700 + made(1).size)
+    assert leased.target.progress[1].left == NOTHING, "and once"
+
+
+def test_who_is_shut_out_ends_and_begins_nothing_anew(leased: Leased) -> None:
+    leased.target.fenced_at = leased.began + EPOCH_MS + 1_000
+    for partition in range(4):
+        leased.world.source.later[partition] = [(leased.target.fenced_at, made(2))]
+    results = leased.run()
+    assert {one.outcome for one in results} == {Outcome.FENCED}
+    assert leased.world.clock.now() < leased.target.fenced_at + 1_000
+    assert len(leased.target.opened) == 4
+    assert {one.offset for one in leased.target.progress.values()} == {2}
+
+
+def test_an_epoch_that_is_told_to_end_hands_nothing_over(leased: Leased) -> None:
+    leased.world.asking.told = Orders(run="run-1", host="h", since_ms=1, stop=True)
+    results = leased.run(run="run-1", epoch=1)
+    assert not leased.handed
+    assert {one.outcome for one in results} == {Outcome.COMPLETE}
+
+
+def test_a_stop_is_heard_between_two_epochs(leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = leased.world
+    told = Orders(run="run-1", host="h", since_ms=1)
+    monkeypatch.setattr(
+        world.asking,
+        "orders",
+        lambda: done(told.stopped() if world.clock.now() >= leased.began + EPOCH_MS + 2_000 else told),
+    )
+    leased.run(run="run-1", epoch=1)
+    assert len(leased.handed) == 1
+    assert world.clock.now() - leased.began < EPOCH_MS + 4_000
+
+
+def test_what_failed_is_told_and_not_tried_behind_the_epoch_s_end(leased: Leased) -> None:
+    """Its next attempt would shut out the next epoch's."""
+    leased.world.source.dead = {2}
+    leased.run()
+    ((_, told),) = leased.handed
+    assert [one.outcome is Outcome.COMPLETE for one in told] == [True, True, False, True]
+    assert all(at_ms - leased.began < EPOCH_MS for _, at_ms in leased.target.opened)
+
+
+@pytest.mark.parametrize("left", ["null", '"x"', "[1,2]", '[1,2,"3"]', "[1,2,true]", "{}"])
+def test_what_a_stranger_left_counts_nothing(left: str) -> None:
+    assert from_offset(OffsetAndMetadata(7, None, f'{{"v":1,"left":{left}}}')).left == NOTHING
+
+
+def test_what_is_left_is_understood_as_it_was_committed() -> None:
+    progress = Progress(offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, left=Sums(1, 2, 3))
+    assert from_offset(to_offset(progress)) == progress
