@@ -165,8 +165,12 @@ def unique_name(toml: str) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.brokers
 @pytest.mark.spark
-def test_debug_shows_the_trace_of_a_flow_that_cannot_run(site: Site, source: Side) -> None:
-    site.write({"a": source.address, "gone": NOBODY}, {"f": flow("a", "gone", ["x"])}, gone=SMALL)
+def test_debug_shows_the_trace_of_a_flow_that_cannot_run(
+    site: Site, source: Side, unique: Callable[[str], str]
+) -> None:
+    topic = unique("traced")
+    source.create(topic)
+    site.write({"a": source.address, "gone": NOBODY}, {"f": flow("a", "gone", [topic])}, gone=SMALL)
     run = site.run("--debug")
     assert run.status == 1
     assert "Traceback (most recent call last)" in run.err
