@@ -18,7 +18,7 @@ SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 COVERAGE_FLOOR := 85
 NEEDS_NOTHING := not brokers and not spark and not slow
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
-WORKERS := --dist loadgroup --no-loadscope-reorder --numprocesses
+WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
@@ -74,8 +74,8 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-speculation: brokers ## have Spark run two attempts at once in a stream, on a standalone cluster (about a minute)
-	$(BIN)/pytest -p no:randomly tests/e2e/speculation_in_a_stream.py
+speculation: brokers ## have Spark run two attempts of a task at once, on a standalone cluster (two minutes)
+	$(BIN)/pytest -p no:randomly tests/e2e/speculation.py
 
 memory: brokers ## measure what copies take above their start, against the bounds that they are given
 	PYTHONPATH=. $(BIN)/python tests/campaign/memory.py $(ARGUMENTS)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
@@ -23,17 +24,8 @@ hypothesis.settings.load_profile("mirror")
 
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
-_TOGETHER = {
-    "tests/security/": "security",
-    **{
-        f"tests/copying/test_{name}.py": "copying"
-        for name in ("gaps", "generated", "harm", "logs", "policies", "shapes")
-    },
-    "tests/conformance/test_fake_transactions.py": "levels",
-    "tests/conformance/test_producer_backoff.py": "levels",
-    "tests/conformance/test_producer_takeover.py": "levels",
-}
-"""Modules, by the beginning of their paths, that share clusters of their own: one worker gets all of a group."""
+_TOGETHER = ("tests/e2e/test_on_a_cluster.py",)
+"""Modules whose tests share what is too large for each worker to have its own: one worker gets all of them."""
 _TIMED = (
     "tests/copying/test_bounds.py",
     "tests/copying/test_isolation.py",
@@ -57,7 +49,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses a cluster or measures times, so that nobody can forget it; say what stays together, and first."""
+    """Mark what uses a cluster or measures times, so that nobody can forget it; say what goes first."""
     for item in items:
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.brokers)
@@ -65,8 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timed)
         if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, ("brokers", "spark", "timed"))):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
     if hasattr(config, "workerinput"):
         # One of several workers. What takes longest goes first: the last test to end should be a short one.
         items.sort(
@@ -74,12 +64,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
 
 
-def _group(item: pytest.Item) -> str | None:
-    """What one worker gets at once: a module's tests; those that take long and share nothing go one by one (None)."""
-    module = item.nodeid.partition("::")[0]
-    if group := next((group for path, group in _TOGETHER.items() if module.startswith(path)), None):
-        return group
-    return None if item.get_closest_marker("spark") or item.nodeid.startswith("tests/brokers/") else module
+class OneByOne(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests go to workers one by one, but for those that stay together.
+
+    (xdist's own groups do not work with pytest 9: it changes a name that pytest does not look at any more.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if module in _TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneByOne:
+    """For the process that hands out the tests."""
+    return OneByOne(config, log)
 
 
 class NewCluster(Protocol):

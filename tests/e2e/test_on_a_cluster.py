@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -27,8 +27,7 @@ from tests.e2e.site import Run, Site, flow
 from tests.e2e.standalone import SPARK_HOME, Standalone, standalone
 from tests.polling import eventually
 
-# One worker gets them all: each would start a cluster of its own.
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
@@ -216,54 +215,3 @@ def _in_mid_epoch(report: Path) -> bool:
     """Whether tasks copy an epoch that nobody has reported yet."""
     ledger = Ledger.runs(report, "f")[0]
     return (ledger.planned() or 0) > (ledger.done() or 0)
-
-
-def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
-    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
-) -> None:
-    one = Flow(site, source, target, unique("orders"), 2, executors)
-    one.prepare("max-bytes-per-second = 50000", "commit-interval-ms = 200")
-    for partition in range(one.partitions):
-        source.fill(
-            one.topic, (b"%d-%d" % (partition, number) for number in range(3_000)), partition, batch_num_messages=1
-        )
-    events = site.folder / "events"
-    run = site.finish(one.start("run", "report", cores(2), speculating(events, after="3s")))
-    assert (run.status, run.errors) == (0, [])
-    assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
-    assert taken_over(events)
-    assert one.equal() == judge.Verdict(6_000, None)
-
-
-def speculating(events: Path, *, after: str) -> dict[str, object]:
-    """One task at a time, which gets another attempt ``after`` some time; Spark's events go to ``events``."""
-    events.mkdir()
-    return {
-        "spark.default.parallelism": 1,
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        # A task alone has no others to be slower than.
-        "spark.speculation.task.duration.threshold": after,
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.eventLog.compress": "false",
-    }
-
-
-def taken_over(events: Path) -> bool:
-    """Whether a speculative attempt, on another host, began while its original copied, and gave the answer for both."""
-    attempts: dict[int, dict[str, Any]] = {}
-    for path in events.rglob("events_*"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            told = json.loads(line) if line.startswith('{"Event":"SparkListenerTask') and line.endswith("}") else {}
-            if "Task Info" in told:
-                attempts[told["Task Info"]["Task ID"]] = {**told["Task Info"], "Stage": told["Stage ID"]}
-    answered = [each for each in attempts.values() if each["Finish Time"] and not each["Killed"] and not each["Failed"]]
-    originals = {each["Stage"]: each for each in attempts.values() if not each["Speculative"]}
-    return any(
-        each["Speculative"]
-        and each["Host"] != originals[each["Stage"]]["Host"]
-        # It runs on until it is killed, which Spark may tell late or never.
-        and originals[each["Stage"]] not in answered
-        for each in answered
-    )
