@@ -390,9 +390,8 @@ class PartitionCopy:
         """
         if self.stage is not Stage.COPYING or not self._carrier.atomic:
             self.wind_up(now, at_once=True)
-        told = replace(
-            self.result, skipped={**self.result.skipped}, deep={**self.result.deep}, gaps={**self.result.gaps}
-        )
+        counts = {name: dict(getattr(self.result, name)) for name in ("skipped", "deep", "gaps")}
+        told = replace(self.result, expiries=[*self.result.expiries], **counts)
         told.seconds = max(0.001, (now - self._began_ms) / 1000)
         if self.stage is not Stage.COPYING:
             after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
