@@ -23,7 +23,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower speculation lock clean
+.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower cluster lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -42,8 +42,8 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 	$(BIN)/mirror demo
 
 test: brokers lint ## everything: lint, types, and all the tests, also on real brokers and Spark
-	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report=
-	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR)
+	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report= --durations=12
+	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
 
 check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
 	$(BIN)/pytest -q $(WORKERS) 2 -m "$(NEEDS_NOTHING)"
@@ -74,8 +74,8 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-speculation: brokers ## have Spark run two attempts of a task at once, on a standalone cluster (two minutes)
-	$(BIN)/pytest -p no:randomly tests/e2e/speculation.py
+cluster: brokers ## on a standalone cluster: executors with nothing but `make dist`'s archive, and speculation (5 minutes)
+	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
 memory: brokers ## measure what copies take above their start, against the bounds that they are given
 	PYTHONPATH=. $(BIN)/python tests/campaign/memory.py $(ARGUMENTS)

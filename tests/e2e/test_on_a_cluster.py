@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import operator
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Run, Site, flow
-from tests.e2e.standalone import SPARK_HOME, Standalone, standalone
+from tests.e2e.standalone import Standalone, standalone
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -68,7 +67,7 @@ class Flow:
         conf = self.site.folder / f"conf-{report}"
         conf.mkdir(exist_ok=True)
         python = {"spark.pyspark.python": sys.executable, "spark.executorEnv.PYTHONPATH": CHECKOUT}
-        _write(conf / "spark-defaults.conf", python, *settings)
+        write(conf / "spark-defaults.conf", python, *settings)
         where = ["--config", str(HERE / "mirror.toml"), "--report-dir", str(HERE / report)]
         command = [sys.executable, "-m", "mirror.cli", job, *where, "--master", self.executors.url]
         return self.site.launch(command, environ={"SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(CHECKOUT)})
@@ -100,7 +99,7 @@ class Flow:
         return judge.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
 
 
-def _write(path: Path, *settings: Mapping[str, object]) -> None:
+def write(path: Path, *settings: Mapping[str, object]) -> None:
     """Spark's settings for small executors on this machine, and ``settings``, which win."""
     common: dict[str, object] = {
         "spark.driver.host": "127.0.0.1",
@@ -118,58 +117,6 @@ def _write(path: Path, *settings: Mapping[str, object]) -> None:
 
 def cores(count: int) -> dict[str, object]:
     return {"spark.cores.max": count, "spark.default.parallelism": count}
-
-
-def test_a_batch_by_spark_submit_with_the_packed_environment(
-    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
-) -> None:
-    """As config/standalone and README have it: Python and the mirror come from the archive, on all sides."""
-    one = Flow(site, source, target, unique("orders"), 4, executors)
-    one.prepare()
-    secrets = site.folder / "secrets"  # as mounted on every host
-    secrets.mkdir()
-    (secrets / "clusters__b__bootstrap_servers").write_text(target.address, encoding="utf-8")
-    site.config.write_text(
-        site.config.read_text(encoding="utf-8").replace(target.address, "nowhere:1"), encoding="utf-8"
-    )
-    for partition in range(one.partitions):
-        source.fill(one.topic, (b"%d-%d" % (partition, number) for number in range(1_000)), partition)
-    archive = _packed()
-    (site.folder / "environment").mkdir()
-    subprocess.run(["tar", "xzf", str(archive), "-C", str(site.folder / "environment")], check=True)
-    (site.folder / archive.name).symlink_to(archive)
-    own = site.folder / "own.conf"
-    _write(own, cores(2))
-    options = ["--properties-file", str(CHECKOUT / "config/standalone/spark-defaults.conf"), "--master", executors.url]
-    for line in own.read_text(encoding="utf-8").splitlines():
-        options += ["--conf", line.replace(" ", "=", 1)]
-    job = [str(CHECKOUT / "jobs/replicate.py"), "--config", str(HERE / "mirror.toml")]
-    command = [
-        str(SPARK_HOME / "bin/spark-submit"),
-        *options,
-        *job,
-        "--report-dir",
-        str(site.report),
-        "--secrets-dir",
-        str(secrets),
-    ]
-    run = site.finish(site.launch(command, environ={"PYTHONPATH": "", "SPARK_HOME": str(SPARK_HOME)}))
-
-    assert run.status == 0, run.err
-    assert site.flows()["f"]["outcome"] == "complete"
-    assert sum(each["records"] for each in site.partitions("f").values()) == 4_000
-    assert one.equal() == judge.Verdict(4_000, None)
-    unpacked = list(executors.folder.glob("work-*/app-*/*/environment/bin/python"))
-    assert len(unpacked) == 2, "an executor on each worker"
-
-
-def _packed() -> Path:
-    """What `make dist` makes; made anew only where the lock or the sources have changed."""
-    # What it needs of the installation is here: these tests run in it.
-    installed = f"--old-file={Path(sys.prefix) / '.installed'}"
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    subprocess.run(["make", "--silent", installed, f"VENV={sys.prefix}", "dist"], cwd=CHECKOUT, env=environ, check=True)
-    return CHECKOUT / "dist/mirror-env.tar.gz"
 
 
 def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(

@@ -1,11 +1,14 @@
-"""Speculation on a real cluster: `make speculation`. Not in the suite: when Spark begins an attempt is its own time.
+"""More of a real cluster: `make cluster`. Not in the suite: what `make dist` makes takes long, and so does speculation.
 
-Its event log must show that the later attempt gave the answer for both.
+When Spark begins another attempt is its own time; its event log must show that the later one gave the answer for both.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,64 @@ from mirror.sandbox import judge
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Site
-from tests.e2e.standalone import Standalone
-from tests.e2e.test_on_a_cluster import WITHIN_S, Flow, cores, executors
+from tests.e2e.standalone import SPARK_HOME, Standalone
+from tests.e2e.test_on_a_cluster import CHECKOUT, HERE, WITHIN_S, Flow, cores, executors, write
 from tests.polling import eventually
 
 __all__ = ["executors"]
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def test_a_batch_by_spark_submit_with_the_packed_environment(
+    site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    """As config/standalone and README have it: Python and the mirror come from the archive, on all sides."""
+    one = Flow(site, source, target, unique("orders"), 4, executors)
+    one.prepare()
+    secrets = site.folder / "secrets"  # as mounted on every host
+    secrets.mkdir()
+    (secrets / "clusters__b__bootstrap_servers").write_text(target.address, encoding="utf-8")
+    site.config.write_text(
+        site.config.read_text(encoding="utf-8").replace(target.address, "nowhere:1"), encoding="utf-8"
+    )
+    for partition in range(one.partitions):
+        source.fill(one.topic, (b"%d-%d" % (partition, number) for number in range(1_000)), partition)
+    archive = _packed()
+    (site.folder / "environment").mkdir()
+    subprocess.run(["tar", "xzf", str(archive), "-C", str(site.folder / "environment")], check=True)
+    (site.folder / archive.name).symlink_to(archive)
+    own = site.folder / "own.conf"
+    write(own, cores(2))
+    options = ["--properties-file", str(CHECKOUT / "config/standalone/spark-defaults.conf"), "--master", executors.url]
+    for line in own.read_text(encoding="utf-8").splitlines():
+        options += ["--conf", line.replace(" ", "=", 1)]
+    job = [str(CHECKOUT / "jobs/replicate.py"), "--config", str(HERE / "mirror.toml")]
+    command = [
+        str(SPARK_HOME / "bin/spark-submit"),
+        *options,
+        *job,
+        "--report-dir",
+        str(site.report),
+        "--secrets-dir",
+        str(secrets),
+    ]
+    run = site.finish(site.launch(command, environ={"PYTHONPATH": "", "SPARK_HOME": str(SPARK_HOME)}))
+
+    assert run.status == 0, run.err
+    assert site.flows()["f"]["outcome"] == "complete"
+    assert sum(each["records"] for each in site.partitions("f").values()) == 4_000
+    assert one.equal() == judge.Verdict(4_000, None)
+    unpacked = list(executors.folder.glob("work-*/app-*/*/environment/bin/python"))
+    assert len(unpacked) == 2, "an executor on each worker"
+
+
+def _packed() -> Path:
+    """What `make dist` makes; made anew only where the lock or the sources have changed."""
+    # What it needs of the installation is here: these tests run in it.
+    installed = f"--old-file={Path(sys.prefix) / '.installed'}"
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    subprocess.run(["make", "--silent", installed, f"VENV={sys.prefix}", "dist"], cwd=CHECKOUT, env=environ, check=True)
+    return CHECKOUT / "dist/mirror-env.tar.gz"
 
 
 def test_speculation_in_a_stream_copies_nothing_twice(
