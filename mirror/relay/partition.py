@@ -390,8 +390,9 @@ class PartitionCopy:
         """
         if self.stage is not Stage.COPYING or not self._carrier.atomic:
             self.wind_up(now, at_once=True)
-        counts = {name: dict(getattr(self.result, name)) for name in ("skipped", "deep", "gaps")}
-        told = replace(self.result, expiries=[*self.result.expiries], **counts)
+        one = self.result
+        told = replace(one, skipped=dict(one.skipped), deep=dict(one.deep), gaps=dict(one.gaps))
+        told.expiries = [*one.expiries]
         told.seconds = max(0.001, (now - self._began_ms) / 1000)
         if self.stage is not Stage.COPYING:
             after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
