@@ -24,8 +24,8 @@ hypothesis.settings.load_profile("mirror")
 
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
-_TOGETHER = ("tests/e2e/test_on_a_cluster.py",)
-"""Modules whose tests share what is too large for each worker to have its own: one worker gets all of them."""
+_TOGETHER = ("tests/copying/test_forgotten.py", "tests/e2e/test_on_a_cluster.py")
+"""Modules whose tests share what is too large, or takes too long, for each worker to have: one gets them all."""
 _TIMED = (
     "tests/copying/test_bounds.py",
     "tests/copying/test_isolation.py",
