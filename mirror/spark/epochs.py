@@ -12,7 +12,7 @@ from mirror.spark.force import InForce
 from mirror.spark.history import history_of
 from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.plan import Bounds, History, make_plan
-from mirror.spark.run_orders import RunOrders, new_run
+from mirror.spark.run_orders import RunOrders, new_run, took_over_from
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -151,7 +151,7 @@ class Epochs:
                 before = orders.claim()
                 self._given_ms = self._clock.now()
                 if before is not None:
-                    self._say(f"took over from run {before.run} on {before.host}, which had not said that it ended")
+                    self._say(took_over_from(before))
                 return False
             if self._given_ms is not None and self._clock.now() - self._given_ms >= self.renew_ms:
                 orders.renew()

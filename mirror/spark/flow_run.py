@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
@@ -90,20 +91,13 @@ class FlowRun:
         """Tell a run of this flow that goes on elsewhere that it is over; whether that could be told."""
         with Admin(self._options_of(flow.target)) as target:
             orders = RunOrders(target, flow.name, run)
+            claimed = orders.claim_and_tell(partial(self._warn, flow))
             try:
-                before = orders.claim()
-            except KafkaError as error:
-                self._consoles.warning(f"flow {flow.name}: another run of it could not be told to end: {error}")
-                yield False
-                return
-            if before is not None:
-                where = f"run {before.run} on {before.host}, which had not said that it ended"
-                self._consoles.warning(f"flow {flow.name}: took over from {where}")
-            try:
-                yield True
+                yield claimed
             finally:
-                with contextlib.suppress(KafkaError):
-                    orders.end()
+                if claimed:
+                    with contextlib.suppress(KafkaError):
+                        orders.end()
 
     def prepare(self, flow: FlowConfig) -> None:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""

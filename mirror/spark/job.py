@@ -40,15 +40,20 @@ class CutShort(BaseException):
         self.signum: Final = signum
 
 
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The options, parsed. Exits with 2 on wrong usage."""
-    parser = argparse.ArgumentParser(prog="replicate.py", description="Copy Kafka topics as a configuration says.")
+def options(prog: str, description: str, flows: str = "all") -> argparse.ArgumentParser:
+    """The options that a scheduled run and a stream share; ``flows`` is what is copied where none is named."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
-    parser.add_argument("--flow", help="only this flow (default: all)")
+    parser.add_argument("--flow", help=f"only this flow (default: {flows})")
     parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help="where summary.json goes")
     parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser.parse_args(argv)
+    return parser
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The options, parsed. Exits with 2 on wrong usage."""
+    return options("replicate.py", "Copy Kafka topics as a configuration says.").parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:

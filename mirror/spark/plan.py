@@ -83,12 +83,7 @@ class Plan:
 
     def with_stuck(self, stuck: Mapping[TopicPartition, int]) -> Plan:
         """The same, with since when each partition's first undelivered batch has waited (ms since 1970)."""
-
-        def known(one: Range) -> Range:
-            since_ms = stuck.get(TopicPartition(one.topic, one.partition))
-            return one if since_ms == one.stuck_since_ms else replace(one, stuck_since_ms=since_ms)
-
-        return replace(self, tasks=[[known(one) for one in task] for task in self.tasks])
+        return replace(self, tasks=[[_with_stuck(one, stuck) for one in task] for task in self.tasks])
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
@@ -199,7 +194,7 @@ def plan_of(
     flow: FlowConfig, outlook: Outlook, parallelism: int, *, history: History = NOTHING, lanes: bool = False
 ) -> Plan:
     """The plan for what was seen. Pure; see :func:`make_plan`."""
-    ranges = [_with_history(each, history) for each in outlook.ranges]
+    ranges = [_with_stuck(each, history.stuck) for each in outlook.ranges]
     sizes = outlook.sizes.bytes_of(ranges)
     backlogs, idle = [], []
     for each in ranges:
@@ -241,9 +236,9 @@ def _bounded(each: Range | RangeResult, bounds: Bounds) -> Range | RangeResult:
     return replace(each, end=end) if end > each.start else RangeResult.begun(each, each.start, Outcome.COMPLETE)
 
 
-def _with_history(one: Range, history: History) -> Range:
-    since_ms = history.stuck.get(TopicPartition(one.topic, one.partition))
-    return one if since_ms is None else replace(one, stuck_since_ms=since_ms)
+def _with_stuck(one: Range, stuck: Mapping[TopicPartition, int]) -> Range:
+    since_ms = stuck.get(TopicPartition(one.topic, one.partition))
+    return one if since_ms == one.stuck_since_ms else replace(one, stuck_since_ms=since_ms)
 
 
 def _target_of(each: SourcePartition) -> TopicPartition:

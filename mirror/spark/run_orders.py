@@ -8,9 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import KafkaError
 from mirror.relay.orders import Orders, from_offset, place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.client import Admin
 
 _WITHIN_MS: Final = 10_000
@@ -21,6 +24,11 @@ _AT_THE_END_MS: Final = 2_000
 def new_run() -> str:
     """A name for a run: sorts by time, and no two are the same."""
     return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{secrets.token_hex(3)}"
+
+
+def took_over_from(before: Orders) -> str:
+    """What whoever has claimed a flow says of the run before."""
+    return f"took over from run {before.run} on {before.host}, which had not said that it ended"
 
 
 class RunOrders:
@@ -48,6 +56,17 @@ class RunOrders:
         since_ms = int(datetime.now(UTC).timestamp() * 1000)
         self._give(Orders(run=self.run, host=socket.gethostname(), since_ms=since_ms))
         return before if before is not None and before.fences(self.run) else None
+
+    def claim_and_tell(self, warn: Callable[[str], None]) -> bool:
+        """:meth:`claim`, with a word about whom it was taken from, or why that cannot be; whether it is claimed."""
+        try:
+            before = self.claim()
+        except KafkaError as error:
+            warn(f"another run of it could not be told to end: {error}")
+            return False
+        if before is not None:
+            warn(took_over_from(before))
+        return True
 
     def plan_anew(self, epoch: int) -> None:
         """``epoch`` is over, and the next one is planned: there is something new. Raises KafkaError."""

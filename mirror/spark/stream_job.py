@@ -12,7 +12,6 @@ import contextlib
 import signal
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
@@ -22,7 +21,7 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import DEFAULT_REPORT_DIR, checked
+from mirror.spark.job import checked, options
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.report_lock import locked
@@ -62,13 +61,8 @@ class Ending:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The options, parsed. Exits with 2 on wrong usage."""
-    parser = argparse.ArgumentParser(prog="stream.py", description="Follow Kafka topics as a configuration says.")
-    parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
-    parser.add_argument("--flow", help="only this flow (default: all, side by side)")
-    parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help="where summary.json goes")
-    parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
+    parser = options("stream.py", "Follow Kafka topics as a configuration says.", "all, side by side")
     parser.add_argument("--available-now", action="store_true", help="copy what is there now, epoch by epoch, and end")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser.parse_args(argv)
 
 
@@ -157,10 +151,10 @@ class _Stream:
             name = new_run()
             ledger = Ledger.open(self._args.report_dir, flow.name, name)
             secrets_dir = self._args.secrets_dir.absolute() if self._args.secrets_dir else None
-            options = FlowOptions(
+            of_sources = FlowOptions(
                 self._args.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
             )
-            run = StreamRun(flow, self._config, options, FlowReport(flow.name, datetime.now(UTC)), self._consoles)
+            run = StreamRun(flow, self._config, of_sources, FlowReport(flow.name, datetime.now(UTC)), self._consoles)
             self._runs.append(run)
             try:
                 run.start(spark, runner, available_now=self._args.available_now)

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from rich.filesize import decimal
 
 from mirror.client import Admin
-from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -75,13 +75,7 @@ class StreamRun:
     def _claim(self) -> None:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
         with Admin(self._config.clusters[self._flow.target].client_options()) as target:
-            try:
-                before = RunOrders(target, self._flow.name, self._options.run).claim()
-            except KafkaError as error:
-                self._warn(f"another run of it could not be told to end: {error}")
-                return
-        if before is not None:
-            self._warn(f"took over from run {before.run} on {before.host}, which had not said that it ended")
+            RunOrders(target, self._flow.name, self._options.run).claim_and_tell(self._warn)
 
     def _warn(self, line: str) -> None:
         self._consoles.warning(self._named(line))
