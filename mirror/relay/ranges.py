@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mirror.relay.story import Story
+
 OPEN_END: Final = 2**63 - 1
 """The end of a range that is followed until its epoch ends: no log comes so far."""
 
@@ -58,7 +60,7 @@ class RangeResult:
     anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
     expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
     counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
-    undelivered batch has waited.
+    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done.
     """
 
     flow: str
@@ -79,6 +81,7 @@ class RangeResult:
     expiries: list[dict[str, Any]] = field(default_factory=list)
     retries: int = 0
     stuck_since_ms: int | None = None
+    story: Story | None = None
 
     @classmethod
     def begun(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.story import Story
 from mirror.spark.attempts import Attempt, plain
 from mirror.spark.files import write_atomically
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
 _JSON: Final = "expiries"
+_STORY: Final = "story"
 
 SCHEMA: Final = pa.schema(
     [
@@ -43,10 +46,11 @@ SCHEMA: Final = pa.schema(
         ("expiries", pa.string()),
         ("retries", pa.int32()),
         ("stuck_since_ms", pa.int64()),
+        ("story", pa.string()),
         ("traceback", pa.string()),
     ]
 )
-"""The fields of :class:`mirror.relay.ranges.RangeResult`, ``expiries`` as JSON, with who says so."""
+"""The fields of :class:`mirror.relay.ranges.RangeResult`, ``expiries`` and ``story`` as JSON, with who says so."""
 
 
 def results_file(ledger: Path, epoch: int) -> Path:
@@ -73,7 +77,9 @@ def _row(each: Attempt, epoch: int) -> dict[str, Any]:
     row.update(
         epoch=epoch, task=each.task, attempt=each.attempt, traceback=each.traceback, outcome=str(each.result.outcome)
     )
-    return {**row, _JSON: json.dumps(row[_JSON])}
+    story = each.result.story
+    told = None if story is None else json.dumps(asdict(story), separators=(",", ":"))
+    return {**row, _JSON: json.dumps(row[_JSON]), _STORY: told}
 
 
 def from_parquet(content: bytes) -> list[Attempt]:
@@ -86,4 +92,6 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
     row[_JSON] = json.loads(row[_JSON])
+    if row[_STORY] is not None:
+        row[_STORY] = Story(**json.loads(row[_STORY]))
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

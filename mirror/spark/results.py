@@ -58,11 +58,19 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
-            "partitions": [asdict(result) for result in self.partitions],
+            "partitions": [_plain(result) for result in self.partitions],
         }
 
 
 _SEVERITY: Final = [Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED]
+
+
+def _plain(result: RangeResult) -> dict[str, Any]:
+    """Without what only pictures need."""
+    values = asdict(result)
+    if values["story"] is not None:
+        del values["story"]["curve"], values["story"]["traces"]
+    return values
 
 
 def iso(moment: datetime) -> str:
