@@ -92,6 +92,6 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
     row[_JSON] = json.loads(row[_JSON])
-    if row[_STORY] is not None:
-        row[_STORY] = Story(**json.loads(row[_STORY]))
+    # Ledgers of an older version have none.
+    row[_STORY] = Story(**json.loads(row[_STORY])) if row.get(_STORY) else None
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)
