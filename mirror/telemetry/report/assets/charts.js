@@ -1,0 +1,232 @@
+// The charts. Each is drawn when it is first seen, and again when the colours change.
+
+// Named one by one: of its own, Plotly would also offer to send a chart to its makers' site.
+const BUTTONS = [["zoom2d", "pan2d", "resetScale2d", "toImage"]];
+const CONFIG = { displaylogo: false, showSendToCloud: false, responsive: true, modeBarButtons: BUTTONS, displayModeBar: "hover" };
+const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+const MOST_LINES = 200;
+const MOST_MARKS = 1500;
+const OUTCOMES = ["complete", "unfinished", "fenced", "expired", "failed"];
+
+function layout(more) {
+  const axis = { gridcolor: colour("line"), linecolor: colour("line-2"), zeroline: false, tickfont: { color: colour("ink-3"), size: 12 } };
+  const { xaxis, yaxis, yaxis2, ...rest } = more;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: FONT, size: 13, color: colour("ink-2") },
+    margin: { l: 74, r: 18, t: 8, b: 36 },
+    hovermode: "closest",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("ink-3"), activecolor: colour("accent") },
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line-2"), font: { family: FONT, size: 13, color: colour("ink") }, align: "left" },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12.5 }, itemclick: "toggle" },
+    xaxis: { ...axis, ...xaxis },
+    yaxis: { ...axis, ...yaxis },
+    ...(yaxis2 ? { yaxis2: { ...axis, ...yaxis2 } } : {}),
+    ...rest,
+  };
+}
+
+const TIME = { type: "date", hoverformat: "%H:%M:%S.%L", showspikes: false };
+const titled = (text) => ({ text, font: { size: 12.5 } });
+
+/** Points that can be clicked, one trace for each kind of mark; `y` says how high. */
+function markTraces(marks, y, more = {}) {
+  const traces = [];
+  const kinds = [...new Set(marks.map((mark) => mark.kind))].sort((one, other) => (one === "expiry") - (other === "expiry"));
+  for (const kind of kinds) {
+    const those = marks.filter((mark) => mark.kind === kind); // expiries last: they lie on top
+    const { look } = those[0];
+    traces.push({
+      type: "scatter",
+      mode: "markers",
+      name: plain(look.name),
+      x: those.map((mark) => mark.time),
+      y: those.map(y),
+      customdata: those.map((mark) => [mark.part.place, mark.number]),
+      text: those.map((mark) => `<b>${plain(mark.part.name)}</b><br>${plain(look.name)} at ${clock(mark.time)}<br>${plain(said(mark), 90)}<br><i>click for all of it</i>`),
+      hovertemplate: "%{text}<extra></extra>",
+      marker: { symbol: look.symbol, size: look.size, color: colour(look.colour), line: { width: 1.5, color: colour("card") } },
+      ...more,
+    });
+  }
+  return traces;
+}
+
+/** Sums over all partitions, at some hundred moments: what is left, and what was copied since the moment before. */
+function sums(flow) {
+  const curves = flow.parts.map((part) => part.curve).filter((curve) => curve.time.length);
+  const begin = curves.reduce((least, curve) => Math.min(least, curve.time[0]), flow.started);
+  const end = curves.reduce((most, curve) => Math.max(most, curve.time.at(-1)), begin);
+  const steps = 240;
+  const step = Math.max(1, (end - begin) / steps);
+  const total = { time: [], left: new Array(steps + 1).fill(0), bytes: new Array(steps + 1).fill(0), step };
+  for (let number = 0; number <= steps; number++) total.time.push(begin + number * step);
+  for (const { time, left, bytes } of curves) {
+    let at = 0;
+    for (let number = 0; number <= steps; number++) {
+      const now = total.time[number];
+      while (at < time.length - 1 && time[at + 1] <= now) at++;
+      const next = Math.min(at + 1, time.length - 1);
+      const share = now <= time[at] || next === at ? 0 : Math.min(1, (now - time[at]) / Math.max(1, time[next] - time[at]));
+      total.left[number] += left[at] + share * (left[next] - left[at]);
+      if (now >= time[0]) total.bytes[number] += bytes[at] + share * (bytes[next] - bytes[at]);
+    }
+  }
+  total.rate = total.bytes.map((bytes, number) => (number ? ((bytes - total.bytes[number - 1]) * 1000) / step : 0));
+  return total;
+}
+
+function drawTotal(node, flow) {
+  flow.total ||= sums(flow);
+  const total = flow.total;
+  const expiries = flow.parts.flatMap((part) => marksOf(part).filter((mark) => mark.kind === "expiry")).slice(0, MOST_MARKS);
+  const traces = [
+    {
+      type: "scatter", mode: "lines", name: "records left", x: total.time, y: total.left, fill: "tozeroy", line: { color: colour("accent"), width: 2 },
+      fillcolor: colour("accent-wash"), hovertemplate: "%{x|%H:%M:%S}<br><b>%{y:,.0f}</b> records left<extra></extra>",
+    },
+    ...markTraces(expiries, (mark) => leftAt(total, mark.time)),
+    {
+      type: "scatter", mode: "lines", name: "bytes per second", x: total.time, y: total.rate, yaxis: "y2", fill: "tozeroy", showlegend: false,
+      line: { color: colour("fetching"), width: 1.5 }, fillcolor: colour("rate-wash"), text: total.rate.map((bytes) => `${size(bytes)}/s`), hovertemplate: "%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
+    },
+  ];
+  const shown = layout({
+    xaxis: { ...TIME, anchor: "y2" },
+    yaxis: { domain: [0.36, 1], rangemode: "tozero", title: titled("records left"), tickformat: "~s" },
+    yaxis2: { domain: [0, 0.24], rangemode: "tozero", title: titled("bytes/s"), tickformat: "~s", nticks: 3 },
+    showlegend: expiries.length > 0,
+    margin: { l: 74, r: 18, t: expiries.length ? 28 : 8, b: 36 },
+  });
+  return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
+}
+
+/** The partitions worth a line: the sick ones first, then those that had most to copy. */
+function worthALine(flow) {
+  return flow.parts
+    .filter((part) => part.curve.time.length > 1)
+    .sort((one, other) => other.sick - one.sick || other.most - one.most)
+    .slice(0, MOST_LINES);
+}
+
+function drawLines(node, flow) {
+  const share = flow.scale === "share";
+  const parts = worthALine(flow);
+  const drawn = flow.parts.filter((part) => part.curve.time.length > 1).length;
+  const high = (part, left) => (share ? (100 * left) / Math.max(1, part.most) : left);
+  const traces = [];
+  for (const outcome of OUTCOMES) {
+    const those = parts.filter((part) => part.outcome === outcome);
+    if (!those.length) continue;
+    const trace = { type: "scatter", mode: "lines", name: outcome, x: [], y: [], customdata: [], text: [], connectgaps: false };
+    for (const part of those) {
+      const { time, left, bytes } = part.curve;
+      time.forEach((now, at) => {
+        trace.x.push(now);
+        trace.y.push(high(part, left[at]));
+        trace.customdata.push([part.place, -1]);
+        trace.text.push(`<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`);
+      });
+      trace.x.push(null);
+      trace.y.push(null);
+      trace.customdata.push(null);
+      trace.text.push("");
+    }
+    const many = those.length > 12 && outcome === "complete";
+    trace.line = { color: colour(outcome), width: many ? 1 : 1.8 };
+    trace.opacity = many ? 0.45 : 1;
+    trace.hovertemplate = "%{text}<extra></extra>";
+    traces.push(trace);
+  }
+  const marks = parts.flatMap(marksOf).slice(0, MOST_MARKS);
+  traces.push(...markTraces(marks, (mark) => high(mark.part, leftAt(mark.part.curve, mark.time))));
+  const shown = layout({
+    xaxis: TIME,
+    yaxis: { rangemode: "tozero", title: titled(share ? "% left" : "records left"), ...(share ? {} : { tickformat: "~s" }) },
+    showlegend: true,
+    margin: { l: 74, r: 18, t: 34, b: 36 },
+  });
+  const of = parts.length < drawn ? `the ${whole(parts.length)} that are sick or had most to copy, of ${whole(drawn)}` : `${whole(drawn)} that had something to copy`;
+  node.closest(".flow").querySelector('[data-said="lines"]').textContent = of;
+  return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
+}
+
+function drawSlow(node, flow) {
+  const parts = flow.slow.map((place) => flow.parts[place]).reverse();
+  node.style.height = `${Math.max(150, 84 + 27 * parts.length)}px`;
+  const names = parts.map((part) => part.name);
+  const traces = Object.keys(PHASES)
+    .filter((phase) => phase !== "idle" && parts.some((part) => part.phases[phase]))
+    .map((phase) => ({
+      type: "bar", orientation: "h", name: phase, y: parts.map((part) => part.place), x: parts.map((part) => (part.phases[phase] || 0) / 1000),
+      customdata: parts.map((part) => [part.place, -1]), marker: { color: colour(phase), line: { width: 1, color: colour("card") } },
+      text: parts.map((part) => `<b>${plain(part.name)}</b><br>${phase}: ${span(part.phases[phase] || 0)} of ${span(part.busy)}<br>${rate(part.bytes, part.busy)}`),
+      textposition: "none", hovertemplate: "%{text}<extra></extra>",
+    }));
+  const widest = Math.min(260, 7.2 * names.reduce((most, name) => Math.max(most, Math.min(34, name.length)), 8) + 16);
+  const shown = layout({
+    barmode: "stack",
+    bargap: 0.32,
+    xaxis: { title: titled("seconds"), rangemode: "tozero" },
+    yaxis: { type: "category", tickvals: parts.map((part) => part.place), ticktext: names.map((name) => plain(name, 34)), gridcolor: "rgba(0,0,0,0)" },
+    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { size: 12.5 } },
+    margin: { l: widest, r: 18, t: 30, b: 44 },
+  });
+  return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
+}
+
+/** How high a mark is: on the curve, but for those that would hide another, which are a little higher. */
+function heights(part) {
+  const close = (part.curve.time.at(-1) - part.curve.time[0]) / 60;
+  const high = new Map();
+  let [level, before] = [0, -Infinity];
+  for (const mark of marksOf(part)) {
+    level = mark.time - before < close ? level + 1 : 0;
+    before = mark.time;
+    high.set(mark, (leftAt(part.curve, mark.time) ?? 0) + Math.min(level, 6) * 0.075 * part.most);
+  }
+  return (mark) => high.get(mark);
+}
+
+/** One partition: its curve with all its marks, and below it its rate. */
+function drawOne(node, part) {
+  const { time, left, offset, bytes } = part.curve;
+  const rates = bytes.map((now, at) => (at && time[at] > time[at - 1] ? ((now - bytes[at - 1]) * 1000) / (time[at] - time[at - 1]) : 0));
+  const traces = [
+    {
+      type: "scatter", mode: time.length > 40 ? "lines" : "lines+markers", name: "records left", x: time, y: left, fill: "tozeroy", fillcolor: colour("accent-wash"),
+      line: { color: colour("accent"), width: 2 }, marker: { size: 4 },
+      text: time.map((now, at) => `${clock(now)}<br><b>${whole(left[at])}</b> records left<br>next offset ${whole(offset[at])} of ${whole(offset[at] + left[at])}<br>${size(bytes[at])} copied`),
+      hovertemplate: "%{text}<extra></extra>",
+    },
+    {
+      type: "scatter", mode: "lines", name: "bytes per second", x: time, y: rates, yaxis: "y2", fill: "tozeroy", showlegend: false,
+      line: { color: colour("fetching"), width: 1.5, shape: "vh" }, fillcolor: colour("rate-wash"), text: rates.map((now) => `${size(now)}/s`), hovertemplate: "%{text}<extra></extra>",
+    },
+    ...markTraces(marksOf(part), heights(part), { cliponaxis: false }),
+  ];
+  const shown = layout({
+    xaxis: { ...TIME, anchor: "y2" },
+    yaxis: { domain: [0.34, 1], rangemode: "tozero", title: titled("records left"), tickformat: "~s" },
+    yaxis2: { domain: [0, 0.22], rangemode: "tozero", title: titled("bytes/s"), tickformat: "~s", nticks: 3 },
+    showlegend: true,
+    margin: { l: 70, r: 18, t: 34, b: 36 },
+    shapes: marksOf(part).filter((mark) => mark.kind === "expiry").map((mark) => ({
+      type: "line", x0: mark.time, x1: mark.time, y0: 0, y1: 1, yref: "paper", layer: "below", line: { color: colour("critical"), width: 1, dash: "dot" },
+    })),
+  });
+  return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, part.flow));
+}
+
+function clicks(node, flow) {
+  node.dataset.drawn = "yes";
+  if (node.clicks) return;
+  node.clicks = true;
+  node.on("plotly_click", ({ points }) => {
+    const [place, number] = points.find((point) => point.customdata)?.customdata || [];
+    if (place !== undefined) open(flow.parts[place], number >= 0 ? number : null);
+  });
+}
+
+const PHASES = Object.fromEntries(["fencing", "settling", "fetching", "memory", "producing", "committing", "looking", "aborting", "resting", "idle"].map((name) => [name, true]));

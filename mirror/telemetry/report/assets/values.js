@@ -1,0 +1,105 @@
+// The data, and how its values are written. Everything gets into the document as text, never as markup.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+/** An element: `make("a", {href: "#x", class: "y"}, "text", child, ...)`. Children that are null are left out. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) element.style.setProperty(name, value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+
+const WHOLE = new Intl.NumberFormat("en-US");
+const whole = (number) => (number === null || number === undefined ? "–" : WHOLE.format(Math.round(number)));
+
+function size(bytes) {
+  if (!bytes) return "0";
+  const units = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(bytes) / 3)));
+  return power === 0 ? `${whole(bytes)} bytes` : `${(bytes / 1000 ** power).toFixed(1)} ${units[power]}`;
+}
+
+const rate = (bytes, ms) => (bytes > 0 && ms > 0 ? `${size((bytes * 1000) / ms)}/s` : "–");
+
+function span(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  for (const [unit, name, smaller, small] of [[86_400_000, "d", 3_600_000, "h"], [3_600_000, "h", 60_000, "min"], [60_000, "min", 1000, "s"]]) {
+    if (ms >= unit) {
+      const rest = Math.floor((ms % unit) / smaller);
+      return `${Math.floor(ms / unit)} ${name}${rest ? ` ${rest} ${small}` : ""}`;
+    }
+  }
+  return "";
+}
+
+/** UTC, as logs have it. */
+const moment = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC");
+const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
+
+/** For Plotly's labels, which know a little HTML of their own. Long names are cut: the partition's page has them whole. */
+function plain(text, most = 60) {
+  const short = text.length > most ? `${text.slice(0, most - 1)}…` : text;
+  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** A curve from its differences: {time, left, offset, bytes}, each an array; times in ms since 1970. */
+function decode(flow, differences) {
+  const curve = { time: [], left: [], offset: [], bytes: [] };
+  let [time, left, offset, bytes] = [flow.started, 0, 0, 0];
+  for (let at = 0; at < differences.length; at += 4) {
+    time += differences[at];
+    left += differences[at + 1];
+    offset += differences[at + 2];
+    bytes += differences[at + 3];
+    curve.time.push(time);
+    curve.left.push(left);
+    curve.offset.push(offset);
+    curve.bytes.push(bytes);
+  }
+  return curve;
+}
+
+/** What is left at `time`, between the points of a curve; before and after it as at its ends. */
+function leftAt(curve, time) {
+  const { time: times, left } = curve;
+  if (!times.length) return null;
+  let [low, high] = [0, times.length - 1];
+  if (time <= times[low]) return left[low];
+  if (time >= times[high]) return left[high];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= time) low = middle;
+    else high = middle;
+  }
+  const share = times[high] === times[low] ? 1 : (time - times[low]) / (times[high] - times[low]);
+  return left[low] + share * (left[high] - left[low]);
+}
+
+DATA.flows.forEach((flow, number) => {
+  flow.number = number;
+  flow.parts.forEach((part, place) => {
+    part.flow = flow;
+    part.place = place;
+    part.name = `${part.topic}-${part.number}`;
+    part.curve = decode(flow, part.curve || []);
+    for (const count of ["start", "end", "records", "batches", "bytes", "ms", "busy", "expired", "retries", "commits", "committing", "longest", "throttled", "unsaid"]) part[count] ||= 0;
+    for (const list of ["expiries", "events", "findings", "traces"]) part[list] ||= [];
+    for (const counts of ["skipped", "deep", "gaps", "phases"]) part[counts] ||= {};
+    for (const known of ["before", "after", "late", "later"]) part[known] ??= null;
+    part.error ||= "";
+    part.most = part.curve.left.reduce((most, left) => Math.max(most, left), 0);
+    part.sick = part.findings.some((finding) => flow.levels[finding] !== "note");
+  });
+});
+
+const link = (part) => `#${encodeURIComponent(part.flow.name)}:${encodeURIComponent(part.topic)}-${part.number}`;

@@ -1,0 +1,219 @@
+"""What to do about partitions that failed, by the words of their errors; see :mod:`mirror.telemetry.report.advice`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mirror.relay.gaps import GapKind
+from mirror.telemetry.report.advice import RUN_AGAIN, Advice, Level, Step
+
+FAILED: Final[dict[str, tuple[str, Advice]]] = {
+    GapKind.RETENTION: (
+        r"retention: copied up to offset",
+        Advice(
+            Level.CRITICAL,
+            "The source deleted records before they were copied",
+            "The source's retention was shorter than the copy took to get there. The partition stops there, since"
+            " nothing is passed over silently.",
+            (
+                Step(
+                    'If the flow may go on without them, set on-gap = "skip" under [flows.FLOW] and run it again: they'
+                    " are counted, and everything behind them is copied."
+                ),
+                Step(
+                    "So that it does not happen again, keep records longer than a backlog takes (here: a week), or"
+                    " copy more often.",
+                    "kafka-configs.sh --bootstrap-server $SOURCE --alter --entity-type topics --entity-name TOPIC"
+                    " --add-config retention.ms=604800000",
+                ),
+            ),
+        ),
+    ),
+    GapKind.TRUNCATED: (
+        r"truncated: copied up to offset",
+        Advice(
+            Level.CRITICAL,
+            "The source lost records that were copied already",
+            "The source's log was cut back, mostly by an unclean leader election. The target holds records that the"
+            " source does not have any more, and new ones have taken their offsets.",
+            (
+                Step(
+                    "Find out what happened on the source: see unclean.leader.election.enable, and the brokers' logs."
+                ),
+                Step(
+                    'To keep what the target has and go on behind it, set on-gap = "skip" under [flows.FLOW]. To make'
+                    " both sides equal again, copy into another target topic, or under another flow name."
+                ),
+            ),
+        ),
+    ),
+    GapKind.RECREATED: (
+        r"recreated: copied up to offset",
+        Advice(
+            Level.CRITICAL,
+            "The source topic was deleted and made again",
+            "Its name is the same, but it is another topic: what was copied belongs to the old one.",
+            (
+                Step(
+                    'If the new topic is to follow the old one in the same target topic, set on-gap = "skip" under'
+                    " [flows.FLOW]."
+                ),
+                Step("If they are to be kept apart, copy it under another flow name into another target topic."),
+            ),
+        ),
+    ),
+    "progress lost": (
+        r"progress-lost",
+        Advice(
+            Level.CRITICAL,
+            "The progress is lost",
+            "The target holds records of this partition, but how far the copy had come is not known any more. To begin"
+            " anew would copy them twice, so that it is not done silently.",
+            (
+                Step(
+                    "If twice is no harm, or the target topic was emptied, set start-over = true under [flows.FLOW],"
+                    " run it once, and take it out again."
+                ),
+                Step(
+                    'If you know how far it had come, copy the rest under another flow name, with "from" and'
+                    " start-over = true."
+                ),
+                Step(
+                    "Progress is kept for the target's offsets.retention.minutes after the last run: run the flow more"
+                    " often than that."
+                ),
+            ),
+        ),
+    ),
+    "other source": (
+        r"other source:|its progress was kept by a flow",
+        Advice(
+            Level.CRITICAL,
+            "Two deployments share a flow name",
+            "The progress on the target was kept by a flow of the same name from another source cluster. To go on would"
+            " mix the two.",
+            (Step("Give one of the two flows another name. It then begins at its start."),),
+        ),
+    ),
+    "source without leader": (
+        r"the source partition (has no leader|does not answer)",
+        Advice(
+            Level.SERIOUS,
+            "No leader on the source",
+            "There was nobody to read the partition from.",
+            (
+                Step(
+                    "See which of the source's partitions have no leader, and start the brokers that hold them.",
+                    "kafka-topics.sh --bootstrap-server $SOURCE --describe --unavailable-partitions",
+                ),
+                RUN_AGAIN,
+            ),
+        ),
+    ),
+    "silent source": (
+        r"nothing came from the source for",
+        Advice(
+            Level.SERIOUS,
+            "The source gave nothing",
+            "The source has more, and did not send it.",
+            (
+                Step("Look at the partition's leader: is it up, and can Spark's executors reach what it advertises?"),
+                RUN_AGAIN,
+            ),
+        ),
+    ),
+    "corrupt": (
+        r"mend the source's log",
+        Advice(
+            Level.CRITICAL,
+            "A batch in the source's log is damaged",
+            "Its checksum or its structure is wrong. What came before it was copied; nothing behind it was.",
+            (
+                Step(
+                    "Another replica may have it whole: put that one first in the list of replicas"
+                    " (kafka-reassign-partitions.sh), then make it the leader.",
+                    "kafka-leader-election.sh --bootstrap-server $SOURCE --election-type preferred"
+                    " --topic TOPIC --partition NUMBER",
+                ),
+                Step(
+                    "If all have it damaged, the records in that batch are lost. Copy what is behind it under another"
+                    ' flow name with "from".'
+                ),
+            ),
+        ),
+    ),
+    "too large": (
+        r"is larger than the target takes",
+        Advice(
+            Level.CRITICAL,
+            "A record is too large for the target",
+            "It is larger than the target topic's max.message.bytes even in a batch of its own.",
+            (
+                Step(
+                    "Raise the limit to the source topic's, then run the flow again.",
+                    "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
+                    " --add-config max.message.bytes=10485760",
+                ),
+                Step('Or leave such records out, counted: on-too-large = "skip" under [flows.FLOW].'),
+            ),
+        ),
+    ),
+    "bad timestamp": (
+        r"INVALID_TIMESTAMP|on-bad-timestamp",
+        Advice(
+            Level.CRITICAL,
+            "A record's time is not allowed on the target",
+            "It lies further in the past or in the future than the target topic's message.timestamp.before.max.ms and"
+            " message.timestamp.after.max.ms allow. Mostly a producer's clock or unit is wrong.",
+            (
+                Step(
+                    "Allow it on the target topic, then run the flow again.",
+                    "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
+                    " --add-config message.timestamp.after.max.ms=9223372036854775807",
+                ),
+                Step(
+                    'Or give such records the nearest time that is allowed (on-bad-timestamp = "clamp" under'
+                    ' [flows.FLOW]), or leave them out, counted ("skip").'
+                ),
+            ),
+        ),
+    ),
+    "no key": (
+        r"takes no record without a key",
+        Advice(
+            Level.CRITICAL,
+            "A record has no key, and the target topic is compacted",
+            "A compacted topic refuses it.",
+            (
+                Step('Leave such records out, counted: on-no-key = "skip" under [flows.FLOW].'),
+                Step("Or let the target topic be as the source's: cleanup.policy=delete."),
+            ),
+        ),
+    ),
+    "permission": (
+        r"AUTHORIZATION_FAILED|the permission .* is missing",
+        Advice(
+            Level.CRITICAL,
+            "A permission is missing",
+            "The error names the operation and what it is on.",
+            (
+                Step(
+                    "Grant it; the README has a table of all that a flow needs. For the target topic, for example:",
+                    "kafka-acls.sh --bootstrap-server $TARGET --add --allow-principal User:MIRROR"
+                    " --operation Write --operation Read --operation Describe --topic TOPIC",
+                ),
+                RUN_AGAIN,
+            ),
+        ),
+    ),
+    "transform": (
+        r"transform \S+:\S+ (failed|gave)",
+        Advice(
+            Level.CRITICAL,
+            "The transform failed",
+            "The function that the flow sends every record through raised an error, or gave what is no record.",
+            (Step("Mend it for the record that the error names (its offset is that of the source)."), RUN_AGAIN),
+        ),
+    ),
+}
+"""By a pattern that the error of a failed partition has in it: mirror.relay's and mirror.spark's words."""

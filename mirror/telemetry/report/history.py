@@ -1,0 +1,96 @@
+"""One partition over a run: what the attempts and epochs tell of it, joined and bounded. Pure."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from mirror.relay.ranges import RangeResult
+from mirror.relay.story import MOST_TRACES, Story
+from mirror.telemetry.report.curves import Point, thin
+
+MOST_EVENTS: Final = 200
+MOST_EXPIRIES: Final = 200
+_NUMBERS: Final = 4
+
+EARLIER_ATTEMPT: Final = "mirror.attempt"
+"""The event of an attempt of Spark's that did not have the last word: ``task``, ``attempt``, ``outcome``, ``error``."""
+
+
+class History:
+    """What a stream's epochs (or a run's attempts) tell of one partition. ``most`` is how many points it keeps."""
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._points = array("q")  # 32 bytes a point: there are thousands of partitions
+        self._bytes = 0
+        self._story: Story | None = None
+        self._expiries: dict[str, dict[str, Any]] = {}
+
+    def add(self, result: RangeResult, events: Iterable[dict[str, Any]] = ()) -> None:
+        """One more attempt's or epoch's result, the oldest first, and what else happened to it then."""
+        self._expired(result.expiries)
+        told = [*(result.story.events if result.story else ()), *events]
+        if result.story is None and not told:
+            return
+        story = result.story or Story()
+        if self._story is None:
+            self._story = Story(
+                began_ms=story.began_ms, lag_before=story.lag_before, late_before_ms=story.late_before_ms
+            )
+        self._join(self._story, story, told)
+        self._draw(story.curve)
+        self._bytes += result.bytes
+
+    def _join(self, into: Story, story: Story, events: Sequence[dict[str, Any]]) -> None:
+        into.began_ms = into.began_ms or story.began_ms
+        into.ended_ms = max(into.ended_ms, story.ended_ms)
+        if into.lag_before is None:
+            into.lag_before, into.late_before_ms = story.lag_before, story.late_before_ms
+        if story.lag_after is not None:
+            into.lag_after, into.late_after_ms = story.lag_after, story.late_after_ms
+        into.phases = dict(Counter(into.phases) + Counter(story.phases))
+        happened = sorted([*into.events, *events], key=lambda event: int(event.get("time_ms", 0)))
+        into.events = happened[-MOST_EVENTS:]
+        into.events_left_out += story.events_left_out + len(happened) - len(into.events)
+        into.commits += story.commits
+        into.commit_ms += story.commit_ms
+        into.commit_max_ms = max(into.commit_max_ms, story.commit_max_ms)
+        into.throttled_ms += story.throttled_ms
+        into.traces = list(dict.fromkeys([*into.traces, *story.traces]))[:MOST_TRACES]
+
+    def _draw(self, curve: Iterable[Sequence[int]]) -> None:
+        last_ms = self._points[-_NUMBERS] if self._points else 0
+        for time_ms, offset, end, size in curve:
+            if time_ms >= last_ms:  # two attempts at once: the curve does not go back
+                self._points.extend((time_ms, max(0, end - offset), offset, self._bytes + size))
+                last_ms = time_ms
+        if len(self._points) > 2 * self._most * _NUMBERS:
+            kept = thin(self.points(), self._most)
+            self._points = array("q", (number for point in kept for number in point))
+
+    def _expired(self, expiries: Iterable[dict[str, Any]]) -> None:
+        for one in expiries:
+            # The totals of a stream and the ledger's epochs tell of the same ones.
+            self._expiries[json.dumps(one, sort_keys=True, default=str)] = one
+        while len(self._expiries) > MOST_EXPIRIES:
+            del self._expiries[next(iter(self._expiries))]
+
+    def points(self) -> list[Point]:
+        """The curve, as far as it is kept."""
+        flat = iter(self._points)
+        return list(zip(flat, flat, flat, flat, strict=True))
+
+    def expiries(self) -> list[dict[str, Any]]:
+        """The last :data:`MOST_EXPIRIES`, by time."""
+        return sorted(self._expiries.values(), key=lambda one: int(one.get("time_ms", 0)))
+
+    def story(self) -> Story | None:
+        """All that was told; its curve has ``[time_ms, next offset, the source's end, bytes]``, as any story's."""
+        if self._story is None:
+            return None
+        return replace(self._story, curve=[[time, at, at + left, size] for time, left, at, size in self.points()])
