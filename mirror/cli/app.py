@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "stream": _Lazy("mirror.cli.stream", "stream", "Follow topics, as a Spark stream, until told to end."),
     "stop": _Lazy("mirror.cli.stop", "stop", "End a flow's stream in order, wherever it runs."),
     "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
+    "report": _Lazy("mirror.cli.report", "report", "Make the report of the last run anew: one HTML file."),
     "plan": _Lazy("mirror.cli.plan", "plan", "Say what a run would copy and change; changes nothing."),
     "check-config": _Lazy("mirror.cli.check_config", "check_config", "Check a configuration and show what it means."),
     "demo": _Lazy("mirror.cli.demo", "demo", "Copy a made-up data set between two sandbox clusters."),

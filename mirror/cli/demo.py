@@ -29,7 +29,9 @@ def demo(
     ),
     records: Annotated[int, typer.Option("--records", min=1, help="Order events to make and copy.")] = 200_000,
     size: Annotated[int, typer.Option("--size", min=0, help="Smallest size of an event's value in bytes.")] = 0,
-    report_dir: Annotated[Path, typer.Option("--report-dir", help="Folder for summary.json.")] = Path("mirror-report"),
+    report_dir: Annotated[Path, typer.Option("--report-dir", help="Folder for report.html and summary.json.")] = Path(
+        "mirror-report"
+    ),
 ) -> None:
     """Start two clusters, make order events, copy them with Spark, and compare both sides with another client.
 
@@ -49,7 +51,8 @@ def demo(
         verdict = judge.compare(source, _TOPIC, target, _TARGET_TOPIC)
         if not verdict.equal:
             raise SandboxError(f"the copy differs: {verdict.difference}")
-        _say(f"equal: all {verdict.records:,} records; summary: {report_dir / 'summary.json'}")
+        _say(f"equal: all {verdict.records:,} records")
+        _say(f"how it went: {report_dir / 'report.html'}, for a browser; {report_dir / 'summary.json'}, for programs")
     _say(f"both clusters stopped, their data deleted; {time.monotonic() - started:.0f} s in all")
 
 

@@ -65,7 +65,7 @@ class FlowRun:
         Raises MirrorError where the flow could not run; what single partitions met is in their results.
         """
         self.prepare(flow)
-        run = new_run()
+        report.run = run = report.run or new_run()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         try:
             with (

@@ -18,8 +18,10 @@ from mirror.spark.checks import Findings, FlowsRefused, check_flows
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
+from mirror.spark.report_file import ReportFile
 from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
+from mirror.spark.run_orders import new_run
 from mirror.spark.session import session
 from mirror.spark.table import flow_table
 
@@ -45,7 +47,8 @@ def options(prog: str, description: str, flows: str = "all") -> argparse.Argumen
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
     parser.add_argument("--flow", help=f"only this flow (default: {flows})")
-    parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help="where summary.json goes")
+    where = "where report.html and summary.json go"
+    parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help=where)
     parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
@@ -76,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, consoles: Consoles) -> int:
     config = load(args.config, secrets_dir=args.secrets_dir)
     flows = config.select(args.flow)
-    with locked(args.report_dir):
+    with locked(args.report_dir), ReportFile(args.report_dir, consoles.warning):
         return _run_flows(config, flows, args, consoles)
 
 
@@ -97,7 +100,7 @@ def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse
     )
     reports: list[FlowReport] = []
     for flow in flows:
-        reports.append(FlowReport(flow.name, datetime.now(UTC)))
+        reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run()))
         _run_flow(runner, flow, reports, consoles, args)
     spark.stop()
     return exit_status(reports)

@@ -27,7 +27,7 @@ class FlowReport:
     """One flow's run.
 
     ``error`` is why it could not run, in one line, or None; ``cut_short`` says a signal ended it, ``fenced`` (one line)
-    that another run took over.
+    that another run took over. ``run`` is its folder in the ledger; "" where it has none.
     ``started`` and ``ended`` are in UTC; ``ended`` is None while it runs.
     """
 
@@ -38,6 +38,7 @@ class FlowReport:
     error: str | None = None
     cut_short: bool = False
     fenced: str | None = None
+    run: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -48,12 +49,13 @@ class FlowReport:
             return Outcome.FENCED
         if self.cut_short or self.ended is None:
             return Outcome.UNFINISHED
-        return max((result.outcome for result in self.partitions), key=_SEVERITY.index, default=Outcome.COMPLETE)
+        return max((result.outcome for result in self.partitions), key=SEVERITY.index, default=Outcome.COMPLETE)
 
     def to_json(self) -> dict[str, Any]:
         """As ``summary.json`` has it; times in ISO 8601, UTC."""
         return {
             "flow": self.flow,
+            "run": self.run,
             "outcome": self.outcome.value,
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
@@ -62,7 +64,8 @@ class FlowReport:
         }
 
 
-_SEVERITY: Final = [Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED]
+SEVERITY: Final = [Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED]
+"""The worst last."""
 
 
 def _plain(result: RangeResult) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from mirror.spark.flow_run import FlowRun
 from mirror.spark.job import checked, options
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
+from mirror.spark.report_file import ReportFile
 from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
 from mirror.spark.run_orders import new_run
@@ -76,8 +77,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load(args.config, secrets_dir=args.secrets_dir)
         flows = config.select(args.flow)
-        with locked(args.report_dir):
-            return _Stream(config, flows, args, consoles, ending).run()
+        with locked(args.report_dir), ReportFile(args.report_dir, consoles.warning) as report:
+            return _Stream(config, flows, args, consoles, ending, report).run()
     except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
         complain(error, consoles, debug=args.debug)
         return EXIT_COULD_NOT_RUN
@@ -104,12 +105,14 @@ class _Stream:
         args: argparse.Namespace,
         consoles: Consoles,
         ending: Ending,
+        report: ReportFile,
     ) -> None:
         self._config: Final = config
         self._flows: Final = flows
         self._args: Final = args
         self._consoles: Final = consoles
         self._ending: Final = ending
+        self._report: Final = report
         self._runs: Final = list[StreamRun]()
 
     def run(self) -> int:
@@ -154,7 +157,8 @@ class _Stream:
             of_sources = FlowOptions(
                 self._args.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
             )
-            run = StreamRun(flow, self._config, of_sources, FlowReport(flow.name, datetime.now(UTC)), self._consoles)
+            report = FlowReport(flow.name, datetime.now(UTC), run=name)
+            run = StreamRun(flow, self._config, of_sources, report, self._consoles)
             self._runs.append(run)
             try:
                 run.start(spark, runner, available_now=self._args.available_now)
@@ -168,6 +172,7 @@ class _Stream:
             for run in going:
                 if run.poll():
                     self._summarize()
+                    self._report.write_if_due()
                 if self._ending.signum is not None:
                     run.stop()
                 run.wind_up(time.monotonic())

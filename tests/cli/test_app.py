@@ -50,7 +50,19 @@ def test_check_config_shows_what_it_understood() -> None:
 def test_help_names_every_command_without_its_module() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    for name in ["run", "stream", "plan", "status", "stop", "check-config", "demo", "sandbox", "--debug", "--version"]:
+    for name in [
+        "run",
+        "stream",
+        "report",
+        "plan",
+        "status",
+        "stop",
+        "check-config",
+        "demo",
+        "sandbox",
+        "--debug",
+        "--version",
+    ]:
         assert name in result.stdout
 
 

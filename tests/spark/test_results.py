@@ -115,10 +115,12 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "expiries": [EXPIRY],
             "retries": 1,
             "stuck_since_ms": None,
+            "story": None,
         }
     ]
     assert flow == {
         "flow": "f",
+        "run": "",
         "outcome": "complete",
         "started": "2026-01-31T12:00:00.000Z",
         "ended": "2026-01-31T12:00:10.000Z",

@@ -168,9 +168,14 @@ def small(partition: int, rng: random.Random) -> RangeResult:
     """One of thousands."""
     records = rng.randrange(200, 60_000)
     return copied(
-        f"devices.{partition // 50:02}", partition % 50, records,
-        seconds=rng.uniform(2, 60), after_s=rng.uniform(0, 60), points=rng.randrange(4, 60), record_bytes=rng.randrange(80, 900),
-    )  # fmt: skip
+        f"devices.{partition // 50:02}",
+        partition % 50,
+        records,
+        seconds=rng.uniform(2, 60),
+        after_s=rng.uniform(0, 60),
+        points=rng.randrange(4, 60),
+        record_bytes=rng.randrange(80, 900),
+    )
 
 
 def one_of_each() -> list[RangeResult]:
