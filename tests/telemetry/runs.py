@@ -87,7 +87,8 @@ def copied(
     )
 
 
-def _story(one: RangeResult) -> Story:
+def story(one: RangeResult) -> Story:
+    """Its story, which must be there."""
     assert one.story is not None
     return one.story
 
@@ -103,7 +104,7 @@ def healthy(partition: int = 0) -> RangeResult:
 def expired() -> RangeResult:
     """Two expiries: the first is got over, the second is not."""
     one = copied("orders", 3, 2_400_000, seconds=300, stalls=((0.1, 0.5), (0.62, 1.0)), upto=0.37, start=51_000)
-    story, at = _story(one), BEGAN_MS
+    its, at = story(one), BEGAN_MS
     last_error = BrokerError("Produce to paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)", 6)
     one.expiries = [
         expiry(DeliveryCause.NO_ANSWER, DeliveryPhase.IN_FLIGHT, at + 146_000, 207_512, may_have_been_written=True),
@@ -115,19 +116,19 @@ def expired() -> RangeResult:
         " 120000 ms (age 120041 ms, 32029 ms of it in flight, 4 attempts; metadata, no leader): Produce to"
         " paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)"
     )
-    story.events = [
+    its.events = [
         happened(Happening.LEADER_CHANGE, at + 31_000, side="target", leader_epoch=8, node=2),
         happened(Happening.RETRY, at + 146_400, attempt=1, error=str(last_error), backoff_ms=870),
         happened(Happening.LEADER_CHANGE, at + 151_000, side="target", leader_epoch=9, node=1),
     ]
-    story.phases = {"fencing": 900, "fetching": 9_000, "producing": 241_000, "aborting": 4_100, "resting": 44_000}
+    its.phases = {"fencing": 900, "fetching": 9_000, "producing": 241_000, "aborting": 4_100, "resting": 44_000}
     return one
 
 
 def fenced() -> RangeResult:
     one = copied("payments", 1, 300_000, seconds=21, upto=0.6)
     one.outcome, one.error = Outcome.FENCED, "InitProducerId for mirror.paris-berlin.paris.payments.1: PRODUCER_FENCED"
-    _story(one).events = [happened(Happening.FENCED, _story(one).ended_ms, error=str(Fenced(one.error, 90)))]
+    story(one).events = [happened(Happening.FENCED, story(one).ended_ms, error=str(Fenced(one.error, 90)))]
     return one
 
 
@@ -135,7 +136,7 @@ def with_a_gap() -> RangeResult:
     """The source had deleted what comes next; the flow goes on behind it."""
     one = copied("clicks", 0, 900_000, seconds=33, start=44_000)
     one.gaps = {"retention": 12_400, "markers": 3}
-    _story(one).events = [happened(Happening.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
+    story(one).events = [happened(Happening.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
     return one
 
 
@@ -147,12 +148,10 @@ def failed_by_a_gap() -> RangeResult:
 
 def throttled() -> RangeResult:
     one = copied("audit.log", 0, 700_000, seconds=190, stalls=((0.2, 0.3), (0.5, 0.7)))
-    story = _story(one)
-    story.throttled_ms = 61_000
-    story.events = [
-        happened(Happening.THROTTLED, BEGAN_MS + each * SECOND, throttle_ms=12_200) for each in (40, 96, 130)
-    ]
-    story.phases = {"fencing": 200, "fetching": 11_000, "memory": 61_000, "producing": 109_000, "committing": 8_000}
+    its = story(one)
+    its.throttled_ms = 61_000
+    its.events = [happened(Happening.THROTTLED, BEGAN_MS + each * SECOND, throttle_ms=12_200) for each in (40, 96, 130)]
+    its.phases = {"fencing": 200, "fetching": 11_000, "memory": 61_000, "producing": 109_000, "committing": 8_000}
     return one
 
 
@@ -222,6 +221,6 @@ def hostile_run() -> FlowView:
     bad.expiries = [{**one, "cause": HOSTILE, "last_error": HOSTILE, HOSTILE: HOSTILE} for one in bad.expiries]
     bad.deep, bad.gaps = {HOSTILE: 1}, {HOSTILE: 2}
     bad.story = replace(
-        _story(bad), phases={HOSTILE: 9_000}, events=[{"time_ms": BEGAN_MS, "name": HOSTILE, "error": HOSTILE}]
+        story(bad), phases={HOSTILE: 9_000}, events=[{"time_ms": BEGAN_MS, "name": HOSTILE, "error": HOSTILE}]
     )
     return view([bad, healthy(1)], flow=HOSTILE, error=HOSTILE)

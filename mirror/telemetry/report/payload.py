@@ -15,9 +15,8 @@ MOST_POINTS: Final = 60_000
 LEAST_OF_A_CURVE: Final = 8
 MOST_OF_A_CURVE: Final = 240
 _SICK_WEIGHS: Final = 8
-MOST_EVENTS: Final = 20_000
-"""Of all partitions together, about; each keeps its last."""
-_LEAST_EVENTS: Final = 5
+MOST_EVENTS: Final = 6_000
+"""And expiries, of all partitions together, 300 bytes each; each partition keeps its last one at least."""
 
 
 def curves_of(flows: Sequence[FlowView], sick: Sequence[set[int]]) -> list[list[list[Point]]]:
@@ -65,8 +64,13 @@ def flow_values(
 
 
 def events_for_each(flows: Sequence[FlowView]) -> int:
-    """How many events a partition may have in the page."""
-    return max(_LEAST_EVENTS, MOST_EVENTS // max(1, sum(len(flow.partitions) for flow in flows)))
+    """How many events, and how many expiries, a partition may have in the page, so that all fit into it."""
+    counts = [len(one.expiries) for flow in flows for one in flow.partitions]
+    counts += [len(one.story.events) for flow in flows for one in flow.partitions if one.story is not None]
+    most = max(counts, default=1)
+    while most > 1 and sum(min(count, most) for count in counts) > MOST_EVENTS:
+        most = most * 3 // 4
+    return max(1, most)
 
 
 def _values(

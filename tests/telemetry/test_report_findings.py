@@ -1,0 +1,224 @@
+"""Who is sick, with what, and what to do about it: judged by the errors that the relay and Spark's side really say."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordRejected
+from mirror.relay import deep, expiries, refusals
+from mirror.relay.gaps import Gap, GapKind
+from mirror.relay.inquiries import Inquiries
+from mirror.relay.partition import PartitionCopy
+from mirror.relay.progress import Progress
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.stages import EPOCH_ENDED
+from mirror.relay.story import Phase
+from mirror.spark import limits, planner, results
+from mirror.spark.attempts import Attempt
+from mirror.spark.plan import Plan
+from mirror.telemetry.report import advice, phases
+from mirror.telemetry.report.advice import Advice, Level
+from mirror.telemetry.report.failures import FAILED
+from mirror.telemetry.report.findings import Finding, find, slowest
+from mirror.wire.verdicts import broker_error
+from tests.spark.test_packing import backlog
+from tests.telemetry import runs
+
+
+def written_in(function: Callable[..., object]) -> str:
+    """The texts of a function's source, those that go over several lines joined."""
+    return re.sub(r'"\s*\n\s*f?"', "", inspect.getsource(function))
+
+
+def gap(kind: GapKind) -> str:
+    told = Gap(kind, 10, 20, 10)
+    return f"orders-0: {told}; {told.advice()}"
+
+
+def bad_timestamp() -> str:
+    with pytest.raises(RecordRejected) as caught:
+        deep._in_time(deep.TimestampRule(0, 10, "fail"), _record(99), 3)
+    return str(caught.value)
+
+
+def _record(timestamp_ms: int) -> Any:
+    return deep.Record(**{**dict.fromkeys(deep.Record._fields), "timestamp_ms": timestamp_ms})
+
+
+FAILURES = {
+    "failed retention": gap(GapKind.RETENTION),
+    "failed truncated": gap(GapKind.TRUNCATED),
+    "failed recreated": gap(GapKind.RECREATED),
+    "failed progress lost": written_in(Inquiries.settle),
+    "failed source without leader": planner.NO_LEADER_TEXT,
+    "failed silent source": written_in(PartitionCopy._looking),
+    "failed corrupt": str(expiries.corrupt(CorruptBatch("CRC"), "orders-0")),
+    "failed too large": written_in(refusals._too_large),
+    "failed bad timestamp": bad_timestamp(),
+    "failed no key": written_in(refusals.remedy).partition("advice =")[2],
+    "failed permission": str(broker_error(29, "Produce to paris.orders-0", needs="Write")),
+    "failed transform": str(deep._failed(len, 7, "failed", ValueError("no"))),
+    "failed": "KeyError: 'x'",
+}
+
+
+def only(one: RangeResult) -> Finding:
+    (finding,) = find("paris-berlin", [one])
+    return finding
+
+
+@pytest.mark.parametrize("key", FAILURES)
+def test_each_failure_is_known_by_its_words(key: str) -> None:
+    one = replace(runs.healthy(), outcome=Outcome.FAILED, error=FAILURES[key], gaps={})
+    finding = only(one)
+    assert finding.key == key
+    assert finding.advice.level in {Level.CRITICAL, Level.SERIOUS}
+    assert finding.members == [(0, FAILURES[key])]
+
+
+def test_every_known_failure_is_shown_above() -> None:
+    assert {f"failed {name}" for name in FAILED} - FAILURES.keys() == {"failed other source"}
+
+
+def test_two_deployments_under_one_name() -> None:
+    one = backlog(0, 5)
+    other = Progress(offset=1, leader_epoch=None, source_cluster_id="cluster-b", topic_id="t1", time_ms=0)
+    for words in (str(expiries.other_source(one, other)), planner._other_source("cluster-a", other)):
+        assert only(replace(runs.idle(), outcome=Outcome.FAILED, error=words)).key == "failed other source"
+
+
+@pytest.mark.parametrize("cause", DeliveryCause)
+def test_each_cause_of_an_expiry_has_its_own_advice(cause: DeliveryCause) -> None:
+    told = [runs.expiry(cause, DeliveryPhase.QUEUE, 1, 0, may_have_been_written=cause is DeliveryCause.NO_ANSWER)]
+    finding = only(replace(runs.idle(), outcome=Outcome.EXPIRED, error="late", expiries=told))
+    assert finding.key == f"expired {cause.value}"
+    assert finding.advice.title.startswith("Expired:")
+    assert (finding.advice.remark == advice.IN_DOUBT) is (cause is DeliveryCause.NO_ANSWER)
+
+
+def lost_task() -> RangeResult:
+    (one,) = results.join(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]), [])
+    return one
+
+
+def cut_by_the_limit() -> RangeResult:
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[], cut={"t-0": 100})
+    done = replace(runs.idle(), topic="t", end=15)
+    (one,) = results.join(plan, [Attempt(0, 0, done)])
+    return one
+
+
+UNFINISHED = Outcome.UNFINISHED
+
+
+@pytest.mark.parametrize(
+    ("one", "keys"),
+    [
+        (lost_task(), ["unfinished task lost"]),
+        (cut_by_the_limit(), ["unfinished limits"]),
+        (
+            replace(
+                runs.idle(), outcome=UNFINISHED, error=f"{limits.NEXT}: 5 records (max-partitions-in-parallel = 2)"
+            ),
+            ["unfinished limits"],
+        ),
+        (replace(runs.idle(), outcome=UNFINISHED, error=EPOCH_ENDED), ["unfinished"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=EPOCH_ENDED, stuck_since_ms=1), ["stuck"]),
+        (runs.fenced(), ["fenced"]),
+        (runs.expired(), ["expired no leader"]),
+        (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered"]),
+        (replace(runs.expired(), expiries=[]), ["expired "]),
+        (runs.with_a_gap(), ["passed over"]),
+        (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["left out"]),
+        (runs.throttled(), ["throttled"]),
+        (runs.healthy(), []),
+        (runs.idle(), []),
+    ],
+)
+def test_each_partition_has_its_findings(one: RangeResult, keys: list[str]) -> None:
+    assert [finding.key for finding in find("paris-berlin", [one])] == keys
+
+
+def test_what_is_not_well_though_it_is_complete() -> None:
+    one = runs.healthy()
+    assert one.story is not None
+    changes = [{"time_ms": number, "name": "mirror.leader_change"} for number in range(4)]
+    one.story = replace(one.story, events=changes, lag_after=7, late_after_ms=6 * 60_000)
+    assert [(each.key, each.members) for each in find("f", [one])] == [
+        ("behind", [(0, "7 records behind, the oldest for 6 min")]),
+        ("flapping", [(0, "4 changes")]),
+    ]
+
+
+def test_alike_ones_are_together_and_the_worst_come_first() -> None:
+    partitions = [
+        runs.throttled(),
+        runs.with_a_gap(),
+        runs.fenced(),
+        runs.expired(),
+        runs.failed_by_a_gap(),
+        runs.expired(),
+    ]
+    found = find("paris-berlin", partitions)
+    assert [(each.key, [place for place, _ in each.members]) for each in found] == [
+        ("failed retention", [4]),
+        ("expired no leader", [3, 5]),
+        ("passed over", [1]),
+        ("fenced", [2]),
+        ("throttled", [0]),
+    ]
+
+
+def test_commands_can_be_copied_as_they_are() -> None:
+    one = replace(runs.expired(), target_topic="paris.orders; rm -rf FLOW")
+    commands = [step.command for step in only(one).advice.steps]
+    assert (
+        "kafka-leader-election.sh --bootstrap-server $TARGET --election-type unclean"
+        " --topic 'paris.orders; rm -rf FLOW' --partition 3"
+    ) in commands
+    coordinator = [runs.expiry(DeliveryCause.COORDINATOR, DeliveryPhase.FENCING, 1, 0)]
+    steps = only(replace(runs.expired(), expiries=coordinator)).advice.steps
+    assert any(step.command.endswith("--transactional-id mirror.paris-berlin.paris.orders.3") for step in steps)
+
+
+def all_advice() -> list[Advice]:
+    known = [*advice.EXPIRED.values(), *(each for _, each in [*FAILED.values(), *advice.UNFINISHED.values()])]
+    return [*known, *(each for each in vars(advice).values() if isinstance(each, Advice))]
+
+
+@pytest.mark.parametrize("each", all_advice(), ids=lambda each: each.title)
+def test_advice_says_what_to_do(each: Advice) -> None:
+    assert each.steps
+    for text in (each.meaning, *(step.text for step in each.steps)):
+        assert text.endswith((".", ":", "?"))
+        assert "  " not in text
+
+
+def test_the_slowest_are_those_that_were_busy_longest() -> None:
+    partitions = [runs.healthy(0), runs.idle(), runs.expired(), runs.throttled(), runs.failed_by_a_gap()]
+    assert slowest(partitions, 3) == [2, 3, 0]
+    resting = replace(runs.healthy(0), story=replace(runs.story(runs.healthy(0)), phases={"idle": 10**9, "fencing": 5}))
+    assert slowest([resting, runs.healthy(1)], 2) == [1, 0], "what is caught up is not slow"
+
+
+def test_what_keeps_the_slowest_is_said() -> None:
+    (said,) = phases.of_the_slowest("paris-berlin", [runs.healthy(0), runs.healthy(1)])
+    assert said.startswith("All 2 mostly waited for the target to acknowledge")
+    one = replace(runs.story(runs.healthy()), phases={"fetching": 70, "producing": 30, "idle": 900})
+    (said,) = phases.of_the_slowest("paris-berlin", [replace(runs.healthy(), story=one)])
+    assert said.startswith("It mostly waited for the source")
+    assert "[flows.paris-berlin.consumer]" in said
+    assert phases.of_the_slowest("f", [runs.idle()]) == []
+
+
+def test_every_phase_has_a_meaning() -> None:
+    assert phases.MEANINGS.keys() == {phase.value for phase in Phase}
+    assert list(phases.in_all([runs.expired(), runs.idle()])) == [
+        "fencing", "fetching", "producing", "aborting", "resting",
+    ]  # fmt: skip

@@ -1,0 +1,98 @@
+"""One partition over a stream's epochs, joined and bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mirror.relay.ranges import RangeResult
+from mirror.relay.story import Story
+from mirror.telemetry.report.history import MOST_EVENTS, MOST_EXPIRIES, History
+
+BASE = 1_000_000
+
+
+def epoch(number: int, **more: Any) -> RangeResult:
+    """Each copies a hundred records of 10 bytes in a minute, and leaves five."""
+    at, first = BASE + number * 60_000, number * 100
+    curve = [[at + step * 1_000, first + 2 * step, first + 105, 20 * step] for step in range(51)]
+    story = Story(
+        began_ms=at,
+        ended_ms=at + 60_000,
+        lag_before=105,
+        lag_after=5,
+        late_before_ms=900,
+        late_after_ms=40,
+        phases={"producing": 30_000, "idle": 10_000},
+        curve=curve,
+        commits=50,
+        commit_ms=500,
+        commit_max_ms=20 + number,
+        throttled_ms=3,
+        traces=[f"trace-{number}"],
+        events=[{"time_ms": at + 7, "name": "mirror.retry"}],
+    )
+    return RangeResult(
+        flow="f", topic="t", target_topic="a.t", partition=0, start=first, end=first + 100, records=100, bytes=1_000,
+        **{"story": story, **more},
+    )  # fmt: skip
+
+
+def test_epochs_are_one_story() -> None:
+    history = History(most=400)
+    for number in range(3):
+        history.add(epoch(number))
+    story = history.story()
+    assert story is not None
+    assert (story.began_ms, story.ended_ms) == (BASE, BASE + 180_000)
+    assert (story.lag_before, story.lag_after, story.late_before_ms, story.late_after_ms) == (105, 5, 900, 40)
+    assert story.phases == {"producing": 90_000, "idle": 30_000}
+    assert (story.commits, story.commit_ms, story.commit_max_ms, story.throttled_ms) == (150, 1_500, 22, 9)
+    assert story.traces == ["trace-0", "trace-1", "trace-2"]
+    assert [event["time_ms"] for event in story.events] == [BASE + 7, BASE + 60_007, BASE + 120_007]
+    assert len(story.curve) == 153
+    assert story.curve[0] == [BASE, 0, 105, 0]
+    assert story.curve[-1] == [BASE + 170_000, 300, 305, 3_000], "the bytes of earlier epochs are counted"
+    assert [point[3] for point in story.curve] == sorted(point[3] for point in story.curve)
+
+
+def test_what_was_told_again_is_not_twice_there() -> None:
+    history = History(most=10)
+    expiry = {"time_ms": 5, "cause": "no leader"}
+    history.add(epoch(0, expiries=[expiry]))
+    history.add(epoch(1, expiries=[expiry, {"time_ms": 6, "cause": "backlog"}]))
+    assert [one["time_ms"] for one in history.expiries()] == [5, 6]
+
+
+def test_it_stays_small_however_long_the_stream() -> None:
+    history = History(most=50)
+    for number in range(300):
+        expiries = [{"time_ms": number * 60_000, "cause": "no leader"}]
+        history.add(epoch(number, expiries=expiries))
+    story = history.story()
+    assert story is not None
+    assert len(story.curve) <= 100
+    assert story.curve[0] == [BASE, 0, 105, 0]
+    assert story.curve[-1][:2] == [BASE + 299 * 60_000 + 50_000, 30_000]
+    assert (len(story.events), story.events_left_out) == (MOST_EVENTS, 300 - MOST_EVENTS)
+    assert len(history.expiries()) == MOST_EXPIRIES
+    assert history.expiries()[-1]["time_ms"] == 299 * 60_000
+
+
+def test_two_attempts_at_once_make_one_curve() -> None:
+    """A twin that was shut out told of the same time: the curve does not go back."""
+    history = History(most=400)
+    history.add(epoch(0))
+    history.add(replace(epoch(0), end=130))
+    times = [point[0] for point in (history.story() or Story()).curve]
+    assert times == sorted(times)
+
+
+def test_without_anything_told_there_is_no_story() -> None:
+    history = History(most=10)
+    history.add(epoch(0, story=None))
+    assert (history.story(), history.expiries()) == (None, [])
+    history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.attempt"}])
+    story = history.story()
+    assert story is not None
+    assert story.events == [{"time_ms": 3, "name": "mirror.attempt"}]
