@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -46,8 +47,9 @@ def program() -> str | None:
 class Page:
     """One tab. ``errors`` are exceptions and errors of its console, ``asked`` what it wanted from elsewhere."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, target: str, session: str) -> None:
         self._browser: Final = browser
+        self._target: Final = target
         self._session: Final = session
         self.errors: Final = list[str]()
         self.asked: Final = list[str]()
@@ -58,6 +60,11 @@ class Page:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, params, self._session)
+
+    def close(self) -> None:
+        """The tab is gone; the browser stays."""
+        self._browser.forget(self._session)
+        self._browser.call("Target.closeTarget", {"targetId": self._target})
 
     def open(self, url: str) -> float:
         """Seconds until its scripts are through."""
@@ -134,14 +141,16 @@ class Browser:
         found = program()
         assert found, f"none of {', '.join(NAMES)} is installed: apt-get install chromium (or `make browser` as root)"
         self._profile: Final = tempfile.mkdtemp(prefix="mirror-browser-")
-        its_input, self._input = os.pipe()
-        self._output, its_output = os.pipe()
+        pipes = [os.pipe(), os.pipe()]
+        # Clear of the two places that they are put into.
+        its_input, its_output = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (pipes[0][0], pipes[1][1]))
+        self._input, self._output = pipes[0][1], pipes[1][0]
         self._process: Final = subprocess.Popen(
-            # The shell puts the two ends where Chromium looks for them.
+            # The shell puts the two ends where Chromium looks for them (by name: to dash, descriptors have one digit).
             [
                 "sh",
                 "-c",
-                f'exec "$@" 3<&{its_input} 4>&{its_output}',
+                f'exec "$@" 3</dev/fd/{its_input} 4>/dev/fd/{its_output}',
                 "sh",
                 found,
                 *_FLAGS,
@@ -153,8 +162,8 @@ class Browser:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        os.close(its_input)
-        os.close(its_output)
+        for one in (its_input, its_output, pipes[0][0], pipes[1][1]):
+            os.close(one)
         self._calls = 0
         self._read = b""
         self._answers: Final = dict[int, dict[str, Any]]()
@@ -175,9 +184,13 @@ class Browser:
         """A new tab."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        page = Page(self, session)
+        page = Page(self, target, session)
         self._pages[session] = page
         return page
+
+    def forget(self, session: str) -> None:
+        """Nobody wants to hear of this tab any more."""
+        self._pages.pop(session, None)
 
     def call(self, method: str, params: dict[str, Any], session: str | None = None) -> dict[str, Any]:
         """One command and its answer; what happens meanwhile goes to its page."""

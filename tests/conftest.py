@@ -24,7 +24,11 @@ hypothesis.settings.load_profile("mirror")
 
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
-_TOGETHER = ("tests/copying/test_forgotten.py", "tests/e2e/test_on_a_cluster.py")
+_TOGETHER = (
+    "tests/copying/test_forgotten.py",
+    "tests/e2e/test_on_a_cluster.py",
+    "tests/telemetry/test_report_in_browser.py",
+)
 """Modules whose tests share what is too large, or takes too long, for each worker to have: one gets them all."""
 _TIMED = (
     "tests/copying/test_bounds.py",

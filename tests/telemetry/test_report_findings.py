@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
 from mirror.telemetry.report.failures import FAILED
 from mirror.telemetry.report.findings import Finding, find, slowest
+from mirror.wire.decode import Record
 from mirror.wire.verdicts import broker_error
 from tests.spark.test_packing import backlog
 from tests.telemetry import runs
@@ -43,12 +43,8 @@ def gap(kind: GapKind) -> str:
 
 def bad_timestamp() -> str:
     with pytest.raises(RecordRejected) as caught:
-        deep._in_time(deep.TimestampRule(0, 10, "fail"), _record(99), 3)
+        deep._in_time(deep.TimestampRule(0, 10, "fail"), Record(3, 99, None, None, ()), 3)
     return str(caught.value)
-
-
-def _record(timestamp_ms: int) -> Any:
-    return deep.Record(**{**dict.fromkeys(deep.Record._fields), "timestamp_ms": timestamp_ms})
 
 
 FAILURES = {
@@ -63,7 +59,7 @@ FAILURES = {
     "failed bad timestamp": bad_timestamp(),
     "failed no key": written_in(refusals.remedy).partition("advice =")[2],
     "failed permission": str(broker_error(29, "Produce to paris.orders-0", needs="Write")),
-    "failed transform": str(deep._failed(len, 7, "failed", ValueError("no"))),
+    "failed transform": str(deep._failed(lambda record: record, 7, "failed", ValueError("no"))),
     "failed": "KeyError: 'x'",
 }
 

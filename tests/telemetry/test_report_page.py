@@ -122,7 +122,7 @@ def test_hostile_texts_stay_texts() -> None:
     html = render([runs.hostile_run()], MADE_MS)
     shown = Document(html)
     assert [tag for tag, _ in shown.tags if tag in {"img", "iframe", "object", "svg"}] == []
-    assert len(shown.scripts) == len(document(runs.sick_run()).scripts) == 4
+    assert len(shown.scripts) == len(document(runs.sick_run()).scripts) == 5
     assert not any(name.startswith("on") for _, attributes in shown.tags for name in attributes)
     assert all(str(each["href"]).startswith("#") for each in shown.all("a"))
     assert shown.data["flows"][0]["parts"][0]["topic"] == runs.HOSTILE

@@ -110,12 +110,16 @@ def _template() -> Template:
 
 @cache
 def _scripts() -> dict[str, Markup]:
-    """What runs in the page, and when: before anything is shown, the charts' library, and the page's own."""
+    """What runs in the page, in this order: the colours, the page's own, the charts' library, and a word that it came.
+
+    The library is nearly all of the file: the table is not to wait for it.
+    """
     own = "\n".join(_asset(name) for name in _SCRIPTS)
     texts = {
         "first": _asset("theme.js"),
+        "page": f'"use strict";\n(() => {{\n{own}\n}})();\n',
         "plotly": get_plotlyjs(),
-        "last": f'"use strict";\n(() => {{\n{own}\n}})();\n',
+        "last": 'document.dispatchEvent(new Event("mirror-plotly"));',
     }
     for name, text in texts.items():
         if "</script" in text.lower():  # nor may a later version of the library

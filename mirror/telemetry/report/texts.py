@@ -45,7 +45,7 @@ def flow_texts(
         ],
         "partitions": bool(flow.partitions),
         "phases": [_phase(name, ms, sum(spent.values())) for name, ms in spent.items()],
-        "slow": bool(slow),
+        "slow": len(slow),
         "slow_advice": phases.of_the_slowest(flow.flow, [shown.partitions[place] for place in slow]),
         "curves_from": _curves_from(flow),
         "table_said": _table_said(flow, shown),

@@ -154,7 +154,6 @@ function drawLines(node, flow) {
 
 function drawSlow(node, flow) {
   const parts = flow.slow.map((place) => flow.parts[place]).reverse();
-  node.style.height = `${Math.max(150, 84 + 27 * parts.length)}px`;
   const names = parts.map((part) => part.name);
   const traces = Object.keys(PHASES)
     .filter((phase) => phase !== "idle" && parts.some((part) => part.phases[phase]))

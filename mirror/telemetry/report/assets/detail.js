@@ -49,7 +49,7 @@ function show(part, number = null) {
   PANEL.hidden = false;
   PANEL.scrollTop = 0;
   PANEL.focus({ preventScroll: true });
-  if (drawn) drawOne(chart, part);
+  if (drawn) LIBRARY.then(() => OPEN.part === part && drawOne(chart, part));
   if (number !== null) choose(part, number);
 }
 

@@ -4,18 +4,21 @@ const TABLES = new Map();
 const SECTIONS = DATA.flows.map((flow) => document.getElementById(`flow-${flow.number}`));
 const DRAW = { total: drawTotal, lines: drawLines, slow: drawSlow };
 
+const LIBRARY = new Promise((here) => document.addEventListener("mirror-plotly", here, { once: true }));
+
 /** Each chart when it comes into view: the page is there before its last chart is drawn. */
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     seen.unobserve(entry.target);
-    drawNow(entry.target);
+    draw(entry.target);
   }
 }, { rootMargin: "300px" });
 
-function drawNow(node) {
+/** One of a flow's charts, as soon as there is what draws it. */
+function draw(node) {
   const flow = DATA.flows[SECTIONS.indexOf(node.closest(".flow"))];
-  DRAW[node.dataset.chart](node, flow);
+  LIBRARY.then(() => DRAW[node.dataset.chart](node, flow));
 }
 
 function showFlow(number) {
@@ -62,7 +65,7 @@ function colours() {
   for (const button of document.querySelectorAll("#theme button")) button.setAttribute("aria-pressed", String(button.dataset.theme === window.mirrorTheme.choice));
   for (const node of document.querySelectorAll('[data-drawn="yes"]')) {
     if (node.dataset.chart === "one") drawOne(node, OPEN.part);
-    else drawNow(node);
+    else draw(node);
   }
 }
 
@@ -82,7 +85,7 @@ for (const button of document.querySelectorAll("button[data-scale]")) {
     const section = button.closest(".flow");
     DATA.flows[SECTIONS.indexOf(section)].scale = button.dataset.scale;
     for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
-    drawNow(section.querySelector('[data-chart="lines"]'));
+    draw(section.querySelector('[data-chart="lines"]'));
   });
 }
 document.addEventListener("mirror-theme", colours);
@@ -90,9 +93,8 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && OPEN.part) close();
 });
 window.addEventListener("hashchange", follow);
-window.addEventListener("popstate", follow);
 
 colours();
 showFlow(0);
 follow();
-document.documentElement.dataset.ready = "yes";
+LIBRARY.then(() => (document.documentElement.dataset.ready = "yes"));

@@ -1,0 +1,263 @@
+"""The report in a real browser, without a network: it opens, its curves are there, an expiry is found and clicked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mirror.relay.ranges import Outcome
+from mirror.telemetry.report.page import render
+from mirror.telemetry.report.view import FlowView
+from tests.browser import Browser, Page
+from tests.telemetry import runs
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+MADE_MS = runs.BEGAN_MS + 305_000
+DETAIL = "document.getElementById('detail')"
+ROWS = "[...document.querySelectorAll('.table tbody tr')].map((row) => row.dataset.part)"
+FOUND = "document.querySelector('[data-said=table]').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab that complains of nothing, and asks nobody for anything."""
+    opened = browser.page()
+    opened.size(1360, 900)
+    yield opened
+    assert (opened.errors, opened.asked) == ([], [])
+    opened.close()
+
+
+def written(folder: Path, name: str, *flows: FlowView) -> str:
+    """The address of a report; made once."""
+    path = folder / f"{name}.html"
+    if not path.exists():
+        path.write_text(render(flows, MADE_MS), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def sick(folder: Path) -> str:
+    return written(folder, "sick", runs.sick_run())
+
+
+def first(selector: str) -> str:
+    return f"document.querySelector({selector!r})"
+
+
+def drawn(page: Page, chart: str) -> None:
+    """Have a chart drawn by looking at it."""
+    page.value(f"{first(f'[data-chart={chart}]')}.scrollIntoView({{block: 'center'}})")
+    page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
+
+
+def mark(page: Page, chart: str, kind: str, number: int = 0) -> str:
+    """One of a chart's marks on its curves: the element that is drawn for it."""
+    shown = first(f"[data-chart={chart}]")
+    at = page.value(f"{shown}.data.findIndex((trace) => trace.name === {kind!r})")
+    assert at >= 0, f"there is no {kind} in the chart"
+    uid = f"{shown}._fullData[{at}].uid"
+    return f"{shown}.querySelectorAll('.scatterlayer .trace' + {uid} + ' .points path')[{number}]"
+
+
+def fields(page: Page) -> dict[str, str]:
+    """What the open entry of a partition's list says."""
+    pairs = "[...document.querySelectorAll('.event.open dt')].map((dt) => [dt.textContent, dt.nextSibling.textContent])"
+    found: dict[str, str] = page.value(f"Object.fromEntries({pairs})")
+    return found
+
+
+EXPIRY = {
+    "when": "2026-11-20 22:04:56.100 UTC",
+    "where it was": "metadata",
+    "cause": "no leader",
+    "last error": "Produce to paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)",
+    "age": "2 min (120,041 ms)",
+    "of that queued": "1 min 28 s (88,012 ms)",
+    "of that in flight": "32.0 s (32,029 ms)",
+    "attempts": "4",
+    "records in the batch": "512",
+    "source offsets, from": "927,488",
+    "up to, not included": "928,000",
+    "may have been written": "no",
+}
+
+
+def test_it_opens_with_all_its_curves(page: Page, sick: str) -> None:
+    page.open(sick)
+    for chart in ("total", "lines", "slow"):
+        drawn(page, chart)
+    traces = f"[...{first('[data-chart=lines]')}.querySelectorAll('.scatterlayer .trace')]"
+    lines = f"{traces}.filter((trace) => trace.querySelector('.js-line')?.getAttribute('d').length > 20).length"
+    assert page.value(lines) == 4, "one trace for each outcome that is there"
+    names = page.value(f"{first('[data-chart=lines]')}.data.map((trace) => trace.name)")
+    assert names[-1] == "expiry", "expiries lie on top"
+    assert set(names) == {
+        *("complete", "fenced", "expired", "failed"),
+        *("leader change", "retry", "gap", "shut out", "throttled", "expiry"),
+    }
+    assert page.value("document.querySelectorAll('.spark path.mark').length") == 2
+    assert page.value(f"{first('[data-chart=slow]')}.querySelectorAll('.bars .point').length") > 20
+
+
+def test_an_expiry_is_found_and_clicked(page: Page, sick: str) -> None:
+    """From the table to its row, from there to the mark on the curve, from there to all that is known."""
+    page.open(sick)
+    page.value("window.search = document.querySelector('[data-search]')")
+    page.click("window.search")
+    page.call("Input.insertText", text="ORDERS-3")
+    assert page.value(ROWS) == ["orders-3"]
+    page.click(first(".table tbody tr td.num"))
+    page.wait("!document.getElementById('detail').hidden")
+    drawn(page, "one")
+    page.click(mark(page, "one", "expiry", 1))
+    page.wait(first(".event.open"))
+    assert fields(page) == EXPIRY
+    page.click(first(".event:not(.open)[data-kind=expiry] button"))
+    assert fields(page)["may have been written"] == "yes: its outcome is not known"
+    text = page.value(f"{DETAIL}.textContent")
+    assert "kafka-topics.sh --bootstrap-server $TARGET --describe --unavailable-partitions" in text
+    assert "from 51,000 up to 939,000, not included" in text
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27)
+    page.wait(f"{DETAIL}.hidden")
+    assert page.value("location.hash") == ""
+
+
+def test_an_expiry_is_clicked_in_the_flow_s_charts(page: Page, sick: str) -> None:
+    page.open(sick)
+    for chart in ("total", "lines"):
+        drawn(page, chart)
+        page.click(mark(page, chart, "expiry", 1))
+        page.wait(first(".event.open"))
+        assert fields(page) == EXPIRY
+        assert page.value("location.hash") == "#paris-berlin:orders-3"
+        page.click(first(".detail [data-close]"))
+        page.wait(f"{DETAIL}.hidden")
+
+
+def test_every_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
+    page.open(f"{sick}#audit.log-0")
+    kinds = page.value("[...document.querySelectorAll('.event')].map((event) => event.dataset.kind)")
+    assert kinds == ["mirror.throttled"] * 3
+    page.click(first(".event button"))
+    assert fields(page) == {"when": "2026-11-20 22:00:40.000 UTC", "had to wait": "12.2 s (12,200 ms)"}
+    page.click(first(".event button"))
+    assert page.value("document.querySelectorAll('.event.open').length") == 0
+
+
+def test_a_fragment_opens_its_partition(page: Page, sick: str) -> None:
+    page.open(f"{sick}#orders-3")
+    assert page.value(f"{first('.detail h2')}.textContent") == "orders-3"
+    page.value("location.hash = '#paris-berlin:clicks-0'")
+    page.wait(f"{first('.detail h2')}.textContent === 'clicks-0'")
+    page.value("history.back()")
+    page.wait(f"{first('.detail h2')}.textContent === 'orders-3'")
+    page.click(first(".detail [data-close]"))
+    page.wait(f"{DETAIL}.hidden")
+    page.value("location.hash = '#config-0'")
+    page.wait(f"!{DETAIL}.hidden")
+    assert "No curve" in page.value(f"{DETAIL}.textContent"), "there was nothing to copy"
+    page.value("location.hash = '#no-such-1'")
+    page.wait(f"{DETAIL}.hidden")
+
+
+def test_two_thousand_partitions_open_within_seconds(page: Page, folder: Path) -> None:
+    seconds = page.open(written(folder, "large", runs.large_run()))
+    assert seconds < 10, "it takes one on an idle machine"
+    assert page.value(FOUND) == "2,000 partitions"
+    assert len(page.value(ROWS)) == 100
+    for chart in ("total", "lines", "slow"):
+        drawn(page, chart)
+    assert page.value(ROWS)[:3] == ["clicks-1", "orders-3", "payments-1"], "the sick come first"
+    page.click(first(".more-rows button:last-child"))
+    assert len(page.value(ROWS)) == 2_000
+
+
+def test_the_table_is_searched_filtered_and_sorted(page: Page, folder: Path) -> None:
+    page.open(written(folder, "large", runs.large_run()))
+    page.click(first(".chip[data-outcome=complete]"))
+    assert page.value(FOUND) == "1,997 of 2,000 partitions"
+    page.click(first("[data-search]"))
+    page.call("Input.insertText", text="devices.07")
+    assert page.value(FOUND) == "50 of 2,000 partitions"
+    page.click(first("th[data-key=name] button"))
+    assert page.value(ROWS) == [f"devices.07-{number}" for number in range(50)], "2 comes before 10"
+    page.click(first("th[data-key=records] button"))
+    records = page.value("[...document.querySelectorAll('.table tbody tr')].map((row) => row.cells[3].textContent)")
+    numbers = [int(each.replace(",", "")) for each in records]
+    assert numbers == sorted(numbers, reverse=True)
+    assert page.value(f"{first('th[aria-sort]')}.dataset.key") == "records"
+
+
+def lightness(page: Page, selector: str, what: str = "backgroundColor") -> float:
+    numbers = re.findall(r"[\d.]+", page.value(f"getComputedStyle({first(selector)}).{what}"))
+    return sum(map(float, numbers[:3])) / 3
+
+
+def test_light_and_dark(page: Page, sick: str) -> None:
+    page.prefers("light")
+    page.open(sick)
+    drawn(page, "total")
+    axis = "[data-chart=total] .xtick text"
+    assert lightness(page, "body") > 200
+    assert lightness(page, axis, "fill") < 140
+    page.prefers("dark")
+    page.wait("document.documentElement.dataset.theme === 'dark'")
+    assert lightness(page, "body") < 50
+    page.wait(f"parseFloat(getComputedStyle({first(axis)}).fill.slice(4)) > 130")
+    page.click(first("#theme [data-theme=light]"))
+    assert lightness(page, "body") > 200
+    page.open(sick)
+    assert lightness(page, "body") > 200, "the choice is remembered"
+    page.click(first("#theme [data-theme=auto]"))
+    assert lightness(page, "body") < 50
+
+
+def test_hostile_texts_do_nothing(page: Page, folder: Path) -> None:
+    page.open(written(folder, "hostile", runs.hostile_run()))
+    for chart in ("total", "lines", "slow"):
+        drawn(page, chart)
+    page.click(first(".table tbody tr td.num"))
+    page.wait(f"!{DETAIL}.hidden")
+    for button in range(page.value("document.querySelectorAll('.event').length")):
+        page.click(f"document.querySelectorAll('.event button')[{button}]")
+        assert runs.HOSTILE in fields(page).values()
+    assert page.value("typeof window.hacked") == "undefined"
+    assert page.value("document.querySelectorAll('img').length") == 0
+    assert runs.HOSTILE in page.value(f"{DETAIL}.textContent")
+
+
+def test_each_flow_has_its_page(page: Page, folder: Path) -> None:
+    other = runs.view([runs.healthy()], flow="back", outcome=Outcome.COMPLETE)
+    page.open(written(folder, "two", runs.sick_run(), other))
+    assert page.value("[...document.querySelectorAll('section.flow')].map((each) => each.hidden)") == [False, True]
+    page.click(first("#flows [data-flow='1']"))
+    assert page.value("[...document.querySelectorAll('section.flow')].map((each) => each.hidden)") == [True, False]
+    page.wait(f"{first('#flow-1 [data-chart=total]')}.dataset.drawn")
+    page.value("location.hash = '#paris-berlin:orders-3'")
+    page.wait(f"!{DETAIL}.hidden && !{first('#flow-0')}.hidden")
+
+
+def test_it_fits_a_narrow_window(page: Page, sick: str) -> None:
+    page.size(420, 800)
+    page.open(sick)
+    assert page.value("document.documentElement.scrollWidth") <= 420
+    page.value("location.hash = '#orders-3'")
+    page.wait(f"!{DETAIL}.hidden")
+    drawn(page, "one")
+    assert page.value(f"{DETAIL}.scrollWidth") <= 420
