@@ -16,14 +16,14 @@ SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-NEEDS_NOTHING := not brokers and not spark and not slow
+NEEDS_NOTHING := not brokers and not spark and not slow and not browser
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers dist run test check bench campaign murder equality isolation memory follower cluster lock clean
+.PHONY: help install brokers browser dist run test check bench campaign murder equality isolation memory follower cluster lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -38,10 +38,21 @@ install: $(INSTALLED) ## make .venv with all that is locked in requirements.txt
 brokers: $(INSTALLED)
 	@$(BIN)/mirror sandbox fetch
 
+# For the tests of the report. Where it cannot be installed, they fail with the same advice: nothing is left out silently.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		echo 'installing chromium, for the tests of the report (apt-get)'; \
+		apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo 'Chromium is not there and could not be installed: the tests of the report will fail. Install it' >&2; \
+	echo '(Debian: apt-get install chromium), or run the others: .venv/bin/pytest -m "not browser"' >&2
+
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers lint ## everything: lint, types, and all the tests, also on real brokers and Spark
+test: brokers browser lint ## everything: lint, types, and all the tests, also on real brokers and Spark
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report= --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
 

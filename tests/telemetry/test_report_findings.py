@@ -128,7 +128,7 @@ UNFINISHED = Outcome.UNFINISHED
         (replace(runs.idle(), outcome=UNFINISHED, error=EPOCH_ENDED, stuck_since_ms=1), ["stuck"]),
         (runs.fenced(), ["fenced"]),
         (runs.expired(), ["expired no leader"]),
-        (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered"]),
+        (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered no leader"]),
         (replace(runs.expired(), expiries=[]), ["expired "]),
         (runs.with_a_gap(), ["passed over"]),
         (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["left out"]),

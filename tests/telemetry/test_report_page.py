@@ -93,7 +93,10 @@ def test_what_ran_is_said_without_any_script() -> None:
         (runs.view([], outcome=Outcome.COMPLETE), "There was nothing to copy."),
         (runs.view([], outcome=Outcome.FAILED, error="no topic"), "It could not run: nothing was copied."),
         (runs.view([], outcome=Outcome.UNFINISHED, ended_ms=None), "Nothing is known of its partitions yet."),
-        (runs.view([runs.healthy()], ended_ms=None), "had not ended when this was written, 5 min 5 s later"),
+        (
+            runs.view([runs.healthy()], ended_ms=None),
+            "began 2026-11-20 21:59:59 UTC, and had not ended 5 min 5 s later",
+        ),
         (runs.view([runs.healthy()], epochs=300, told_epochs=200), "stream, 300 epochs"),
         (runs.view([runs.healthy()], epochs=300, told_epochs=200), "times are those of the last 200 epochs"),
         (runs.view([runs.healthy()], epochs=1, told_epochs=1), "stream, 1 epoch 1 of 1"),

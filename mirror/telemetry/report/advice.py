@@ -7,7 +7,7 @@ command's ``--bootstrap-server`` says. The commands are Apache Kafka's own.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.errors import DeliveryCause
@@ -268,12 +268,6 @@ LEFT_OUT: Final = Advice(
     "They were copied nowhere. on-too-large, on-bad-timestamp, on-no-key, or the transform asked for it.",
     (Step('If they are wanted, set the policy to "fail" to learn which ones they are, and mend their cause.'),),
 )
-RECOVERED: Final = Advice(
-    Level.NOTE,
-    "Expired, and recovered",
-    "Batches expired on the way, and were copied in a later attempt. Nothing is missing.",
-    (Step("If it comes back, open the partition: each expiry tells its cause."),),
-)
 THROTTLED: Final = Advice(
     Level.NOTE,
     "Slowed down by the target's quota",
@@ -306,3 +300,15 @@ IN_DOUBT: Final = (
     " with isolation.level=read_committed never see it. At least once, its records may come twice."
 )
 """Where an expiry says that its batch may have been written."""
+
+
+def recovered(cause: str) -> Advice:
+    """Where batches expired of ``cause``, and the partition got over it."""
+    known = EXPIRED.get(cause, EXPIRED_OTHERWISE)
+    return replace(
+        known,
+        level=Level.NOTE,
+        title=f"Expired, and recovered: {cause}",
+        meaning=f"Batches expired on the way, and a later attempt copied them: nothing is missing. {known.meaning}",
+        steps=(known.steps[0], Step("If it comes back: each expiry, in the partition's page, tells all about it.")),
+    )

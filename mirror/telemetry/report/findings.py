@@ -80,7 +80,8 @@ def _of(one: RangeResult) -> Iterator[tuple[str, Advice, str]]:
         case _:
             pass
     if one.outcome is not Outcome.EXPIRED and one.expiries:
-        yield "recovered", advice.RECOVERED, _expiries(one.expiries)
+        cause = str(one.expiries[-1].get("cause"))
+        yield f"recovered {cause}", advice.recovered(cause), _expiries(one.expiries)
     yield from _missing(one)
     yield from _troubled(one)
 

@@ -32,6 +32,7 @@ def flow_texts(
     return {
         "name": flow.flow,
         "outcome": flow.outcome.value,
+        "badge": "not ended" if flow.ended_ms is None else flow.outcome.value,
         "error": flow.error,
         "when": _when(flow, made_ms),
         "verdict": _verdict(flow, findings),
@@ -57,10 +58,10 @@ def _when(flow: FlowView, made_ms: int) -> str:
     what = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
     kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'epoch')}"
     if flow.ended_ms is None:
-        ended = f"had not ended when this was written, {span(made_ms - flow.started_ms)} later"
+        took = f"began {moment(flow.started_ms)}, and had not ended {span(made_ms - flow.started_ms)} later"
     else:
-        ended = f"to {moment(flow.ended_ms)} ({span(flow.ended_ms - flow.started_ms)})"
-    return " · ".join(part for part in (f"{moment(flow.started_ms)} {ended}", what, kind) if part)
+        took = f"{moment(flow.started_ms)} to {moment(flow.ended_ms)} ({span(flow.ended_ms - flow.started_ms)})"
+    return " · ".join(part for part in (took, what, kind) if part)
 
 
 def _verdict(flow: FlowView, findings: Sequence[Finding]) -> str:

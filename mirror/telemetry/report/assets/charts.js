@@ -56,8 +56,7 @@ function markTraces(marks, y, more = {}) {
 /** Sums over all partitions, at some hundred moments: what is left, and what was copied since the moment before. */
 function sums(flow) {
   const curves = flow.parts.map((part) => part.curve).filter((curve) => curve.time.length);
-  const begin = curves.reduce((least, curve) => Math.min(least, curve.time[0]), flow.started);
-  const end = curves.reduce((most, curve) => Math.max(most, curve.time.at(-1)), begin);
+  const [begin, end] = times(flow);
   const steps = 240;
   const step = Math.max(1, (end - begin) / steps);
   const total = { time: [], left: new Array(steps + 1).fill(0), bytes: new Array(steps + 1).fill(0), step };
@@ -133,9 +132,9 @@ function drawLines(node, flow) {
       trace.customdata.push(null);
       trace.text.push("");
     }
-    const many = those.length > 12 && outcome === "complete";
+    const many = those.length > 12;
     trace.line = { color: colour(outcome), width: many ? 1 : 1.8 };
-    trace.opacity = many ? 0.45 : 1;
+    trace.opacity = many ? (outcome === "complete" ? 0.45 : 0.75) : 1;
     trace.hovertemplate = "%{text}<extra></extra>";
     traces.push(trace);
   }

@@ -135,20 +135,13 @@ function shape(tag, attributes) {
   return element;
 }
 
-/** When the last of a flow's curves ends. */
-function lastOf(flow) {
-  flow.last ??= flow.parts.reduce((last, part) => Math.max(last, part.curve.time.at(-1) || 0), flow.started);
-  return flow.last;
-}
-
-/** A partition's curve in a row, with its expiries; the width is the whole run's time. */
+/** A partition's curve in a row, with its expiries; the width is the time of all curves. */
 function spark(part) {
   const { time, left } = part.curve;
   if (time.length < 2 || !part.most) return make("span", { class: "faint" }, part.most ? "" : "nothing to copy");
   const [wide, high] = [132, 26];
-  const begin = part.flow.started;
-  const end = Math.max(part.flow.ended || 0, lastOf(part.flow), begin + 1);
-  const x = (now) => (1 + ((now - begin) / (end - begin)) * (wide - 2)).toFixed(1);
+  const [begin, end] = times(part.flow);
+  const x = (now) => (1 + ((now - begin) / Math.max(1, end - begin)) * (wide - 2)).toFixed(1);
   const y = (now) => (high - 2 - (now / part.most) * (high - 5)).toFixed(1);
   const line = time.map((now, at) => `${x(now)} ${y(left[at])}`).join("L");
   const marks = part.expiries.map((expiry) => expiry.time_ms).filter(Boolean);

@@ -85,6 +85,15 @@ function leftAt(curve, time) {
   return left[low] + share * (left[high] - left[low]);
 }
 
+/** When the first of a flow's curves begins, and the last one ends. */
+function times(flow) {
+  flow.times ??= flow.parts.reduce(
+    ([begin, end], { curve: { time } }) => (time.length ? [Math.min(begin, time[0]), Math.max(end, time.at(-1))] : [begin, end]),
+    [Infinity, -Infinity],
+  );
+  return flow.times;
+}
+
 DATA.flows.forEach((flow, number) => {
   flow.number = number;
   flow.parts.forEach((part, place) => {
