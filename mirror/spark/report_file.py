@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
@@ -65,7 +66,8 @@ class ReportFile:
         if (self._dir / "summary.json").exists():
             self._try(lambda: render_report(self._source))
         else:
-            self._path.unlink(missing_ok=True)  # nothing was begun that there could be a report of
+            with contextlib.suppress(OSError):
+                self._path.unlink()  # nothing was begun that there could be a report of
         ended_s = time.monotonic()
         self._due_s = ended_s + max(EVERY_S, (ended_s - began_s) / SHARE)
 

@@ -207,4 +207,5 @@ def _result(values: Mapping[str, Any]) -> RangeResult:
 
 
 def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    """Those of ``values`` that a ``kind`` has; what was left out, or is None, is as by default."""
+    return {each.name: values[each.name] for each in fields(kind) if values.get(each.name) is not None}

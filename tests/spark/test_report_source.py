@@ -165,7 +165,7 @@ def test_folders_of_other_versions_are_read_as_far_as_they_go(tmp_path: Path) ->
     told = json.loads(path.read_text())
     del told["flows"][0]["run"]
     told["flows"][0]["partitions"][0] |= {"new": 1}
-    told["flows"][0]["partitions"][0]["story"] |= {"newer": 2}
+    told["flows"][0]["partitions"][0]["story"] |= {"newer": 2, "curve": None, "traces": None}
     path.write_text(json.dumps(told))
     (one,) = only(tmp_path).partitions
     assert one.records == runs.healthy().records

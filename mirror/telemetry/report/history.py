@@ -38,30 +38,9 @@ class History:
         if result.story is None and not told:
             return
         story = result.story or Story()
-        if self._story is None:
-            self._story = Story(
-                began_ms=story.began_ms, lag_before=story.lag_before, late_before_ms=story.late_before_ms
-            )
-        self._join(self._story, story, told)
+        self._story = _joined(self._story or Story(), story, told)
         self._draw(story.curve)
         self._bytes += result.bytes
-
-    def _join(self, into: Story, story: Story, events: Sequence[dict[str, Any]]) -> None:
-        into.began_ms = into.began_ms or story.began_ms
-        into.ended_ms = max(into.ended_ms, story.ended_ms)
-        if into.lag_before is None:
-            into.lag_before, into.late_before_ms = story.lag_before, story.late_before_ms
-        if story.lag_after is not None:
-            into.lag_after, into.late_after_ms = story.lag_after, story.late_after_ms
-        into.phases = dict(Counter(into.phases) + Counter(story.phases))
-        happened = sorted([*into.events, *events], key=lambda event: int(event.get("time_ms", 0)))
-        into.events = happened[-MOST_EVENTS:]
-        into.events_left_out += story.events_left_out + len(happened) - len(into.events)
-        into.commits += story.commits
-        into.commit_ms += story.commit_ms
-        into.commit_max_ms = max(into.commit_max_ms, story.commit_max_ms)
-        into.throttled_ms += story.throttled_ms
-        into.traces = list(dict.fromkeys([*into.traces, *story.traces]))[:MOST_TRACES]
 
     def _draw(self, curve: Iterable[Sequence[int]]) -> None:
         last_ms = self._points[-_NUMBERS] if self._points else 0
@@ -94,3 +73,31 @@ class History:
         if self._story is None:
             return None
         return replace(self._story, curve=[[time, at, at + left, size] for time, left, at, size in self.points()])
+
+
+def _joined(before: Story, story: Story, events: Sequence[dict[str, Any]]) -> Story:
+    """``story`` with all that was ``before`` it. What is not named here is the last one's word."""
+    happened = sorted([*before.events, *events], key=lambda event: int(event.get("time_ms", 0)))
+    left_out = max(0, len(happened) - MOST_EVENTS)
+    begins, ends = (
+        story if before.lag_before is None else before,
+        before if story.lag_after is None else story,
+    )
+    return replace(
+        story,
+        began_ms=before.began_ms or story.began_ms,
+        ended_ms=max(before.ended_ms, story.ended_ms),
+        lag_before=begins.lag_before,
+        late_before_ms=begins.late_before_ms,
+        lag_after=ends.lag_after,
+        late_after_ms=ends.late_after_ms,
+        phases=dict(Counter(before.phases) + Counter(story.phases)),
+        events=happened[left_out:],
+        events_left_out=before.events_left_out + story.events_left_out + left_out,
+        curve=[],
+        commits=before.commits + story.commits,
+        commit_ms=before.commit_ms + story.commit_ms,
+        commit_max_ms=max(before.commit_max_ms, story.commit_max_ms),
+        throttled_ms=before.throttled_ms + story.throttled_ms,
+        traces=list(dict.fromkeys([*before.traces, *story.traces]))[:MOST_TRACES],
+    )
