@@ -122,7 +122,7 @@ def test_an_earlier_attempt_is_told_as_an_event(tmp_path: Path) -> None:
     assert event["time_ms"] > 0
     del event["time_ms"]
     error = {"outcome": "failed", "error": "the executor went away"}
-    assert event == {"name": "mirror.attempt", "task": 0, "attempt": 0, **error}
+    assert event == {"name": "mirror.earlier_attempt", "task": 0, "attempt": 0, **error}
 
 
 def test_expiries_that_the_summary_has_forgotten_are_in_the_ledger(tmp_path: Path) -> None:

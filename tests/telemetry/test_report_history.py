@@ -92,7 +92,7 @@ def test_without_anything_told_there_is_no_story() -> None:
     history = History(most=10)
     history.add(epoch(0, story=None))
     assert (history.story(), history.expiries()) == (None, [])
-    history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.attempt"}])
+    history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
     story = history.story()
     assert story is not None
-    assert story.events == [{"time_ms": 3, "name": "mirror.attempt"}]
+    assert story.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]

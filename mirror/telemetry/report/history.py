@@ -17,7 +17,7 @@ MOST_EVENTS: Final = 200
 MOST_EXPIRIES: Final = 200
 _NUMBERS: Final = 4
 
-EARLIER_ATTEMPT: Final = "mirror.attempt"
+EARLIER_ATTEMPT: Final = "mirror.earlier_attempt"
 """The event of an attempt of Spark's that did not have the last word: ``task``, ``attempt``, ``outcome``, ``error``."""
 
 

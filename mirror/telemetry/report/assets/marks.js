@@ -8,7 +8,7 @@ const KINDS = {
   "mirror.throttled": { name: "throttled", symbol: "square", sign: "■", colour: "memory", size: 9 },
   "mirror.gap": { name: "gap", symbol: "star", sign: "★", colour: "aborting", size: 12 },
   "mirror.fenced": { name: "shut out", symbol: "hexagon", sign: "⬢", colour: "fenced", size: 11 },
-  "mirror.attempt": { name: "earlier attempt", symbol: "circle", sign: "●", colour: "neutral", size: 9 },
+  "mirror.earlier_attempt": { name: "earlier attempt", symbol: "circle", sign: "●", colour: "neutral", size: 9 },
 };
 const OTHER = { name: "event", symbol: "circle-open", sign: "○", colour: "neutral", size: 9 };
 
@@ -57,7 +57,7 @@ function said(mark) {
       return `had to wait ${span(it.throttle_ms)}`;
     case "mirror.gap":
       return `${it.kind || "?"}: ${whole(it.offsets)} offsets`;
-    case "mirror.attempt":
+    case "mirror.earlier_attempt":
       return `${it.outcome || "?"}${it.error ? `: ${it.error}` : ""}`;
     default:
       return it.error || "";
