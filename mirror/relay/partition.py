@@ -16,25 +16,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import DeliveryPhase, FlowError, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
+from mirror.relay.account import Account
 from mirror.relay.copying import Copying, Lost
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.expiries import as_mirror_error, corrupt, other_source, timed_out
 from mirror.relay.gaps import SourceState
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import NOTHING, Progress, Sums
+from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
 from mirror.relay.stages import DROP_MS, EPOCH_ENDED, LOOKS, REST_MS, Stage
+from mirror.relay.story import Phase
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+_PHASES: Final = {
+    Stage.OPENING: Phase.FENCING,
+    Stage.SETTLING: Phase.SETTLING,
+    Stage.LOOKING: Phase.LOOKING,
+    Stage.DROPPING: Phase.ABORTING,
+    Stage.RESTING: Phase.RESTING,
+}
 _LATE: Final = 2
 """What waits for so many commit intervals at an epoch's end is stuck: its age goes on in the next."""
 
@@ -56,31 +64,31 @@ class PartitionCopy:
         self.range: Final = one
         self.source: Final = TopicPartition(one.topic, one.partition)
         self.target: Final = TopicPartition(one.target_topic, one.partition)
-        self.result = RangeResult.begun(one, one.start)
+        self.account: Final = Account(one, site.wall, now)
         self.stage = Stage.OPENING
         self._times = times
         self._policy = policy
         self._site = site
-        self._began_ms = now
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
         self._rulings = Rulings(self.source, self.target, policy, facts, self._reading.feed, site.wall)
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
-        self._topic_id = one.topic_id
         self._attempts = self._looks = 0
-        self._target_end: int | None = None
-        self._known: Progress | None = None
-        self._is_kept = False
         self._pending: Future[Any] | None = None
         self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
-        self._handed: Sums | None = None
         self._last: Future[None] | None = None
         self._after: Ruling | None = None
+        self._why = ""
         self._trouble: Ruling | None = None  # what befell who follows, as long as nothing was heard since
         self._winding_up = self._must_commit = self._asked_why = False
         self._open(now)
 
     # --- what the task asks
+
+    @property
+    def result(self) -> RangeResult:
+        """What it has done; it stands when it is :attr:`done`."""
+        return self.account.result
 
     @property
     def done(self) -> bool:
@@ -116,11 +124,7 @@ class PartitionCopy:
     @property
     def kept(self) -> tuple[Progress, int] | None:
         """The committed progress, with the target's end after it, where that is known: for the progress topic."""
-        if self._known is None or self._target_end is None or not self._is_kept:
-            return None
-        if self.result.outcome is Outcome.FENCED:
-            return None  # whoever took over has a newer one
-        return self._known, self._target_end
+        return self.account.kept
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next, where nothing happens before."""
@@ -132,6 +136,11 @@ class PartitionCopy:
         """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
         if self.stage is Stage.COPYING and at_ms > self._reading.heard_ms:
             self._reading.heard_ms, self._trouble = at_ms, None
+
+    def refused(self) -> None:
+        """It may not read now: there is no room for what would come."""
+        if self.stage is Stage.COPYING:
+            self._now_copying.refused = True
 
     # --- an attempt begins
 
@@ -170,6 +179,13 @@ class PartitionCopy:
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy alone
                 _log.exception("%s: a bug in its copy; its neighbours go on", self.source)
                 self._fail(as_mirror_error(error), now)
+        self._tell_phase(now)
+
+    def _tell_phase(self, now: int) -> None:
+        if self.stage is Stage.COPYING:
+            self.account.goes_on(self._now_copying, self._reading, now)
+        elif self.stage is not Stage.DONE:
+            self.account.chronicle.enter(_PHASES[self.stage], now)
 
     def _opening(self, now: int) -> None:
         future = self._answered()
@@ -182,7 +198,7 @@ class PartitionCopy:
         elif error is not None:
             self._fail(error, now)
         elif (progress := future.result()) is not None:
-            self._is_kept = True
+            self.account.is_kept = True
             self._begin_at(progress, now)
         else:
             self.stage = Stage.SETTLING
@@ -196,7 +212,7 @@ class PartitionCopy:
             self._time_out(DeliveryPhase.METADATA, error, now)
             return
         settled: Settled = _result(future)
-        self._target_end = settled.target_end
+        self.account.target_end = settled.target_end
         # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
         # that begins at the end of its source would begin at a later end each time.
         self._begin_at(settled.progress or self._progress(self.range.start, None), now, must_commit=True)
@@ -205,16 +221,12 @@ class PartitionCopy:
         one = self.range
         if progress.source_cluster_id not in {"", one.source_cluster_id}:
             raise other_source(one, progress)
-        if self._known is None:
-            self.result.start = progress.offset
+        if self.account.begins_at(progress):
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
             must_commit = must_commit or progress.offset >= self._reading.end or self._is_old(progress)
-        if self._known is None and self.range.follows:
-            self._count(progress.left)
-        self._known = progress
-        self.result.end = progress.offset
         self._must_commit = must_commit
-        remade = bool(progress.topic_id and self._topic_id) and progress.topic_id != self._topic_id
+        topic_id = self.account.topic_id
+        remade = bool(progress.topic_id and topic_id) and progress.topic_id != topic_id
         if remade or progress.offset > self._reading.end:
             self._look()  # behind the planned end: the plan is old, or the source was cut back
         else:
@@ -250,6 +262,7 @@ class PartitionCopy:
         """The source has given something."""
         if self.stage is not Stage.COPYING or self._winding_up or not self._reading.take_in(fetched, now):
             return
+        self._now_copying.refused = False
         if fetched.error is None:
             self._looks, self._trouble = 0, None
         if self._reading.ended:
@@ -263,7 +276,7 @@ class PartitionCopy:
         except Lost as lost:
             commits = copying.commits
             ruling = self._rulings.lost(lost, copied=commits.known.offset, committing_ms=now - commits.since_ms)
-            self._drop(now, ruling)
+            self._drop(now, ruling, str(lost))
             return
         if reading.ended:
             self._site.stop_reading(self)
@@ -282,27 +295,12 @@ class PartitionCopy:
             self._look()
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
-        return Progress(
-            offset=offset,
-            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
-            source_cluster_id=self.range.source_cluster_id,
-            topic_id=self._topic_id,
-            time_ms=self._site.wall(),
-            left=NOTHING if self._handed is None else self._now_copying.outbox.sent.less(self._handed),
-        )
-
-    def _count(self, left: Sums) -> None:
-        self.result.records += left.records
-        self.result.batches += left.batches
-        self.result.bytes += left.bytes
+        if self.account.handed is None:
+            return self.account.progress(offset, leader_epoch)
+        return self.account.progress(offset, leader_epoch, self._now_copying.outbox.sent)
 
     def _committed(self, tally: Tally) -> None:
-        tally.into(self.result)
-        self._known, self._is_kept = self._now_copying.commits.known, True
-        self.result.end = self._known.offset
-        if (end := self._now_copying.outbox.target_end) is not None:
-            # Behind a transaction's records stands its marker.
-            self._target_end = end + int(self._carrier.atomic)
+        self.account.committed(tally, self._now_copying, self._reading, atomic=self._carrier.atomic)
         if self.stage is Stage.COPYING:
             self._clock.stop()
             self._rulings.committed()
@@ -314,13 +312,13 @@ class PartitionCopy:
         self._fail(timed_out(self.target, phase, error, age_ms=age_ms), now)
 
     def _fail(self, error: BaseException, now: int) -> None:
-        self._drop(now, self._rulings.failed(error))
+        self._drop(now, self._rulings.failed(error), str(error))
 
-    def _drop(self, now: int, after: Ruling | None) -> None:
-        """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once."""
-        self._after = after
+    def _drop(self, now: int, after: Ruling | None, why: str = "") -> None:
+        """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once, and why."""
+        self._after, self._why = after, why
+        self.account.ends(after)
         if after is not None and after.expiry is not None:
-            self.result.expiries.append(after.expiry)
             self._clock.stop()
         copying = self._copying if self.stage is Stage.COPYING else None
         if after is not None and after.outcome is Outcome.UNFINISHED:
@@ -343,17 +341,27 @@ class PartitionCopy:
             tally, _ = self._now_copying.commits.take(now) or (None, None)
             if tally is not None:
                 self._committed(tally)
-        again = self._after is None and not self._winding_up and self._handed is None
+        again = self._after is None and not self._winding_up and self.account.handed is None
         if again and not self._rulings.aborts:
-            self._open(now)
+            self._begin_anew(now)
         elif again or (self._may_mend and self._site.may_retry(self)):
             failed = self._after is not None and self._after.outcome is Outcome.FAILED
             self._trouble = self._after if failed else None
             rest_ms = self._site.backoff.after(max(self._rulings.expiries, self._rulings.aborts))
             self.stage = Stage.RESTING
             self._until_ms = now + (REST_MS if failed else rest_ms)
+            self._say_retry(self._until_ms - now)
         else:
             self._finish(now)
+
+    def _begin_anew(self, now: int) -> None:
+        self._say_retry(0)
+        self._open(now)
+
+    def _say_retry(self, backoff_ms: int) -> None:
+        self.account.begins_anew(
+            self._attempts + 1, self._why if self._after is None else self._after.error, backoff_ms
+        )
 
     @property
     def _may_mend(self) -> bool:
@@ -369,10 +377,7 @@ class PartitionCopy:
 
     def _finish(self, now: int) -> None:
         after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
-        self.result.outcome, self.result.error = after.outcome, after.error or None
-        self.result.seconds = max(0.001, (now - self._began_ms) / 1000)
-        if after.outcome is Outcome.UNFINISHED:
-            self.result.stuck_since_ms = self._clock.since_ms
+        self.account.close(now, after, self._clock.since_ms)
         self.stage = Stage.DONE
 
     @property
@@ -390,23 +395,18 @@ class PartitionCopy:
         """
         if self.stage is not Stage.COPYING or not self._carrier.atomic:
             self.wind_up(now, at_once=True)
-        one = self.result
-        told = replace(one, skipped=dict(one.skipped), deep=dict(one.deep), gaps=dict(one.gaps))
-        told.expiries = [*one.expiries]
-        told.seconds = max(0.001, (now - self._began_ms) / 1000)
         if self.stage is not Stage.COPYING:
             after = self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
-            told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, self._clock.since_ms
-            return told
+            return self.account.so_far(now, after, self._clock.since_ms)
         copying = self._now_copying
-        self._handed, copying.commits.hold = copying.commits.kept, False
+        self.account.handed, copying.commits.hold = copying.commits.kept, False
         waits_ms = 0 if copying.waits_since_ms is None else now - copying.waits_since_ms
-        trouble = self._trouble
+        since_ms = None
+        after = self._trouble or Ruling(Outcome.COMPLETE)
         if waits_ms > _LATE * self._times.commit_ms:
-            trouble = trouble or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
-            told.stuck_since_ms = self._clock.since_ms or self._site.wall() - waits_ms
-        told.outcome, told.error = (trouble.outcome, trouble.error) if trouble else (Outcome.COMPLETE, None)
-        return told
+            after = self._trouble or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+            since_ms = self._clock.since_ms or self._site.wall() - waits_ms
+        return self.account.so_far(now, after, since_ms)
 
     def wind_up(self, now: int, *, at_once: bool) -> None:
         """The epoch ends: what is acknowledged is committed, the rest dropped with its transaction.
@@ -435,10 +435,11 @@ class PartitionCopy:
         if future is None:
             return
         state: SourceState = _result(future)
-        assert self._known is not None  # noqa: S101 - reading begins at it
+        known = self.account.known
+        assert known is not None  # noqa: S101 - reading begins at it
         error = self._reading.error
         planned = min(self._reading.end, state.end) if self.range.follows else self._reading.end
-        gap = self._rulings.gap(self._known, state, error, end=planned, silent=self._asked_why)
+        gap = self._rulings.gap(known, state, error, end=planned, silent=self._asked_why)
         if gap is None and self._asked_why:
             why = self._site.why_silent(self)
             raise FlowError(f"{self.source}: nothing came from the source for {self._times.stall_ms} ms{why}")
@@ -446,10 +447,11 @@ class PartitionCopy:
             self._looks += error is not None
             if self._looks > LOOKS and error is not None:
                 raise as_mirror_error(error)
-            self._read(self._known, now, must_commit=self._must_commit)
+            self._read(known, now, must_commit=self._must_commit)
             return
         self._asked_why = False
-        self._topic_id = state.topic_id
+        self.account.topic_id = state.topic_id
+        self.account.passed_over(gap.kind, gap.lost)
         if not self.range.follows:
             self._reading.end = max(gap.resume, min(self._reading.end, state.end))
         resumed = self._progress(gap.resume, None)

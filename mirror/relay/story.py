@@ -167,11 +167,14 @@ class Chronicle:
         else:
             self.happened(Happening.THROTTLED, throttle_ms=throttle_ms)
 
+    @property
+    def begun(self) -> bool:
+        """Whether :meth:`begins` was told."""
+        return self._story.lag_before is not None
+
     def begins(self, offset: int, end: int, first_ms: int | None) -> None:
         """The source's first answer: its end, and the time of its first record (None where there is none)."""
         story = self._story
-        if story.lag_before is not None:
-            return
         story.lag_before = max(0, end - offset)
         story.late_before_ms = self._age_ms(story.lag_before, first_ms)
         self._curve.add(self._began_ms, offset, end, 0)

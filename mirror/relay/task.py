@@ -254,6 +254,7 @@ class Task:
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
         if copy.wants_more and not self.holdings.may_take(copy.held, self._part):
             copy.heard(now)
+            copy.refused()
             return False
         return copy.wants_more
 

@@ -1,0 +1,140 @@
+"""What one range's copy has done, for its result: what is kept on the target, what is counted, and how it went. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mirror.relay.progress import NOTHING, Progress, Sums
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.story import Chronicle, Happening
+from mirror.timing import FOREVER_MS
+
+if TYPE_CHECKING:
+    from mirror.relay.copying import Copying
+    from mirror.relay.outbox import Tally
+    from mirror.relay.reading import Reading
+    from mirror.relay.rulings import Ruling
+
+
+class Account:
+    """``known`` is the progress that the target has, None before it was asked; ``target_end`` its end after that.
+
+    ``handed`` is what had been sent when the result was handed over, None before: what is copied from then on is told
+    with the progress, for whoever goes on from there.
+    """
+
+    def __init__(self, one: Range, wall: Callable[[], int], now: int) -> None:
+        self.result: Final = RangeResult.begun(one, one.start)
+        self.known: Progress | None = None
+        self.target_end: int | None = None
+        self.is_kept = False
+        self.handed: Sums | None = None
+        self.topic_id = one.topic_id
+        self.chronicle: Final = Chronicle(wall, now)
+        self._range: Final = one
+        self._wall: Final = wall
+        self._began_ms: Final = now
+
+    @property
+    def kept(self) -> tuple[Progress, int] | None:
+        """The committed progress, with the target's end after it, where that is known: for the progress topic."""
+        if self.known is None or self.target_end is None or not self.is_kept:
+            return None
+        if self.result.outcome is Outcome.FENCED:
+            return None  # whoever took over has a newer one
+        return self.known, self.target_end
+
+    def begins_at(self, progress: Progress) -> bool:
+        """An attempt begins at ``progress``; whether it is the first."""
+        first = self.known is None
+        if first:
+            self.result.start = progress.offset
+            if self._range.follows:
+                self._count(progress.left)
+        self.known = progress
+        self.result.end = progress.offset
+        return first
+
+    def _count(self, left: Sums) -> None:
+        self.result.records += left.records
+        self.result.batches += left.batches
+        self.result.bytes += left.bytes
+
+    def progress(self, offset: int, leader_epoch: int | None, sent: Sums = NOTHING) -> Progress:
+        """As it is to be kept, with ``sent`` by the attempt so far."""
+        return Progress(
+            offset=offset,
+            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
+            source_cluster_id=self._range.source_cluster_id,
+            topic_id=self.topic_id,
+            time_ms=self._wall(),
+            left=NOTHING if self.handed is None else sent.less(self.handed),
+        )
+
+    def committed(self, tally: Tally, copying: Copying, reading: Reading, *, atomic: bool) -> None:
+        """A commit took ``tally`` with it."""
+        outbox, commits = copying.outbox, copying.commits
+        tally.into(self.result)
+        self.known, self.is_kept = commits.known, True
+        self.result.end = commits.known.offset
+        if outbox.target_end is not None:
+            # Behind a transaction's records stands its marker.
+            self.target_end = outbox.target_end + int(atomic)
+        self.chronicle.led("source", commits.known.leader_epoch)
+        end = _end_of(reading, commits.known.offset)
+        self.chronicle.committed(self.result.end, end, self.result.bytes, outbox.acked_time_ms, commits.took_ms)
+
+    def goes_on(self, copying: Copying, reading: Reading, now: int) -> None:
+        """The attempt has taken a step."""
+        outbox = copying.outbox
+        chronicle = self.chronicle
+        if (
+            not chronicle.begun
+            and reading.stable_end != FOREVER_MS
+            and (outbox.first_time_ms is not None or reading.caught_up)
+        ):
+            chronicle.begins(self.result.start, _end_of(reading, self.result.start), outbox.first_time_ms)
+        if outbox.throttled_ms:
+            chronicle.throttled(outbox.throttled_ms)
+            outbox.throttled_ms = 0
+        chronicle.enter(copying.phase, now)
+
+    def ends(self, after: Ruling | None) -> None:
+        """An attempt is over, with this ruling."""
+        if after is not None and after.expiry is not None:
+            self.result.expiries.append(after.expiry)
+        if after is not None and after.outcome is Outcome.FENCED:
+            self.chronicle.happened(Happening.FENCED, error=after.error)
+
+    def passed_over(self, kind: str, offsets: int) -> None:
+        """A gap in the source."""
+        self.chronicle.happened(Happening.GAP, kind=kind, offsets=offsets)
+
+    def begins_anew(self, attempt: int, error: str | None, backoff_ms: int) -> None:
+        """After an attempt that failed: another one, in ``backoff_ms``."""
+        self.chronicle.happened(Happening.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
+
+    def close(self, now: int, after: Ruling, stuck_since_ms: int | None) -> None:
+        """The result stands."""
+        one = self.result
+        one.outcome, one.error = after.outcome, after.error or None
+        one.seconds = max(0.001, (now - self._began_ms) / 1000)
+        if after.outcome is Outcome.UNFINISHED:
+            one.stuck_since_ms = stuck_since_ms
+        one.story = self.chronicle.told(now)
+
+    def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:
+        """What is told of an epoch that ends now, while the copy goes on."""
+        one = self.result
+        told = replace(one, skipped=dict(one.skipped), deep=dict(one.deep), gaps=dict(one.gaps))
+        told.expiries = [*one.expiries]
+        told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, stuck_since_ms
+        told.seconds = max(0.001, (now - self._began_ms) / 1000)
+        told.story = self.chronicle.told(now)
+        return told
+
+
+def _end_of(reading: Reading, otherwise: int) -> int:
+    return otherwise if reading.stable_end == FOREVER_MS else reading.stable_end
