@@ -1,9 +1,10 @@
-"""What one range's copy has done, for its result: what is kept on the target, what is counted, and how it went. No I/O."""
+"""What one range's copy has done, for its result: what the target keeps, what is counted, and how it went. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.progress import NOTHING, Progress, Sums
@@ -13,9 +14,10 @@ from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.copying import Copying
-    from mirror.relay.outbox import Tally
+    from mirror.relay.outbox import Outbox, Tally
     from mirror.relay.reading import Reading
     from mirror.relay.rulings import Ruling
+    from mirror.relay.watching import Watcher
 
 
 class Account:
@@ -25,14 +27,15 @@ class Account:
     with the progress, for whoever goes on from there.
     """
 
-    def __init__(self, one: Range, wall: Callable[[], int], now: int) -> None:
+    def __init__(self, one: Range, wall: Callable[[], int], now: int, watcher: Watcher) -> None:
         self.result: Final = RangeResult.begun(one, one.start)
         self.known: Progress | None = None
         self.target_end: int | None = None
         self.is_kept = False
         self.handed: Sums | None = None
         self.topic_id = one.topic_id
-        self.chronicle: Final = Chronicle(wall, now)
+        self.chronicle: Final = Chronicle(wall, now, partial(watcher.passed, one))
+        self._watcher: Final = watcher
         self._range: Final = one
         self._wall: Final = wall
         self._began_ms: Final = now
@@ -73,8 +76,10 @@ class Account:
             left=NOTHING if self.handed is None else sent.less(self.handed),
         )
 
-    def committed(self, tally: Tally, copying: Copying, reading: Reading, *, atomic: bool) -> None:
-        """A commit took ``tally`` with it."""
+    def committed(
+        self, tally: Tally, copying: Copying, reading: Reading, *, atomic: bool, leader: tuple[int, int] | None
+    ) -> None:
+        """A commit took ``tally`` with it; ``leader`` (node, epoch) is the target partition's."""
         outbox, commits = copying.outbox, copying.commits
         tally.into(self.result)
         self.known, self.is_kept = commits.known, True
@@ -82,31 +87,44 @@ class Account:
         if outbox.target_end is not None:
             # Behind a transaction's records stands its marker.
             self.target_end = outbox.target_end + int(atomic)
-        self.chronicle.led("source", commits.known.leader_epoch)
-        end = _end_of(reading, commits.known.offset)
-        self.chronicle.committed(self.result.end, end, self.result.bytes, outbox.acked_time_ms, commits.took_ms)
+        chronicle = self.chronicle
+        chronicle.led("source", commits.known.leader_epoch)
+        if leader is not None:
+            chronicle.led("target", leader[1], leader[0])
+        self._begin_story(outbox, reading)
+        chronicle.committed(
+            self.result.end,
+            _end_of(reading, self.result.end),
+            records=self.result.records,
+            size=self.result.bytes,
+            last_ms=outbox.acked_time_ms,
+            took_ms=commits.took_ms,
+        )
 
     def goes_on(self, copying: Copying, reading: Reading, now: int) -> None:
         """The attempt has taken a step."""
-        outbox = copying.outbox
-        chronicle = self.chronicle
-        if (
-            not chronicle.begun
-            and reading.stable_end != FOREVER_MS
-            and (outbox.first_time_ms is not None or reading.caught_up)
-        ):
-            chronicle.begins(self.result.start, _end_of(reading, self.result.start), outbox.first_time_ms)
+        outbox, chronicle = copying.outbox, self.chronicle
+        if not chronicle.begun:
+            self._begin_story(outbox, reading)
         if outbox.throttled_ms:
             chronicle.throttled(outbox.throttled_ms)
             outbox.throttled_ms = 0
         chronicle.enter(copying.phase, now)
 
-    def ends(self, after: Ruling | None) -> None:
+    def _begin_story(self, outbox: Outbox, reading: Reading) -> None:
+        """Once the source has said how far it goes, and how old its first record is."""
+        heard = reading.stable_end != FOREVER_MS and (outbox.first_time_ms is not None or reading.caught_up)
+        if heard and not self.chronicle.begun:
+            self.chronicle.begins(self.result.start, reading.stable_end, outbox.first_time_ms)
+
+    def ends(self, after: Ruling | None, attempt: int, why: str) -> None:
         """An attempt is over, with this ruling."""
         if after is not None and after.expiry is not None:
             self.result.expiries.append(after.expiry)
         if after is not None and after.outcome is Outcome.FENCED:
             self.chronicle.happened(Happening.FENCED, error=after.error)
+        if why:
+            self.chronicle.attempted(attempt, why)
 
     def passed_over(self, kind: str, offsets: int) -> None:
         """A gap in the source."""
@@ -124,6 +142,7 @@ class Account:
         if after.outcome is Outcome.UNFINISHED:
             one.stuck_since_ms = stuck_since_ms
         one.story = self.chronicle.told(now)
+        self._watcher.done(self._range, one)
 
     def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:
         """What is told of an epoch that ends now, while the copy goes on."""
@@ -133,6 +152,7 @@ class Account:
         told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, stuck_since_ms
         told.seconds = max(0.001, (now - self._began_ms) / 1000)
         told.story = self.chronicle.told(now)
+        self._watcher.done(self._range, told)
         return told
 
 

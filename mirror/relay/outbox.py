@@ -76,8 +76,8 @@ class Outbox:
 
     ``target_end`` is the target offset after the last record acknowledged, None before the first. ``sent`` is all that
     was sent, acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest
-    of those acknowledged (ms since 1970; None: none yet), ``throttled_ms`` what answers asked for in patience (KIP-219),
-    ``waits`` whether the next batch found no room.
+    of those acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for
+    (KIP-219), ``waits`` whether the next batch found no room.
     """
 
     def __init__(self, window: Window, start: int, leader_epoch: int | None, who: Hashable) -> None:

@@ -36,6 +36,7 @@ from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
 from mirror.relay.stages import DROP_MS, EPOCH_ENDED, LOOKS, REST_MS, Stage
 from mirror.relay.story import Phase
+from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class PartitionCopy:
         self.range: Final = one
         self.source: Final = TopicPartition(one.topic, one.partition)
         self.target: Final = TopicPartition(one.target_topic, one.partition)
-        self.account: Final = Account(one, site.wall, now)
+        self.account: Final = Account(one, site.wall, now, site.watcher)
         self.stage = Stage.OPENING
         self._times = times
         self._policy = policy
@@ -81,6 +82,7 @@ class PartitionCopy:
         self._why = ""
         self._trouble: Ruling | None = None  # what befell who follows, as long as nothing was heard since
         self._winding_up = self._must_commit = self._asked_why = False
+        self._traces = TraceParents(now)
         self._open(now)
 
     # --- what the task asks
@@ -149,6 +151,7 @@ class PartitionCopy:
         self._attempts += 1
         self.result.retries = self._attempts - 1
         self._opened_ms = now
+        self.account.chronicle.attempts()
         self._carrier: Carrier = self._site.carrier(self)
         self._copying = None
         self._await(self._carrier.open(self._clock.left_ms()))
@@ -263,6 +266,8 @@ class PartitionCopy:
         if self.stage is not Stage.COPYING or self._winding_up or not self._reading.take_in(fetched, now):
             return
         self._now_copying.refused = False
+        if (trace := self._traces.look(fetched, now)) is not None:
+            self.account.chronicle.carried(trace)
         if fetched.error is None:
             self._looks, self._trouble = 0, None
         if self._reading.ended:
@@ -300,7 +305,9 @@ class PartitionCopy:
         return self.account.progress(offset, leader_epoch, self._now_copying.outbox.sent)
 
     def _committed(self, tally: Tally) -> None:
-        self.account.committed(tally, self._now_copying, self._reading, atomic=self._carrier.atomic)
+        copying, leader = self._now_copying, self._site.leader(self)
+        self.account.committed(tally, copying, self._reading, atomic=self._carrier.atomic, leader=leader)
+        self._site.commits.add(copying.commits.took_ms)
         if self.stage is Stage.COPYING:
             self._clock.stop()
             self._rulings.committed()
@@ -315,9 +322,12 @@ class PartitionCopy:
         self._drop(now, self._rulings.failed(error), str(error))
 
     def _drop(self, now: int, after: Ruling | None, why: str = "") -> None:
-        """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once, and why."""
+        """End this attempt; ``after`` is what became of the copy, None where it is to be begun anew at once.
+
+        ``why`` is what ended it before its time.
+        """
         self._after, self._why = after, why
-        self.account.ends(after)
+        self.account.ends(after, self._attempts, why)
         if after is not None and after.expiry is not None:
             self._clock.stop()
         copying = self._copying if self.stage is Stage.COPYING else None

@@ -48,6 +48,7 @@ from mirror.cluster.topics import (
     V,
 )
 from mirror.errors import BrokerError, ClientClosed, KafkaError, UnsupportedVersion
+from mirror.meters import NetworkLook
 from mirror.runtime import arguments
 from mirror.runtime.thread import acquire, release
 
@@ -85,6 +86,15 @@ class Admin:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._thread = acquire(ClusterSettings.parse(options))
         self._closed = False
+
+    def network(self) -> NetworkLook:
+        """What the network thread of this cluster, which all clients of this process share, has done so far."""
+        return self._thread.look()
+
+    def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """The node that leads ``tp`` and its leader epoch, as last heard; None where nobody has said. Asks nobody."""
+        leader = self._thread.loop.metadata.leader(tp)
+        return None if leader is None else (leader.node, leader.epoch)
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))

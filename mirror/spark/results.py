@@ -69,7 +69,7 @@ def _plain(result: RangeResult) -> dict[str, Any]:
     """Without what only pictures need."""
     values = asdict(result)
     if values["story"] is not None:
-        del values["story"]["curve"], values["story"]["traces"]
+        values["story"].update(curve=None, traces=None)
     return values
 
 

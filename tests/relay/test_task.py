@@ -103,6 +103,10 @@ class Target:
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
 
+    def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
+        del tp
+        return None
+
     def send_batch(
         self, tp: TopicPartition, batch: Batch, *, created_ms: int | None, block: bool, chain: int
     ) -> Future[RecordMetadata]:

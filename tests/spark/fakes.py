@@ -40,6 +40,7 @@ from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, Ka
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.watching import Watcher
 
 FOLDER = "FAKE_KAFKA_FOLDER"
 """Environment: the folder of the clusters' files."""
@@ -252,6 +253,7 @@ def copy_ranges(
     source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
+    watcher: Watcher | None = None,  # noqa: ARG001  (nobody looks)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))

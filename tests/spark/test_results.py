@@ -93,6 +93,7 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
 def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
+    one.story = Story(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
     write_summary(tmp_path / "deep" / "er", [report(one)])
     (flow,) = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())["flows"]
     assert flow.pop("partitions") == [
@@ -115,6 +116,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "expiries": [EXPIRY],
             "retries": 1,
             "stuck_since_ms": None,
+            "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
         }
     ]
     assert flow == {
