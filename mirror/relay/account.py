@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.relay.story import Chronicle, Happening
+from mirror.relay.story import Chronicle, Happening, Story
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -141,8 +141,13 @@ class Account:
         one.seconds = max(0.001, (now - self._began_ms) / 1000)
         if after.outcome is Outcome.UNFINISHED:
             one.stuck_since_ms = stuck_since_ms
-        one.story = self.chronicle.told(now)
+        one.story = self._story(now)
         self._watcher.done(self._range, one)
+
+    def _story(self, now: int) -> Story:
+        story, one = self.chronicle.told(now), self._range
+        story.sick_since_ms, story.sick_trace, story.last_trace = one.sick_since_ms, one.sick_trace, one.last_trace
+        return story
 
     def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:
         """What is told of an epoch that ends now, while the copy goes on."""
@@ -151,7 +156,7 @@ class Account:
         told.expiries = [*one.expiries]
         told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, stuck_since_ms
         told.seconds = max(0.001, (now - self._began_ms) / 1000)
-        told.story = self.chronicle.told(now)
+        told.story = self._story(now)
         self._watcher.done(self._range, told)
         return told
 

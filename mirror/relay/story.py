@@ -81,6 +81,8 @@ class Story:
     ``commits`` counts commits, ``commit_ms`` is their time together and ``commit_max_ms`` the longest one's.
     ``traces`` are W3C trace parents that some of the copied records carried. ``spans`` are parts of the copy with an
     end of their own, the last ones: ``name`` (a :class:`Span`), ``began_ms``, ``ended_ms`` and what that says.
+    Of a partition that was sick before: ``sick_since_ms`` is since when, ``sick_trace`` the trace parent of the epoch
+    in which that began, ``last_trace`` that of the epoch before this one.
     """
 
     began_ms: int = 0
@@ -99,6 +101,9 @@ class Story:
     throttled_ms: int = 0
     traces: list[str] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)
+    sick_since_ms: int | None = None
+    sick_trace: str = ""
+    last_trace: str = ""
 
 
 class Curve:

@@ -13,6 +13,7 @@ from mirror.spark.history import history_of
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.plan import Plan, make_plan
 from mirror.spark.rows import Row, TaskPartition, partitions_of
+from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +36,8 @@ class RangesReader(DataSourceReader):
             ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             raise
         ledger.write_plan(plan)
-        return partitions_of(plan, run=self.options.run)
+        trace = str(epoch_id(plan.flow, self.options.ledger.name, plan.epoch))
+        return partitions_of(plan, run=self.options.run, trace=trace)
 
     def _plan(self) -> Plan:
         config, flow = self.options.load()
@@ -49,7 +51,7 @@ class RangesReader(DataSourceReader):
                 target,
                 self.options.parallelism,
                 wall_ms=SystemClock().wall(),
-                history=history_of(flow, self.options.ledger.parent),
+                history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
             )
 
     def read(self, partition: InputPartition) -> Iterator[Row]:

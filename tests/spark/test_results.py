@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.story import Story
 from mirror.spark.attempts import Attempt
 from mirror.spark.files import write_atomically
 from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError
