@@ -47,13 +47,14 @@ class Consoles:
     def for_programs(self) -> None:
         """From now on stdout holds JSON and nothing else; once."""
         self._json = self._out.file
+        if STDOUT_PIPE in os.environ:
+            return
         # Under a bare spark-submit, what Python itself says on stderr would be joined to it.
         sys.stderr = cast("Any", self.err.file)
-        if STDOUT_PIPE not in os.environ:
-            # Whatever else has this stdout (a JVM that a stream starts, a user's transform) prints to stderr instead.
-            sys.stdout.flush()
-            self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
-            os.dup2(2, 1)
+        # Whatever else has this stdout (a JVM that a stream starts, a user's transform) prints to stderr instead.
+        sys.stdout.flush()
+        self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
 
     def show(self, what: RenderableType) -> None:
         """For people, on stdout."""

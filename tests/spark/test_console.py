@@ -62,7 +62,6 @@ def test_people_get_tables() -> None:
 @pytest.fixture
 def consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Consoles]:
     """For programs, with files for the pipes."""
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
     for variable in (STDOUT_PIPE, STDERR_PIPE):
         monkeypatch.setenv(variable, str(tmp_path / variable))
     made = Consoles()
