@@ -7,7 +7,6 @@ import operator
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.options import AsJson, Config, Flow, SecretsDir
 from mirror.config.load import load
 from mirror.errors import KafkaError
 from mirror.spark.status import FlowStatus, PartitionStatus, look
@@ -31,21 +31,21 @@ _SHOWN: Final = 40
 
 
 def status(
-    config: Annotated[Path, typer.Option("--config", help="The TOML file with clusters and flows.")],
-    flow: Annotated[str | None, typer.Option("--flow", help="Only this flow (default: all).")] = None,
-    secrets_dir: Annotated[
-        Path | None, typer.Option("--secrets-dir", help="Folder with one file per secret.", file_okay=False)
-    ] = None,
+    config: Config,
+    flow: Flow = None,
+    secrets_dir: SecretsDir = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks of --watch.")] = 2.0,
     everything: Annotated[
         bool, typer.Option("--all", help=f"All partitions, not only the {_SHOWN} that lag most.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one line per look.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how far each flow is: progress and lag per partition, and which run copies it now.
 
-    It looks at both clusters and changes nothing. Exit status: 0 looked, 1 could not.
+    It looks at both clusters and changes nothing. With --json and --watch it prints a line for each look.
+
+    Exit status: 0 looked, 1 could not.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     flows = loaded.select(flow)

@@ -21,11 +21,10 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import checked, options
+from mirror.spark.job import checked, options, summarized
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
-from mirror.spark.report_lock import locked
-from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
+from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session, spare_checkpoints
 from mirror.spark.stream_run import StreamRun
@@ -61,7 +60,9 @@ class Ending:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The options, parsed. Exits with 2 on wrong usage."""
-    parser = options("stream.py", "Follow Kafka topics as a configuration says.", "all, side by side")
+    description = "Follow Kafka topics as a configuration says."
+    as_json = "a line per epoch and flow, and at the end the summary in one line"
+    parser = options("stream.py", description, flows="all, side by side", as_json=as_json)
     parser.add_argument("--available-now", action="store_true", help="copy what is there now, epoch by epoch, and end")
     return parser.parse_args(argv)
 
@@ -71,13 +72,15 @@ def main(argv: Sequence[str]) -> int:
     consoles = Consoles()
     with contextlib.redirect_stderr(consoles.err.file):
         args = arguments(argv)
+    if args.json:
+        consoles.for_programs()
     ending = Ending()
     ending.listen()
     try:
         config = load(args.config, secrets_dir=args.secrets_dir)
         flows = config.select(args.flow)
-        with locked(args.report_dir):
-            return _Stream(config, flows, args, consoles, ending).run()
+        with summarized(args.report_dir, consoles) as summary:
+            return _Stream(config, flows, args, consoles, ending, summary).run()
     except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
         complain(error, consoles, debug=args.debug)
         return EXIT_COULD_NOT_RUN
@@ -104,17 +107,19 @@ class _Stream:
         args: argparse.Namespace,
         consoles: Consoles,
         ending: Ending,
+        summary: Summary,
     ) -> None:
         self._config: Final = config
         self._flows: Final = flows
         self._args: Final = args
         self._consoles: Final = consoles
         self._ending: Final = ending
+        self._summary: Final = summary
         self._runs: Final = list[StreamRun]()
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
-        findings = checked(self._config, self._flows, self._args.report_dir)
+        findings = checked(self._config, self._flows, self._summary)
         spark = session()
         spare_checkpoints(spark)
         self._ending.listen()
@@ -186,12 +191,12 @@ class _Stream:
         run.report.error = complain(error, self._consoles, debug=self._args.debug, where=where)
 
     def _summarize(self) -> None:
-        write_summary(self._args.report_dir, [run.report for run in self._runs])
+        self._summary.write([run.report for run in self._runs])
 
     def _status(self) -> int:
         for run in self._runs:
             if run.report.partitions:
-                self._consoles.out.print(flow_table(run.report))
+                self._consoles.show(flow_table(run.report))
         signum = self._ending.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")

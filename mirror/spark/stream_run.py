@@ -14,7 +14,7 @@ from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.results import join
+from mirror.spark.results import epoch_json, join
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.stream_watch import StreamWatch
 from mirror.spark.totals import Totals
@@ -112,7 +112,8 @@ class StreamRun:
         results = join(plan, attempts)
         self._totals.add(results)
         self.report.partitions = self._totals.results()
-        self._consoles.out.print(self._named(f"epoch {epoch}: {_said(results)}"), markup=False, highlight=False)
+        self._consoles.show(self._named(f"epoch {epoch}: {_said(results)}"))
+        self._consoles.tell(epoch_json(self._flow.name, epoch, results))
         for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
             self._consoles.trace(trace)
 

@@ -14,7 +14,7 @@ from mirror.errors import ConnectionFailed, MirrorError
 from mirror.spark import checks, job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.results import FlowReport
+from mirror.spark.results import FlowReport, Summary
 from tests.spark import fakes
 from tests.spark.test_planner import flow
 
@@ -151,7 +151,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), folder / "report")
+        job.checked(config, config.select(), Summary(folder / "report"))
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"

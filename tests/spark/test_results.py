@@ -19,7 +19,7 @@ from mirror.spark.attempts import Attempt
 from mirror.spark.files import write_atomically
 from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError
 from mirror.spark.plan import Plan
-from mirror.spark.results import FlowReport, exit_status, join, write_summary
+from mirror.spark.results import FlowReport, Summary, epoch_json, exit_status, join
 from mirror.spark.table import flow_table, remarks
 from mirror.spark.watcher import copied
 from tests.spark.test_packing import backlog
@@ -96,8 +96,12 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
     one.story = Story(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
-    write_summary(tmp_path / "deep" / "er", [report(one)])
-    (flow,) = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())["flows"]
+    summary = Summary(tmp_path / "deep" / "er")
+    assert summary.told is None
+    summary.write([report(one)])
+    written = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())
+    assert summary.told == written
+    (flow,) = written["flows"]
     assert flow.pop("partitions") == [
         {
             "flow": "f",
@@ -128,6 +132,22 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
         "ended": "2026-01-31T12:00:10.000Z",
         "error": None,
     }
+
+
+def test_an_epoch_for_programs() -> None:
+    one = result(0, records=5, batches=1, bytes=500, seconds=0.51234)
+    two = result(1, Outcome.EXPIRED, records=3, batches=2, bytes=70, seconds=0.1, error="late")
+    assert epoch_json("f", 7, [one, two]) == {
+        "flow": "f",
+        "epoch": 7,
+        "partitions": 2,
+        "records": 8,
+        "batches": 3,
+        "bytes": 570,
+        "seconds": 0.512,
+        "incomplete": [{"topic": "t", "partition": 1, "outcome": "expired", "error": "late"}],
+    }
+    assert epoch_json("f", 8, [])["seconds"] == 0.0
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
