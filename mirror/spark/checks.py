@@ -79,7 +79,9 @@ def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
             findings.problems.setdefault(name, []).extend(lacking.problems)
         findings.warnings.setdefault(name, []).extend(lacking.warnings)
     if findings.problems:
-        raise FlowsRefused(findings.problems)
+        raise FlowsRefused(
+            {each.name: findings.problems[each.name] for each in flows if each.name in findings.problems}
+        )
     return findings
 
 
@@ -108,7 +110,7 @@ def look_for_permissions(
 
 
 def _all_at_once(kind: str, calls: Mapping[str, Callable[[], T]]) -> dict[str, T | MirrorError]:
-    """What each comes to, each in a thread of its own; ``kind`` is what their names are of."""
+    """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of."""
     found: dict[str, T | MirrorError] = {}
 
     def run(name: str) -> None:
@@ -125,7 +127,7 @@ def _all_at_once(kind: str, calls: Mapping[str, Callable[[], T]]) -> dict[str, T
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return {name: found[name] for name in calls}
 
 
 def check(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:
