@@ -202,7 +202,7 @@ class DescribedTransaction(Message):
     transactional_id: str
     transaction_state: str = ""
     transaction_timeout: int = 0
-    transaction_start_time: int = -1
+    transaction_start_time: int = 0
     producer_id: int = -1
     producer_epoch: int = -1
     topics: tuple[DescribedTransactionTopic, ...] = ()
