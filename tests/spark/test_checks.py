@@ -11,7 +11,7 @@ import pytest
 
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
-from mirror.spark import checks, job
+from mirror.spark import authorized, checks, job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.results import FlowReport, Summary
@@ -128,7 +128,8 @@ def test_a_refusal_travels() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(checks, "Admin", fakes.Admin)
+    for module in (checks, authorized):
+        monkeypatch.setattr(module, "Admin", fakes.Admin)
     return tmp_path
 
 
