@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mirror.meters import Histogram, NetworkLook
@@ -27,6 +27,14 @@ class TaskLook:
     networks: Mapping[str, NetworkLook]
     commits: Histogram
     phases: Mapping[str, int]
+
+    def since(self, earlier: TaskLook) -> TaskLook:
+        """As this one, with what was counted since ``earlier``."""
+        return replace(
+            self,
+            networks={name: look.since(earlier.networks[name]) for name, look in self.networks.items()},
+            commits=self.commits.minus(earlier.commits),
+        )
 
 
 class Watcher(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -30,11 +31,14 @@ class RangesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per task, on the driver's host. Raises what planning raised, after noting it in the ledger."""
         ledger = Ledger(self.options.ledger)
+        clock = SystemClock()
+        began_ms = clock.now()
         try:
             plan = self._plan()
         except Exception as error:
             ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             raise
+        plan = replace(plan, took_ms=clock.now() - began_ms)
         ledger.write_plan(plan)
         trace = str(epoch_id(plan.flow, self.options.ledger.name, plan.epoch))
         return partitions_of(plan, run=self.options.run, trace=trace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
@@ -61,6 +62,7 @@ class Epochs:
         ``drains``: with the ends that the source had when the first was planned, and without what was tried and did not
         complete. Raises ConfigError (at first only), FlowError, KafkaError.
         """
+        began_ms = self._clock.now()
         config, flow = self._force.load()
         source, target = self._clusters(config, flow)
         if self._is_over(flow, target):
@@ -85,6 +87,7 @@ class Epochs:
             bounds=self._bounds,
             within_ms=None if drains else _OFFSETS_WITHIN_MS,
         )
+        plan = replace(plan, took_ms=self._clock.now() - began_ms)
         everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
         if self._known is None:
             self._known = frozenset(_tp(one) for one in everything)

@@ -21,6 +21,7 @@ from mirror.spark.flow_run import FlowRun
 from mirror.spark.report_lock import locked
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.session import session
+from mirror.spark.showing import showing
 from mirror.spark.table import flow_table
 
 if TYPE_CHECKING:
@@ -106,24 +107,26 @@ def _run_flows(
     config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
 ) -> int:
     findings = checked(config, flows, summary)
-    spark = session()
-    # Once more: a new SparkContext puts its own handler for SIGINT in place.
-    _catch_signals()
-    runner = FlowRun(
-        spark,
-        config,
-        consoles,
-        findings=findings,
-        config_path=args.config,
-        secrets_dir=args.secrets_dir,
-        report_dir=args.report_dir,
-        debug=args.debug,
-    )
-    reports: list[FlowReport] = []
-    for flow in flows:
-        reports.append(FlowReport(flow.name, datetime.now(UTC)))
-        _run_flow(runner, flow, reports, consoles, summary, debug=args.debug)
-    spark.stop()
+    with showing(args.report_dir, consoles) as telemetry:
+        spark = session()
+        # Once more: a new SparkContext puts its own handler for SIGINT in place.
+        _catch_signals()
+        runner = FlowRun(
+            spark,
+            config,
+            consoles,
+            findings=findings,
+            telemetry=telemetry,
+            config_path=args.config,
+            secrets_dir=args.secrets_dir,
+            report_dir=args.report_dir,
+            debug=args.debug,
+        )
+        reports: list[FlowReport] = []
+        for flow in flows:
+            reports.append(FlowReport(flow.name, datetime.now(UTC)))
+            _run_flow(runner, flow, reports, consoles, summary, debug=args.debug)
+        spark.stop()
     return exit_status(reports)
 
 

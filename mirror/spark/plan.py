@@ -54,6 +54,7 @@ class Plan:
 
     ``cut`` has the partitions (``topic-number``) whose ranges end early, or wait, for the flow's limits, with the
     offset where they would have ended.
+    ``took_ms`` is how long planning took, None where that is not known.
     By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
     """
 
@@ -64,6 +65,7 @@ class Plan:
     epoch: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
+    took_ms: int | None = None
 
     @property
     def ranges(self) -> list[Range]:
@@ -80,6 +82,7 @@ class Plan:
             "epoch": self.epoch,
             "ends": self.ends,
             "lags": self.lags,
+            "took_ms": self.took_ms,
         }
 
     def with_sick(self, sick: Sick) -> Plan:
@@ -97,6 +100,7 @@ class Plan:
             epoch=values.get("epoch", 0),
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
+            took_ms=values.get("took_ms"),
         )
 
 

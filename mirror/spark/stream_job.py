@@ -27,6 +27,7 @@ from mirror.spark.options import FlowOptions
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session, spare_checkpoints
+from mirror.spark.showing import showing
 from mirror.spark.stream_run import StreamRun
 from mirror.spark.table import flow_table
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.checks import Findings
+    from mirror.telemetry.run import RunTelemetry
 
 _POLL_S: Final = 0.2
 _EXECUTORS_WITHIN_S: Final = 30.0
@@ -120,21 +122,22 @@ class _Stream:
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
         findings = checked(self._config, self._flows, self._summary)
-        spark = session()
-        spare_checkpoints(spark)
-        self._ending.listen()
-        try:
-            self._begin(spark, findings)
-            self._follow()
-        finally:
-            for run in self._runs:
-                self._finish(run)
-        status = self._status()
-        with contextlib.suppress(Py4JError, OSError):
-            spark.stop()
+        with showing(self._args.report_dir, self._consoles) as telemetry:
+            spark = session()
+            spare_checkpoints(spark)
+            self._ending.listen()
+            try:
+                self._begin(spark, findings, telemetry)
+                self._follow()
+            finally:
+                for run in self._runs:
+                    self._finish(run)
+            status = self._status()
+            with contextlib.suppress(Py4JError, OSError):
+                spark.stop()
         return status
 
-    def _begin(self, spark: SparkSession, findings: Findings) -> None:
+    def _begin(self, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
         slots = _slots(spark)
         if len(self._flows) > slots:
             msg = (
@@ -147,6 +150,7 @@ class _Stream:
             self._config,
             self._consoles,
             findings=findings,
+            telemetry=telemetry,
             config_path=self._args.config,
             secrets_dir=self._args.secrets_dir,
             report_dir=self._args.report_dir,
@@ -159,7 +163,8 @@ class _Stream:
             of_sources = FlowOptions(
                 self._args.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
             )
-            run = StreamRun(flow, self._config, of_sources, FlowReport(flow.name, datetime.now(UTC)), self._consoles)
+            report = FlowReport(flow.name, datetime.now(UTC))
+            run = StreamRun(flow, self._config, of_sources, report, consoles=self._consoles, telemetry=telemetry)
             self._runs.append(run)
             try:
                 run.start(spark, runner, available_now=self._args.available_now)

@@ -79,6 +79,11 @@ class EpochFacts:
     planned_ms: int | None
     results: tuple[RangeResult, ...]
 
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of its partitions'."""
+        return max((one.outcome for one in self.results), key=_SEVERITY.index, default=Outcome.COMPLETE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
@@ -101,7 +106,6 @@ class TaskFacts:
 
 def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
     """The root, and the planning."""
-    worst = max((one.outcome for one in facts.results), key=_SEVERITY.index, default=Outcome.COMPLETE)
     yield Span(
         name=EPOCH,
         id=facts.id,
@@ -115,7 +119,7 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
                 "mirror.epoch": facts.epoch,
                 "mirror.source": facts.source,
                 "mirror.target": facts.target,
-                "mirror.outcome": worst.value,
+                "mirror.outcome": facts.outcome.value,
                 "mirror.partitions": len(facts.results),
                 "mirror.partitions.incomplete": sum(one.outcome is not Outcome.COMPLETE for one in facts.results),
                 "mirror.expiries": sum(len(one.expiries) for one in facts.results),

@@ -11,10 +11,13 @@ import pytest
 
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
+from mirror.runtime.clock import SystemClock
 from mirror.spark import authorized, checks, job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.results import FlowReport, Summary
+from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.settings import TelemetrySettings
 from tests.spark import fakes
 from tests.spark.test_planner import flow
 
@@ -186,6 +189,7 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
         config,
         nothing,
         findings=findings,
+        telemetry=RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
         config_path=folder,
         secrets_dir=None,
         report_dir=folder,
