@@ -14,6 +14,7 @@ from mirror.cluster.requests import Request
 from mirror.cluster.sasl import Login, SaslExchange
 from mirror.errors import (
     AuthenticationFailed,
+    ClientClosed,
     ConnectionFailed,
     InvalidArgument,
     KafkaError,
@@ -373,8 +374,9 @@ class BrokerSession:
         in_flight, self._in_flight = self._in_flight, deque()
         waiting, self._waiting = self._waiting, deque()
         self.outgoing.clear()
+        lost = not isinstance(error, ClientClosed)  # who closes gives up what it had asked
         for sent in in_flight:
-            self.meters[sent.api.name].lost += 1
+            self.meters[sent.api.name].lost += lost
             sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
