@@ -47,7 +47,7 @@ class Outlet(Generic[T]):
                 self.dropped += 1
                 return
             self._queue.append(item)
-            if len(self._queue) >= self._batch_size:
+            if len(self._queue) in {1, self._batch_size}:
                 self._changed.notify_all()
 
     def flush(self, timeout_ms: int) -> bool:
