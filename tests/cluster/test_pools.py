@@ -252,6 +252,33 @@ def test_slow_partitions_keep_to_connections_of_their_own() -> None:
     assert bench.send() not in apart
 
 
+def test_slow_ones_stand_behind_new_ones_where_these_have_every_connection_apart() -> None:
+    """A slow partition had none, for as long as new ones that became slow were not answered."""
+    bench = Bench(size=2)
+    stuck = []
+    for _ in range(2):
+        stuck.append(bench.send(sole=True))
+        bench.now += SLOW_AFTER_MS
+    bench.send()
+    assert bench.send(slow=True) in stuck
+    assert bench.send(slow=True, sole=True) in stuck
+    assert bench.send() not in stuck, "who does answer is spared"
+
+
+def test_slow_ones_do_not_go_behind_new_ones_while_a_connection_of_their_own_may_come() -> None:
+    bench = Bench(size=2)
+    stuck = bench.send(sole=True)
+    bench.now += SLOW_AFTER_MS
+    bench.network.quick = False
+    assert bench.pool.pick(1, bench.now, slow=True) is None, "on its way"
+    bench.network.troubles[1] = ConnectionFailed("no more of you")
+    assert bench.send(slow=True) is stuck
+    bench.network.usable.update(bench.network.open)
+    other = bench.send(slow=True)
+    assert other is not stuck
+    assert [bench.send(slow=True) for _ in range(3)] == [other] * 3, "though it has more to do by now"
+
+
 def test_an_answer_that_its_caller_does_not_wait_for_any_more_is_still_owed() -> None:
     bench = Bench(size=1)
     slot = bench.send()
