@@ -278,7 +278,7 @@ class ConnectionPool:
 
         def on_response(body: Any, at: int) -> None:
             # The broker takes up the next one only when this client is no longer throttled.
-            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)))
+            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)), answered=True)
             respond(body, at)
 
         def on_failure(error: KafkaError, at: int) -> None:
@@ -295,11 +295,12 @@ class ConnectionPool:
         request.on_response, request.on_failure, request.on_settled = on_response, on_failure, on_settled
         return request
 
-    def _settle(self, slot: Slot, token: int, at_ms: int) -> None:
+    def _settle(self, slot: Slot, token: int, at_ms: int, *, answered: bool = False) -> None:
         if token not in slot.owed:
             return
         if token == next(iter(slot.owed)):
-            if (broker := self._brokers.get(slot.node)) is not None:
+            # What is lost with its connection, all at one time, says nothing of how long answers take.
+            if answered and (broker := self._brokers.get(slot.node)) is not None:
                 broker.took(at_ms - slot.since_ms)
             slot.since_ms = at_ms
         slot.bytes -= slot.owed.pop(token)

@@ -375,6 +375,21 @@ def test_a_broker_far_away_is_not_slow_for_that() -> None:
     assert bench.send() is not far
 
 
+def test_what_was_lost_with_its_connection_says_nothing_of_how_long_answers_take() -> None:
+    """Sixteen that were lost counted as answers in no time: a broker 40 ms away was then slow after 52."""
+    bench = Bench(size=1)
+    _lately(bench, 40)
+    lost = bench.send()
+    for _ in range(15):
+        bench.put(lost)
+    bench.lose(lost.channel)
+    far = bench.send()
+    bench.now += 399
+    assert bench.send() is far
+    bench.now += 1
+    assert bench.send() is not far
+
+
 def test_nobody_is_put_behind_an_overdue_answer_while_a_connection_is_on_its_way() -> None:
     bench = Bench(size=2)
     bench.network.quick = False
