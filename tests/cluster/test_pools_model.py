@@ -130,7 +130,8 @@ class PoolModel(RuleBasedStateMachine):
         bench, node = self.bench, self.slots[channel].node
         took_ms = bench.now + throttle_ms - (bench.waiting_since(channel) or 0)
         bench.answer(channel, throttle_ms)
-        self.quickest[node] = min(took_ms, self.quickest.get(node, took_ms))
+        # One that was slow counts as one that has just become so.
+        self.quickest[node] = min(took_ms, SLOW_AFTER_MS, self.quickest.get(node, SLOW_AFTER_MS))
 
     def _lose(self, channel: int) -> None:
         self.bench.lose(channel)
