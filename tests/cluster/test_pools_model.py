@@ -188,7 +188,9 @@ class PoolModel(RuleBasedStateMachine):
         """Usual is never less than the quickest answer."""
         quickest = self.quickest.get(slot.node)
         owed = self.bench.owed.get(slot.channel)
-        return quickest is not None and bool(owed) and self.bench.now - owed[0].sent_ms > max(10, 3 * quickest)
+        if quickest is None or not owed:
+            return False
+        return self.bench.now - owed[0].sent_ms > max(10, 3 * quickest)
 
     def _refused(self, node: int, slow: bool, sole: bool) -> None:
         group = self._group(node, slow)
