@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.expiries import other_source
 from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.story import Chronicle, Happening, Story
@@ -50,7 +51,9 @@ class Account:
         return self.known, self.target_end
 
     def begins_at(self, progress: Progress) -> bool:
-        """An attempt begins at ``progress``; whether it is the first."""
+        """An attempt begins at ``progress``; whether it is the first. Raises FlowError: it is another source's."""
+        if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
+            raise other_source(self._range, progress)
         first = self.known is None
         if first:
             self.result.start = progress.offset
@@ -59,6 +62,14 @@ class Account:
         self.known = progress
         self.result.end = progress.offset
         return first
+
+    def is_of_another_topic(self, progress: Progress) -> bool:
+        """Whether the topic was deleted and made again since."""
+        return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
+
+    def is_old(self, progress: Progress, renew_ms: int) -> bool:
+        """Whether it was kept ``renew_ms`` ago, or earlier; 0: it never is."""
+        return renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms
 
     def _count(self, left: Sums) -> None:
         self.result.records += left.records
