@@ -131,7 +131,10 @@ class Account:
     def ends(self, after: Ruling | None, attempt: int, why: str) -> None:
         """An attempt is over, with this ruling."""
         if after is not None and after.expiry is not None:
-            self.result.expiries.append(after.expiry)
+            # Without a batch of its own it is all that was to be copied that has waited.
+            at = self.result.end
+            offsets = {"start": at, "end": at if self._range.follows else max(at, self._range.end)}
+            self.result.expiries.append({**offsets, **after.expiry})
         if after is not None and after.outcome is Outcome.FENCED:
             self.chronicle.happened(Happening.FENCED, error=after.error)
         if why:
@@ -158,6 +161,10 @@ class Account:
     def _story(self, now: int) -> Story:
         story, one = self.chronicle.told(now), self._range
         story.sick_since_ms, story.sick_trace, story.last_trace = one.sick_since_ms, one.sick_trace, one.last_trace
+        if story.lag_before is None and one.source_end:
+            # The source was never heard: what it had when this was planned.
+            story.lag_before = max(0, one.source_end - self.result.start)
+            story.lag_after = max(0, one.source_end - self.result.end)
         return story
 
     def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:

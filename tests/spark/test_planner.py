@@ -82,6 +82,7 @@ def copy(start: int, end: int) -> Range:
         end=end,
         source_cluster_id=HERE,
         topic_id="t1",
+        source_end=100,
     )
 
 

@@ -41,10 +41,10 @@ class Got:
     trace: str
     id: str
     parent: str
-    began_ms: float
-    ended_ms: float
+    began_ms: int
+    ended_ms: int
     attributes: dict[str, Any]
-    events: list[tuple[str, float, dict[str, Any]]]
+    events: list[tuple[str, int, dict[str, Any]]]
     links: list[tuple[str, str, dict[str, Any]]]
     error: str
     resource: dict[str, Any]
@@ -85,10 +85,10 @@ def _got(span: Any, resource: dict[str, Any], at_s: float) -> Got:
         trace=span.trace_id.hex(),
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
-        began_ms=span.start_time_unix_nano / 1e6,
-        ended_ms=span.end_time_unix_nano / 1e6,
+        began_ms=span.start_time_unix_nano // 1_000_000,
+        ended_ms=span.end_time_unix_nano // 1_000_000,
         attributes=attributes(span.attributes),
-        events=[(one.name, one.time_unix_nano / 1e6, attributes(one.attributes)) for one in span.events],
+        events=[(one.name, one.time_unix_nano // 1_000_000, attributes(one.attributes)) for one in span.events],
         links=[(one.trace_id.hex(), one.span_id.hex(), attributes(one.attributes)) for one in span.links],
         error=span.status.message,
         resource=resource,
@@ -102,6 +102,8 @@ def http(*, hangs: bool = False) -> Iterator[tuple[str, Taken]]:
     taken, over = Taken(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # one that keeps connections, as real ones do
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             taken.asked.set()
