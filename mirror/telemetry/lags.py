@@ -94,7 +94,7 @@ class Totals(NamedTuple):
     """Of many partitions: sums of ``records`` and rates as far as they are known (rates None where none is).
 
     ``seconds`` and ``drain_s`` are those of the partition that is worst off, ``loss_s`` the least; None where no
-    partition has one. ``unknown`` counts partitions whose lag is not known, ``states`` all of them.
+    partition has one. ``unknown`` counts partitions whose lag is not known, ``states`` all of them, the worst first.
     """
 
     records: int
@@ -118,7 +118,7 @@ def totals(lags: Iterable[Lag]) -> Totals:
         produced_per_s=_sum(one.produced_per_s for one in every),
         drain_s=max((one.drain_s for one in every if one.drain_s is not None), default=None),
         loss_s=min((one.loss_s for one in every if one.loss_s is not None), default=None),
-        states=Counter(one.state for one in every),
+        states=Counter(sorted((one.state for one in every), key=_RANKS.__getitem__)),
     )
 
 

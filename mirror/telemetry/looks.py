@@ -66,7 +66,7 @@ class History:
 
         A clock that was set back makes the looks before worthless: they are forgotten, too.
         """
-        if self.looks and time_ms <= self.looks[-1].time_ms:
+        if self.looks and time_ms < self.looks[-1].time_ms:
             self.looks.clear()
             self.tps, self.before_ms = [], 0
         tps = list(seen)
@@ -75,11 +75,14 @@ class History:
         earliest, ends, progress = (_column(each) for each in (zip(*seen.values(), strict=True) if seen else ((),) * 3))
         if self.looks:
             last = self.looks[-1]
-            self.before_ms = last.time_ms
             rows = zip(progress, last.progress or (), last.ends, self.moved_ms, strict=True)
             self.moved_ms = array(
                 "q", [time_ms if new != old or old >= end else since_ms for new, old, end, since_ms in rows]
             )
+            if last.time_ms == time_ms:
+                self.looks.pop()  # in no time nothing has a rate
+            else:
+                self.before_ms = last.time_ms
         self.looks.append(Look(time_ms, ends, progress, earliest))
         self._thin()
 

@@ -371,6 +371,12 @@ def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
     assert (found.seconds, found.produced_per_s, found.state) == (None, None, State.BEHIND)
 
 
+def test_two_looks_at_one_time_are_one() -> None:
+    twice = [(0, 0, 100, 0), (10, 0, 200, 50), (10, 0, 300, 80), (20, 0, 400, 160)]
+    assert lag_of(twice) == lag_of([twice[0], *twice[2:]])
+    assert lag_of([(0, 0, 100, 0), (0, 0, 100, 50)])[:5] == (50, None, None, None, None)
+
+
 def test_nothing_was_looked_at() -> None:
     lags = Lags()
     assert lags.estimates(T0) == {}
