@@ -94,18 +94,19 @@ def _watch(watches: Sequence[StatusWatch], every: float, *, everything: bool) ->
     if not console.is_terminal:
         while True:
             found, errors = _look(watches)
-            console.print(_view(found, errors, None if everything else status_view.SHOWN))
+            console.print(_view(found, errors, None if everything else status_view.SHOWN, console.width))
             pause(every)
     with Live(console=console, auto_refresh=False, screen=True) as screen:
         while True:
             found, errors = _look(watches)
             most = None if everything else status_view.rows_for(console.height - 1, len(watches))
-            screen.update(_view(found, errors, most), refresh=True)
+            screen.update(_view(found, errors, most, console.width), refresh=True)
             pause(every)
 
 
-def _view(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None) -> Group:
-    return Group(status_view.live(found, errors, most), Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim"))
+def _view(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+    at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
+    return Group(status_view.live(found, errors, most, width), at)
 
 
 def _console() -> Console:

@@ -7,7 +7,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Final
 
-from rich import box
+from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
     from mirror.errors import KafkaError
     from mirror.spark.status import FlowStatus, PartitionStatus
-    from mirror.telemetry.lags import Lag
 
 SHOWN: Final = 40
 """Partitions of a flow, the worst of them, unless all are asked for."""
 LEAST: Final = 3
 """So many at least, on however small a terminal."""
 _AROUND: Final = 6
-"""Lines of a flow that are no partitions: its head, the table's, what is left out, an empty one."""
+"""Lines of a flow that are no partitions: its head of two or three, the table's, what is left out, an empty one."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES: Final = {
     State.LOSING: "bold red",
@@ -41,6 +40,11 @@ _STYLES: Final = {
     State.CATCHING_UP: "cyan",
     State.CAUGHT_UP: "green",
 }
+_HEADS: Final = ("state", "topic", "p", "lag", "late", "copied/s", "new/s", "to drain", "to loss")
+_TOPIC_AT: Final = 1
+_TOPIC, _TROUBLE = 12, 40
+"""Columns that a topic's name has at least, and what is said against a partition if it is in the table."""
+_WIDE: Final = 100
 _SOON_S: Final = 3_600.0
 _TENTH: Final = 10
 _NONE: Final = "-"
@@ -53,14 +57,14 @@ def rows_for(height: int, flows: int) -> int:
 
 def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
-    return Group(*(_once(one, most) for one in found))
+    return Group(*(part for one in found for part in (_head(one), _once(one, most))))
 
 
 def _once(one: FlowStatus, most: int | None) -> Table:
     order = [(each.lag.records is not None, -(each.lag.records or 0), *_name(each)) for each in one.partitions]
     lagging = [each for _, each in sorted(zip(order, one.partitions, strict=True), key=operator.itemgetter(0))]
     shown = lagging[:most]
-    table = Table(title=_head(one), title_justify="left", caption=_more(one, len(shown)), caption_justify="left")
+    table = Table(caption=_more(one, len(shown)), caption_justify="left")
     for name in ("topic", "partition", "progress", "source end", "lag", "committed"):
         table.add_column(name, justify="left" if name in {"topic", "committed"} else "right", overflow="fold")
     for each in shown:
@@ -77,44 +81,68 @@ def _once(one: FlowStatus, most: int | None) -> Table:
     return table
 
 
-def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None) -> Group:
+def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
     """What several looks tell: ``most`` partitions of each flow, the sick ones first; None: all of them.
 
-    ``errors`` are by flow, of those that could not be looked at.
+    ``errors`` are by flow, of those that could not be looked at; ``width`` is the terminal's, in columns.
     """
     parts: list[RenderableType] = []
     for one in found:
-        parts += [_head(one), _pace(one), _live(one, most), Text()]
+        shown = _worst(one.partitions, len(one.partitions) if most is None else most)
+        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width)]
+        more = _more(one, len(shown))
+        parts += [Text(more, style="dim"), Text()] if more else [Text()]
     parts += [Text(f"flow {name}: {error}; looking again", style="red") for name, error in errors.items()]
     return Group(*parts)
 
 
-def _live(one: FlowStatus, most: int | None) -> Table:
-    shown = _worst(one.partitions, len(one.partitions) if most is None else most)
-    troubled = any(each.trouble for each in shown)
-    table = Table(caption=_more(one, len(shown)), caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("state", no_wrap=True)
-    table.add_column("topic", no_wrap=True, overflow="ellipsis")
-    for name in ("p", "lag", "late", "copied/s", "new/s", "drained in", "room"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if troubled:
-        table.add_column("last trouble", no_wrap=True, overflow="ellipsis", ratio=1)
-    for each in shown:
-        lag = each.lag
-        told = [Text(_told(each, one.time_ms))] if troubled else []
-        table.add_row(
-            Text(lag.state.value, style=_STYLES[lag.state]),
-            Text(each.topic),
-            Text(f"{each.partition}"),
-            Text(_NONE if lag.records is None else f"{lag.records:,}"),
-            Text(duration(lag.seconds)),
-            Text(rate(lag.copied_per_s)),
-            Text(rate(lag.produced_per_s)),
-            Text(duration(lag.drain_s) if lag.records else ""),
-            _room(lag),
-            *told,
-        )
-    return table
+def _live(shown: Sequence[PartitionStatus], now_ms: int, width: int) -> list[RenderableType]:
+    """A table of one line for each; what there is to say against them stands in it, or below where it is narrow."""
+    rows = [_cells(each) for each in shown]
+    gap = 2 if width >= _WIDE else 1
+    columns = zip(_HEADS, *([cell.plain for cell in row] for row in rows), strict=True)
+    widths = [max(map(cell_len, column)) for column in columns]
+    left = max(_TOPIC, width - sum(widths) + widths[_TOPIC_AT] - gap * (len(_HEADS) - 1))
+    told = [_told(each, now_ms) for each in shown]
+    beside = any(told) and left - gap - _TOPIC >= _TROUBLE
+    topic = min(widths[_TOPIC_AT], left - gap - _TROUBLE if beside else left)
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
+    for name in _HEADS:
+        table.add_column(name, justify="left" if name in {"state", "topic"} else "right", no_wrap=True)
+    if beside:
+        table.add_column("last trouble", no_wrap=True)
+    for row, line in zip(rows, told, strict=True):
+        row[_TOPIC_AT].truncate(topic, overflow="ellipsis")
+        table.add_row(*row, *([_cut(line, left - topic - gap)] if beside else []))
+    below = [] if beside else [(each, line) for each, line in zip(shown, told, strict=True) if line][:LEAST]
+    return [table, *(_cut(f"{_name(each)}: {line}", width) for each, line in below)]
+
+
+def _cells(each: PartitionStatus) -> list[Text]:
+    # Text, not str: a topic's name is never markup.
+    lag = each.lag
+    left = lag.state is not State.CAUGHT_UP  # else there is nothing to wait for
+    return [
+        Text(lag.state.value, style=_STYLES[lag.state]),
+        Text(each.topic),
+        Text(f"{each.partition}"),
+        Text(_NONE if lag.records is None else f"{lag.records:,}"),
+        Text(duration(lag.seconds)),
+        Text(rate(lag.copied_per_s)),
+        Text(rate(lag.produced_per_s)),
+        Text(duration(lag.drain_s) if left else ""),
+        Text(duration(lag.loss_s) if left else "", style=_warning(lag.loss_s)),
+    ]
+
+
+def _warning(loss_s: float | None) -> str:
+    return "" if loss_s is None or loss_s >= _SOON_S else "yellow" if loss_s > 0 else "bold red"
+
+
+def _cut(line: str, width: int) -> Text:
+    text = Text(line, style="dim")
+    text.truncate(width, overflow="ellipsis")
+    return text
 
 
 def _worst(partitions: Sequence[PartitionStatus], most: int) -> list[PartitionStatus]:
@@ -137,21 +165,18 @@ def _pace(one: FlowStatus) -> Text:
     """The flow's second line: its rates, its worst partition's times, and how many are in each state."""
     of = one.totals
     drain = "never drained" if of.drain_s == math.inf else f"drained in {duration(of.drain_s)}"
+    behind = (each.lag for each in one.partitions if each.lag.state is not State.CAUGHT_UP)
+    loss_s = min((lag.loss_s for lag in behind if lag.loss_s is not None), default=None)
     words = [
         f"copied {rate(of.copied_per_s)}/s, new {rate(of.produced_per_s)}/s",
         *([f"up to {duration(of.seconds)} late"] if of.seconds else []),
         *([drain] if of.drain_s else []),
-        *([f"least room {duration(of.loss_s)}"] if of.loss_s is not None else []),
+        *([f"{duration(loss_s)} to the first loss" if loss_s > 0 else "losing records"] if loss_s is not None else []),
     ]
     line = Text("; ".join(words) + "; ")
     for place, (state, count) in enumerate(of.states.items()):
         line.append(", " if place else "").append(f"{count:,} {state.value}", style=_STYLES[state])
     return line
-
-
-def _room(lag: Lag) -> Text:
-    style = "" if lag.loss_s is None else "bold red" if lag.loss_s <= 0 else "yellow" if lag.loss_s < _SOON_S else ""
-    return Text(duration(lag.loss_s) if lag.records else "", style=style)
 
 
 def _told(each: PartitionStatus, now_ms: int) -> str:
