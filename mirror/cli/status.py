@@ -18,7 +18,7 @@ from rich.text import Text
 from mirror.cli import status_view
 from mirror.config.load import load
 from mirror.errors import KafkaError
-from mirror.spark.status import StatusWatch, look
+from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch, look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,10 @@ def status(
             _console().print(status_view.once(found, None if everything else status_view.SHOWN))
         return
     with ExitStack() as stack:
-        watches = [stack.enter_context(StatusWatch(loaded, each, report_dir=report_dir)) for each in flows]
+        watches = [
+            stack.enter_context(StatusWatch(loaded, each, report_dir=report_dir, within_ms=WATCH_WITHIN_MS))
+            for each in flows
+        ]
         try:
             _watch_json(watches, every) if as_json else _watch(watches, every, everything=everything)
         except KeyboardInterrupt:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartition
+from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
 from mirror.relay.gaps import classify
 from mirror.relay.progress import ProgressStore
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
     from mirror.relay.orders import Orders
     from mirror.relay.progress import Progress
 
-_WITHIN_MS: Final = 10_000
+WATCH_WITHIN_MS: Final = 10_000
+"""What a call may take where the next look comes soon, and somebody waits for this one."""
+_SILENT_MS: Final = 10_000
 """A leader that does not answer must not keep the others from being shown."""
+_START_EVERY_MS: Final = 1
+"""For each partition: a log's start is news only now and then, and 10,000 are asked for it every 10 seconds."""
+_TIMEOUT: Final = "default.api.timeout.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +149,8 @@ class StatusWatch:
     """Looks at one flow, as often as it is asked to: rates take two looks at least.
 
     Between looks it keeps its connections, what it saw, and how long the source's topics keep their records.
-    ``report_dir`` (None: not asked) is where the flow's runs leave their ledger; ``wall`` gives ms since 1970
-    (None: this host's).
+    ``report_dir`` (None: not asked) is where the flow's runs leave their ledger; ``within_ms``
+    bounds each call (None: as the clusters' configuration does). ``wall`` gives ms since 1970 (None: this host's).
     """
 
     def __init__(
@@ -153,16 +159,20 @@ class StatusWatch:
         flow: FlowConfig,
         *,
         report_dir: Path | None = None,
+        within_ms: int | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
         self.flow: Final = flow
         self._config: Final = config
+        self._within_ms: Final = within_ms
         self._wall: Final = wall or SystemClock().wall
         self._troubles: Final = None if report_dir is None else Troubles(report_dir, flow.name)
         self._lags: Final = Lags()
         self._clients: tuple[Admin, Admin] | None = None
         self._retention_ms: dict[str, int | None] = {}
         self._until: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._starts_ms = 0
 
     def __enter__(self) -> Self:
         return self
@@ -186,13 +196,19 @@ class StatusWatch:
 
     def _open(self) -> tuple[Admin, Admin]:
         if self._clients is None:
-            source = Admin(self._config.clusters[self.flow.source].client_options())
+            source = self._admin(self.flow.source)
             try:
-                self._clients = source, Admin(self._config.clusters[self.flow.target].client_options())
+                self._clients = source, self._admin(self.flow.target)
             except BaseException:
                 source.close()
                 raise
         return self._clients
+
+    def _admin(self, cluster: str) -> Admin:
+        options = self._config.clusters[cluster].client_options()
+        if self._within_ms is not None:
+            options[_TIMEOUT] = min(self._within_ms, ClusterSettings.parse(options).default_api_timeout_ms)
+        return Admin(options)
 
     def _look(self, source: Admin, target: Admin) -> FlowStatus:
         seen = self._see(source, target)
@@ -224,7 +240,7 @@ class StatusWatch:
         run = RunOrders(target, self.flow.name).read()
         time_ms = self._wall()
         ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
-        starts, _ = _ask(source, ends, EARLIEST)
+        starts = self._starts_of(source, ends, time_ms)
         ends = self._bounded(source, ends)
         progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
         offsets = {
@@ -240,6 +256,13 @@ class StatusWatch:
             silent={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp, _ in tps if tp not in ends},
             gaps={tp: line for tp, line in gaps.items() if line},
         )
+
+    def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
+        if not 0 <= time_ms - self._starts_ms < len(ends) * _START_EVERY_MS:
+            self._starts, self._starts_ms = {}, time_ms
+        found, _ = _ask(source, [tp for tp in ends if tp not in self._starts], EARLIEST)
+        self._starts |= found
+        return self._starts
 
     def _bounded(self, source: Admin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """No end behind the one of the flow. Where a time is does not change once there is a record of that time."""
@@ -269,7 +292,7 @@ class StatusWatch:
         if not lacking:
             return self._retention_ms
         try:
-            found = source.describe_configs(lacking, partial=True, timeout_ms=_WITHIN_MS)
+            found = source.describe_configs(lacking, partial=True, timeout_ms=_SILENT_MS)
         except KafkaError:
             return self._retention_ms  # the next look asks again
         for resource, entries in found.items():
@@ -292,7 +315,7 @@ def _ask(
     """The offsets of those who answer, and why the others do not. Raises KafkaError where nobody does."""
     if not tps:
         return {}, {}
-    found = source.list_offsets(dict.fromkeys(tps, spec), partial=True, timeout_ms=_WITHIN_MS)
+    found = source.list_offsets(dict.fromkeys(tps, spec), partial=True, timeout_ms=_SILENT_MS)
     if not found:
         raise next(iter(found.failed.values()))
     return {tp: result.offset for tp, result in found.items()}, found.failed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed
 from mirror.relay.orders import Orders, place_of
@@ -24,7 +24,10 @@ from mirror.telemetry.lags import State
 from tests.spark import fakes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from mirror.client import OffsetResult, Outcomes
 
 T0 = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -47,11 +50,12 @@ class Site:
         self.config.write_text(CONFIG)
         self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
         self.now_ms = T0
-        self.opened = 0
+        self.options: list[Mapping[str, object]] = []
+        self.asked: list[int] = []
 
-    def watch(self) -> StatusWatch:
-        config = load(self.config)
-        return StatusWatch(config, config.flows["f"], report_dir=self.folder / "report", wall=lambda: self.now_ms)
+    def watch(self, within_ms: int | None = None) -> StatusWatch:
+        config, report = load(self.config), self.folder / "report"
+        return StatusWatch(config, config.flows["f"], report_dir=report, within_ms=within_ms, wall=lambda: self.now_ms)
 
     def later(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)
@@ -89,9 +93,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site(tmp_path)
 
     class Admin(fakes.Admin):
-        def __init__(self, options: dict[str, object]) -> None:
+        def __init__(self, options: Mapping[str, object]) -> None:
             super().__init__(options)
-            site.opened += 1
+            site.options.append(options)
+
+        def list_offsets(
+            self, asked: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
+        ) -> Outcomes[TopicPartition, OffsetResult]:
+            site.asked += asked.values()
+            return super().list_offsets(asked, partial=partial, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(status, "Admin", Admin)
     return site
@@ -136,7 +146,7 @@ def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
     assert one.lag.records == 60_000 + 39 * 500
     assert one.lag.seconds == pytest.approx(79.5)
     assert one.lag.loss_s == pytest.approx(3_600 - one.lag.records / 750)
-    assert site.opened == 2, "the connections stay"
+    assert len(site.options) == 2, "the connections stay"
 
 
 def test_stuck_is_only_what_somebody_copies(site: Site) -> None:
@@ -178,7 +188,39 @@ def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Si
         hidden.rename(site.a.path)
         site.later(2)
         assert only(watch).end == 100
-    assert site.opened == 4
+    assert len(site.options) == 4
+
+
+def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "_START_EVERY_MS", 3_000)
+    site.a.add_topic("orders", [100, 100])
+    with site.watch() as watch:
+        for _ in range(3):
+            site.looked(watch, 2)
+        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (6, 2)
+        site.a.add_topic("orders-2", [3], earliest=1)
+        assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"
+        assert site.asked.count(EARLIEST) == 3
+        site.later(2)
+        watch.look()
+        assert site.asked.count(EARLIEST) == 3
+        site.later(2)
+        watch.look()
+        assert site.asked.count(EARLIEST) == 6
+
+
+@pytest.mark.parametrize(("configured", "within_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
+def test_who_watches_waits_no_longer_for_a_call(
+    site: Site, configured: str, within_ms: int | None, expected: int
+) -> None:
+    line = f'"default.api.timeout.ms" = {configured}' if configured else ""
+    site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"\n{line}'))
+    site.a.add_topic("orders", [100])
+    with site.watch(within_ms) as watch:
+        watch.look()
+    assert site.options[0]["default.api.timeout.ms"] == expected
 
 
 @pytest.mark.parametrize(
