@@ -203,6 +203,22 @@ def test_a_sick_partition_s_last_error_is_shown(site: Site) -> None:
     assert "retention: copied up to offset 2, but the source begins at 5" in shown, "what is seen now comes first"
 
 
+def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its height holds the ten worst of 30 partitions."""
+    site.a.add_topic("orders", [10] * 30)
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=120, height=17, _environ={})
+    monkeypatch.setattr(command, "_console", lambda: console)
+    site.looks = 3
+    assert site.status("--watch").exit_code == 0
+    text = out.getvalue()
+    assert (text.count("\x1b[?1049h"), text.count("\x1b[?1049l")) == (1, 1)
+    last = text.split("flow f: a to b")[-1]
+    assert text.count("flow f: a to b") == 3
+    assert last.count(" orders ") == 10
+    assert "20 more partitions" in last
+
+
 def test_names_are_never_markup(site: Site) -> None:
     site.a.add_topic("orders[red]", [10])
     site.looks = 1

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.config.load import load
-from mirror.errors import ConnectionFailed
+from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.relay.orders import Orders, place_of
 from mirror.relay.progress import Progress, group_of, to_offset
 from mirror.relay.ranges import Outcome, RangeResult
@@ -178,6 +178,12 @@ def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
     assert (lost.lag.state, other.end) == (State.NO_LEADER, 5)
 
 
+def test_where_no_leader_answers_the_look_fails(site: Site) -> None:
+    site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
+    with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
+        watch.look()
+
+
 def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Site) -> None:
     site.a.add_topic("orders", [100])
     with site.watch() as watch:
@@ -259,6 +265,37 @@ def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site:
     with site.watch() as watch:
         one = only(watch)
     assert (one.lag.loss_s, one.lag.state) == (None, State.CAUGHT_UP)
+
+
+def test_retention_that_could_not_be_read_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.a.add_topic("orders", [100])
+    site.commit(100)
+
+    def fails(*_: object, **__: object) -> None:
+        raise KafkaTimeout("no answer")
+
+    with site.watch() as watch:
+        with monkeypatch.context() as patched:
+            patched.setattr(fakes.Admin, "describe_configs", fails)
+            assert only(watch).lag.loss_s is None
+        site.later(2)
+        assert only(watch).lag.loss_s == 604_800.0
+
+
+def test_a_target_that_is_configured_wrongly_keeps_no_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
+    watch = site.watch()
+    monkeypatch.setattr(status, "Admin", lambda options: _refused(options, fakes.Admin))
+    with pytest.raises(ConnectionFailed):
+        watch.look()
+    assert closed == ["a:1"]
+
+
+def _refused(options: Mapping[str, object], admin: type[fakes.Admin]) -> fakes.Admin:
+    if options["bootstrap.servers"] == "b:1":
+        raise ConnectionFailed("no")
+    return admin(options)
 
 
 def test_what_the_source_lost_is_lost(site: Site) -> None:
