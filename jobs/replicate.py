@@ -1,4 +1,4 @@
-"""Entry point for spark-submit: ``spark-submit jobs/replicate.py --config FILE [--flow NAME] [--report-dir DIR]``."""
+"""Entry point for spark-submit: ``spark-submit jobs/replicate.py --config FILE [--flow NAME] [--json]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry point of a stream: ``python jobs/stream.py --config FILE [--flow NAME] [--available-now]``."""
+"""Entry point of a stream: ``python jobs/stream.py --config FILE [--flow NAME] [--available-now] [--json]``."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,25 +16,26 @@ from typing import Annotated, Final, Never
 
 import typer
 
+from mirror.cli.options import REPORT_DIR, AsJson, Config, ReportDir
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
 
+_CONFIG: Final = Path("config/demo.toml")
 _TOPIC: Final = "orders"
 _TARGET_TOPIC: Final = "source.orders"
 _STOP_WITHIN_S: Final = 30.0
 
 
 def demo(
-    config: Annotated[Path, typer.Option("--config", help="The TOML file with the demo's flow.")] = Path(
-        "config/demo.toml"
-    ),
+    config: Config = _CONFIG,
     records: Annotated[int, typer.Option("--records", min=1, help="Order events to make and copy.")] = 200_000,
     size: Annotated[int, typer.Option("--size", min=0, help="Smallest size of an event's value in bytes.")] = 0,
-    report_dir: Annotated[Path, typer.Option("--report-dir", help="Folder for report.html and summary.json.")] = Path(
-        "mirror-report"
-    ),
+    report_dir: ReportDir = REPORT_DIR,
+    as_json: AsJson = False,
 ) -> None:
     """Start two clusters, make order events, copy them with Spark, and compare both sides with another client.
+
+    With --json it prints at the end how many records are equal, and what summary.json says of the copy.
 
     Exit status: 0 where both sides are equal, else that of the copy, or 1.
     """
@@ -46,9 +48,12 @@ def demo(
     with _termination_raises(), _clusters() as (source, target):
         _say(f"making {records:,} order events in topic {_TOPIC!r} ({source})")
         orders.make(source, _TOPIC, records=records, size=size)
-        _copy(config, report_dir, source, target)
+        summary = _copy(config, report_dir, source, target, as_json=as_json)
         _say("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
         verdict = judge.compare(source, _TOPIC, target, _TARGET_TOPIC)
+        if as_json:
+            judged = {"equal": verdict.equal, "records": verdict.records, "difference": verdict.difference}
+            print(json.dumps({**judged, **json.loads(summary)}, indent=2))
         if not verdict.equal:
             raise SandboxError(f"the copy differs: {verdict.difference}")
         _say(f"equal: all {verdict.records:,} records")
@@ -67,18 +72,22 @@ def _clusters() -> Iterator[tuple[str, str]]:
         yield addresses[0], addresses[1]
 
 
-def _copy(config: Path, report_dir: Path, source: str, target: str) -> None:
-    """Run `mirror run` as a user would. Ends this command with its exit status where it is not 0."""
+def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: bool) -> str:
+    """Run `mirror run` as a user would; with ``as_json``, what it has printed.
+
+    Ends this command with its exit status where it is not 0.
+    """
     environment = {
         **os.environ,
         "MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS": source,
         "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
     }
-    arguments = ["run", "--config", str(config), "--report-dir", str(report_dir)]
+    arguments = ["run", "--config", str(config), "--report-dir", str(report_dir), *(["--json"] if as_json else [])]
     _say(f"mirror {' '.join(arguments)}")
-    child = subprocess.Popen([sys.executable, "-m", "mirror.cli", *arguments], env=environment)
+    command = [sys.executable, "-m", "mirror.cli", *arguments]
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE if as_json else None, text=True)
     try:
-        status = child.wait()
+        printed, _ = child.communicate()
     except BaseException:
         # Ctrl-C reached the child as well; SIGTERM did not. It ends Spark and leaves in its own time.
         child.terminate()
@@ -87,8 +96,11 @@ def _copy(config: Path, report_dir: Path, source: str, target: str) -> None:
         child.kill()
         child.wait()
         raise
-    if status:
-        raise typer.Exit(status)
+    if child.returncode:
+        if as_json:
+            print(printed, end="")
+        raise typer.Exit(child.returncode)
+    return printed or ""
 
 
 @contextlib.contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.console import complain
+from mirror.cli.options import REPORT_DIR, AsJson, Config, Debug, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
@@ -21,6 +21,8 @@ from mirror.spark.checks import check_flows
 from mirror.spark.forecast import Action, FlowForecast, PartitionForecast, forecast
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.checks import Findings
 
@@ -38,18 +40,16 @@ _HOUR_S: Final = 3600
 
 
 def plan(
-    config: Annotated[Path, typer.Option("--config", help="The TOML file with clusters and flows.")],
-    flow: Annotated[str | None, typer.Option("--flow", help="Only this flow (default: all).")] = None,
-    report_dir: Annotated[
-        Path, typer.Option("--report-dir", help="The runs' folder: at what rate they copied.", file_okay=False)
-    ] = Path("mirror-report"),
-    secrets_dir: Annotated[
-        Path | None, typer.Option("--secrets-dir", help="Folder with one file per secret.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", envvar="MIRROR_DEBUG", help="Show tracebacks.")] = False,
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
     """Say what a run would copy and change now: backlogs, how they are copied, how long it takes. Changes nothing.
+
+    How long it takes is told from the rate of the earlier runs in --report-dir.
 
     Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not look,
     2 wrong usage.

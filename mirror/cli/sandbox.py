@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mirror.cli.options import AsJson
 from mirror.sandbox import pair
 from mirror.sandbox.fetch import fetch as fetch_jars
 from mirror.sandbox.fetch import kafka_home
@@ -33,13 +34,17 @@ def fetch() -> None:
 def up(
     directory: Directory = None,
     brokers: Annotated[int, typer.Option(min=1, max=9, help="Brokers in each cluster.")] = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Start both clusters in the background, and print the settings that point a configuration to them.
 
-    Standard output holds only those: eval "$(mirror sandbox up)".
+    Standard output holds only those: eval "$(mirror sandbox up)". With --json it holds what `status --json` prints.
     """
     folder = _folder(directory)
-    for cluster in pair.up(folder, brokers, say=_say):
+    clusters = pair.up(folder, brokers, say=_say)
+    if as_json:
+        print(json.dumps([_as_dict(cluster) for cluster in clusters], indent=2))
+    for cluster in () if as_json else clusters:
         print(f"export MIRROR_CLUSTERS__{cluster.name.upper()}__BOOTSTRAP_SERVERS={cluster.bootstrap_servers}")
     _say(f"both run; their data and logs are in {folder}. To stop them: mirror sandbox down{_option(directory)}")
 
@@ -54,7 +59,7 @@ def down(directory: Directory = None) -> None:
 @app.command()
 def status(
     directory: Directory = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell which clusters run. Exit status 0 if both do, else 1."""
     folder = _folder(directory)

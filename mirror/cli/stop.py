@@ -6,11 +6,11 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.cli.options import AsJson, Config, Flow, SecretsDir
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError
@@ -26,13 +26,11 @@ _BEYOND_S = 10.0
 
 
 def stop(
-    config: Annotated[Path, typer.Option("--config", help="The TOML file with clusters and flows.")],
-    flow: Annotated[str | None, typer.Option("--flow", help="Only this flow (default: all).")] = None,
-    secrets_dir: Annotated[
-        Path | None, typer.Option("--secrets-dir", help="Folder with one file per secret.", file_okay=False)
-    ] = None,
+    config: Config,
+    flow: Flow = None,
+    secrets_dir: SecretsDir = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run says that it has ended.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """End the stream (or run) of each flow in order: what is acknowledged is committed, and its progress kept.
 

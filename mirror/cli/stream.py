@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mirror.cli.options import MASTER, REPORT_DIR, AsJson, Config, Debug, Flow, Master, ReportDir, SecretsDir
 from mirror.cli.submit import submit
 
 
 def stream(
-    config: Annotated[Path, typer.Option("--config", help="The TOML file with clusters and flows.")],
-    flow: Annotated[str | None, typer.Option("--flow", help="Only this flow (default: all, side by side).")] = None,
-    report_dir: Annotated[
-        Path, typer.Option("--report-dir", help="Folder for summary.json, ledger and Spark's log.", file_okay=False)
-    ] = Path("mirror-report"),
-    secrets_dir: Annotated[
-        Path | None, typer.Option("--secrets-dir", help="Folder with one file per secret.", file_okay=False)
-    ] = None,
-    master: Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")] = "local[*,4]",
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    master: Master = MASTER,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Copy what is there now, epoch by epoch, and end.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", envvar="MIRROR_DEBUG", help="Show tracebacks.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
-    """Follow each flow's topics, new ones included, until Ctrl-C, SIGTERM or `mirror stop`.
+    """Follow each flow's topics, new ones included, until Ctrl-C, SIGTERM or `mirror stop`; the flows side by side.
+
+    With --json it prints a line for each epoch of a flow that has ended, and as the last one what summary.json says.
 
     Exit status: 0 ended in order, 1 could not run, 2 wrong usage, 3 ended with partitions that did not complete or
     because another run took over, 130 or 143 cut short: it did not end within shutdown-timeout-ms.
     """
-    arguments = ["--available-now"] if available_now else []
-    submit(config, flow, report_dir, secrets_dir, master, arguments, debug=debug, stream=True)
+    more = ["--available-now"] if available_now else []
+    submit(config, flow, report_dir, secrets_dir, master, more, as_json=as_json, debug=debug, stream=True)

@@ -24,8 +24,9 @@ def submit(
     report_dir: Path,
     secrets_dir: Path | None,
     master: str,
-    more: Sequence[str],
+    more: Sequence[str] = (),
     *,
+    as_json: bool,
     debug: bool,
     stream: bool = False,
 ) -> Never:
@@ -38,6 +39,8 @@ def submit(
         arguments += ["--flow", flow]
     if secrets_dir is not None:
         arguments += ["--secrets-dir", str(secrets_dir)]
+    if as_json:
+        arguments.append("--json")
     if debug:
         arguments.append("--debug")
     # After a SIGKILL of this process nobody else would end Spark.

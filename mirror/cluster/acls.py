@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mirror.cluster.topics import OpenEnum
+from mirror.wire.messages.base import OPERATIONS_NOT_TOLD
 
 
 class ResourceType(OpenEnum):
@@ -49,6 +50,16 @@ class AclOperation(OpenEnum):
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
+
+
+def operations_of(bits: int) -> frozenset[AclOperation] | None:
+    """What a field of authorized operations says (KIP-430): a bit for each; None where nothing is said.
+
+    Operations newer than this client are left out.
+    """
+    if bits == OPERATIONS_NOT_TOLD:
+        return None
+    return frozenset(one for one in AclOperation if one > AclOperation.ALL and bits >> one & 1)
 
 
 class AclPermission(OpenEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from mirror.cluster.acls import AclOperation, operations_of
 from mirror.cluster.calls import ClusterView, Failures
 from mirror.cluster.each_key import GROUP_ID_NOT_FOUND, BrokersCall, GroupsCall
 from mirror.cluster.topics import GroupDescription, GroupListing, GroupMember, TopicPartition
@@ -116,6 +117,39 @@ def _classic_member(told: ClassicMember, protocol_type: str) -> GroupMember:
     assigned = read_assignment(told.member_assignment) if protocol_type == CONSUMER else {}
     tps = tuple(TopicPartition(topic, p) for topic, partitions in sorted(assigned.items()) for p in sorted(partitions))
     return GroupMember(told.member_id, told.group_instance_id, told.client_id, told.client_host, tps)
+
+
+class GroupOperations(GroupsCall[frozenset[AclOperation]]):
+    """What this client may do with groups (KIP-430), also with those that are not there, or of another protocol.
+
+    Nothing is told of those from version 6 on, which has an error for them.
+    """
+
+    api = Api.DESCRIBE_GROUPS
+    max_version = 5
+    needs = "Describe"
+
+    def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("looking at permissions on groups", groups, deadline_ms, timeout_ms)
+
+    def about(self, key: str) -> str:
+        """For errors."""
+        return f"looking at permissions on group {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeGroupsRequest:
+        """Those of one coordinator."""
+        del view, timeout_ms
+        return DescribeGroupsRequest(tuple(keys), include_authorized_operations=True)
+
+    def accept(self, keys: Collection[str], response: DescribeGroupsResponse) -> Failures:
+        """Per group."""
+        for told in response.groups:
+            operations = operations_of(told.authorized_operations)
+            if operations is None and not told.error_code:
+                self.absent(told.group_id)
+            else:
+                self.take(told.group_id, told.error_code, operations or frozenset(), told.error_message)
+        return self.open(keys)
 
 
 class DescribeConsumerGroups(GroupsCall[GroupDescription]):

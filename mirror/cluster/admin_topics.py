@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from mirror.cluster.acls import operations_of
 from mirror.cluster.calls import Call, ClusterView, Failures, check
 from mirror.cluster.each_key import ControllerCall, EachKey
 from mirror.cluster.topics import NewTopic, PartitionDescription, TopicDescription
@@ -35,7 +36,8 @@ def _description(told: MetadataTopic) -> TopicDescription:
         for p in told.partitions
     )
     ordered = tuple(sorted(partitions, key=lambda p: p.partition))
-    return TopicDescription(told.name or "", told.topic_id, told.is_internal, ordered)
+    operations = operations_of(told.topic_authorized_operations)
+    return TopicDescription(told.name or "", told.topic_id, told.is_internal, ordered, operations)
 
 
 class DescribeTopics(Call[dict[str, TopicDescription], str]):
@@ -73,13 +75,17 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
 
 
 class DescribeEachTopic(EachKey[str, TopicDescription]):
-    """Topics by name; those that do not exist are left out, those that may not be seen fail alone."""
+    """Topics by name; those that do not exist are left out, those that may not be seen fail alone.
+
+    ``operations``: also what this client may do with each (KIP-430).
+    """
 
     api = Api.METADATA
     needs = "Describe"
 
-    def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int, *, operations: bool = False) -> None:
         super().__init__("describing topics", names, deadline_ms, timeout_ms)
+        self._operations = operations
 
     def about(self, key: str) -> str:
         """For errors."""
@@ -88,7 +94,8 @@ class DescribeEachTopic(EachKey[str, TopicDescription]):
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> MetadataRequest:
         """All the keys in one request."""
         del view, timeout_ms
-        return MetadataRequest(tuple(MetadataRequestTopic(name) for name in sorted(keys)))
+        topics = tuple(MetadataRequestTopic(name) for name in sorted(keys))
+        return MetadataRequest(topics, include_topic_authorized_operations=self._operations)
 
     def accept(self, keys: Collection[str], response: MetadataResponse) -> Failures:
         """Per topic."""

@@ -52,6 +52,8 @@ class Call(CompletableEvent[T], Generic[T, K]):
 
     api: ClassVar[Api]
     lane: ClassVar[Lane] = Lane.CONTROL
+    max_version: ClassVar[int | None] = None
+    """The newest version to speak, where a newer one tells less."""
 
     def __init__(self, what: str, keys: Collection[K], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, deadline_ms, timeout_ms)
@@ -233,6 +235,7 @@ class Calls:
             timeout_ms=timeout_ms,
             on_response=self._on_response(call, keys),
             on_failure=self._on_failure(call, keys),
+            max_version=call.max_version,
         )
 
     def _on_response(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[Any, int], None]:

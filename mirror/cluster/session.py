@@ -14,12 +14,14 @@ from mirror.cluster.requests import Request
 from mirror.cluster.sasl import Login, SaslExchange
 from mirror.errors import (
     AuthenticationFailed,
+    ClientClosed,
     ConnectionFailed,
     InvalidArgument,
     KafkaError,
     KafkaTimeout,
     ProtocolError,
 )
+from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
@@ -70,7 +72,8 @@ class BrokerSession:
     ``label`` names it in errors. ``login`` is there where the listener wants SASL; with a ``suspicion``, what it asks
     is asked first. :meth:`advance` must be called in every turn of the loop. ``throttled_until_ms`` and
     ``throttled_ms`` tell how long the broker has this client wait (KIP-219), now and in all; ``heard`` whether any
-    request but the session's own was answered; ``met`` whether the broker has spoken Kafka on an earlier connection.
+    request but the session's own was answered; ``met`` whether the broker has spoken Kafka on an earlier connection;
+    ``meters`` count what is asked and how long it takes.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class BrokerSession:
         self.outgoing: deque[Segment] = deque()
         self.heard = False
         self.met = False
+        self.meters = RequestMeters()
         self.last_used_ms = 0
         self.throttled_until_ms = 0
         self.throttled_ms = 0
@@ -220,18 +224,21 @@ class BrokerSession:
             sent.lost(told, now)
             raise told from error
         self.heard = True
-        self._throttle(body, now)
+        meter = self.meters[sent.api.name]
+        meter.took.add(now - sent.connection_deadline + self._request_timeout_ms)
+        meter.throttled_ms += self._throttle(body, now)
         if sent.abandoned:
             sent.request.settled(now)
         else:
             sent.request.on_response(body, now)
 
-    def _throttle(self, body: Any, now: int) -> None:
-        """The broker has answered, and asks to be left alone for a while (KIP-219)."""
-        throttle_ms = getattr(body, "throttle_time", 0)
+    def _throttle(self, body: Any, now: int) -> int:
+        """The broker has answered, and asks to be left alone for so many ms (KIP-219)."""
+        throttle_ms: int = getattr(body, "throttle_time", 0)
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
             self.throttled_ms += throttle_ms
+        return throttle_ms
 
     def _answer_own(self, sent: InFlight, frame: bytearray, now: int) -> None:
         if sent.api is Api.API_VERSIONS:
@@ -367,7 +374,9 @@ class BrokerSession:
         in_flight, self._in_flight = self._in_flight, deque()
         waiting, self._waiting = self._waiting, deque()
         self.outgoing.clear()
+        lost = not isinstance(error, ClientClosed)  # who closes gives up what it had asked
         for sent in in_flight:
+            self.meters[sent.api.name].lost += lost
             sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)

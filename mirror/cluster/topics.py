@@ -6,9 +6,12 @@ import enum
 import uuid
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from mirror.errors import KafkaError
+
+if TYPE_CHECKING:
+    from mirror.cluster.acls import AclOperation
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -70,12 +73,16 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic and its partitions, in order."""
+    """One topic and its partitions, in order.
+
+    ``authorized_operations``: what this client may do with it; None where that was not asked for (KIP-430).
+    """
 
     name: str
     topic_id: uuid.UUID | None
     internal: bool
     partitions: tuple[PartitionDescription, ...]
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 @dataclass(frozen=True, slots=True)

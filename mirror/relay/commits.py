@@ -30,19 +30,21 @@ class _UnderWay:
     """What was written for it; None: all that the outbox has by then."""
     sent: Sums
     """What the outbox had sent by then."""
+    began_ms: int
 
 
 class Commits:
     """``known`` is the progress that is committed, or was found; ``must`` asks for one also of nothing new, first.
 
     ``since_ms`` is when the first of what is not committed was handed over, ``kept`` what was sent of what is. While
-    they are on ``hold``, none begins.
+    they are on ``hold``, none begins. ``took_ms`` is how long the last one took.
     """
 
     def __init__(self, carrier: Carrier, outbox: Outbox, times: Times, known: Progress, now: int) -> None:
         self.known = known
         self.must = self.hold = False
         self.kept = NOTHING
+        self.took_ms = 0
         self._carrier = carrier
         self._outbox = outbox
         self._times = times
@@ -101,7 +103,7 @@ class Commits:
         progress = progress_at(*self._next)
         future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
         tally = None if self._carrier.atomic else self._outbox.take_tally()
-        self._under_way = _UnderWay(progress, future, tally, self._outbox.sent)
+        self._under_way = _UnderWay(progress, future, tally, self._outbox.sent, now)
         self._bytes, self.since_ms = 0, now
         return future
 
@@ -113,7 +115,7 @@ class Commits:
         done = self._under_way
         if done is None or not done.future.done():
             return None
-        self._under_way, self._committed_ms = None, now
+        self._under_way, self._committed_ms, self.took_ms = None, now, now - done.began_ms
         error = done.future.exception()
         if error is None:
             self._outbox.harvest(now)

@@ -24,6 +24,7 @@ from mirror.relay.progress_log import Kept, ProgressLog
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Times
 from mirror.relay.task import Clients, HandOver, Task
+from mirror.relay.watching import Unwatched, Watcher
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.heap import bound_heap
 
@@ -44,18 +45,20 @@ def copy_ranges(
     source_options: Mapping[str, object],
     target_options: Mapping[str, object],
     policy: CopyPolicy,
+    watcher: Watcher | None = None,
 ) -> list[RangeResult]:
     """Copy all ``ranges`` of one flow; a result for each, in order. Never raises for what a cluster or partition does.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Memory: ``buffer.memory`` for what
     is on its way, ``fetch.max.bytes`` for what is fetched ahead and all around it, 50 KB for each partition; beyond
     that what is encoded anew, and the first batch from each source broker that is larger than any before.
+    ``watcher`` is told how it goes, from the thread that copies.
     """
     bound_heap()
     clock = SystemClock()
     started = clock.now()
     try:
-        copy = partial(_copy, ranges, source_options, target_options, policy, clock)
+        copy = partial(_copy, ranges, source_options, target_options, policy, clock, watcher or Unwatched())
         results = _leased(copy) if policy.lease_ms and policy.exactly_once else copy()
     except MirrorError as error:
         results = [RangeResult.begun(one, one.start, Outcome.FAILED, str(error)) for one in ranges]
@@ -93,6 +96,7 @@ def _copy(
     target_options: Mapping[str, object],
     policy: CopyPolicy,
     clock: SystemClock,
+    watcher: Watcher,
     hand_over: HandOver | None = None,
 ) -> list[RangeResult]:
     # Each partition has an id of its own later on; keys about transactions need one to be checked.
@@ -142,6 +146,7 @@ def _copy(
             backoff,
             buffer_memory=writing.buffer_memory,
             part=reading.max_partition_fetch_bytes,
+            watcher=watcher,
         )
         stack.callback(task.close)
         results = task.run(ranges, _facts(admin, targets), writing.batch_size, hand_over)

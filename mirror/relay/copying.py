@@ -11,6 +11,7 @@ from mirror.relay.commits import Commits, ProgressAt
 from mirror.relay.feed import Piece
 from mirror.relay.outbox import Outbox, Tally
 from mirror.relay.progress import Progress
+from mirror.relay.story import Phase
 from mirror.timing import FOREVER_MS, deadline
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Copying:
     """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
 
     ``committed`` hears of what each commit took with it. ``winding_up``: nothing more is sent, what is acknowledged is
-    committed.
+    committed. ``refused``: it may not read, since there is no room for what would come.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Copying:
         who: Hashable,
         now: int,
     ) -> None:
-        self.winding_up = False
+        self.winding_up = self.refused = False
         self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
@@ -82,6 +83,17 @@ class Copying:
         """Whether it could use more of the source."""
         may_read = not (self._reading.ended or self.winding_up or self.commits.full)
         return may_read and self._reading.feed.idle
+
+    @property
+    def phase(self) -> Phase:
+        """What it waits for."""
+        if self.commits.under_way is not None:
+            return Phase.COMMITTING
+        if not self.outbox.empty:
+            return Phase.PRODUCING
+        if self.outbox.waits or self.refused:
+            return Phase.MEMORY
+        return Phase.IDLE if self._reading.caught_up else Phase.FETCHING
 
     @property
     def eager(self) -> bool:

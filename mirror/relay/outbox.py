@@ -75,7 +75,9 @@ class Outbox:
     """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
 
     ``target_end`` is the target offset after the last record acknowledged, None before the first. ``sent`` is all that
-    was sent, acknowledged or not.
+    was sent, acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest
+    of those acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for
+    (KIP-219), ``waits`` whether the next batch found no room.
     """
 
     def __init__(self, window: Window, start: int, leader_epoch: int | None, who: Hashable) -> None:
@@ -88,7 +90,10 @@ class Outbox:
         self.target_end: int | None = None
         self.sent = NOTHING
         self.tally = Tally()
-        self._answered = self._failed = False
+        self.first_time_ms: int | None = None
+        self.acked_time_ms: int | None = None
+        self.throttled_ms = 0
+        self.waits = self._answered = self._failed = False
 
     def may_send(self, now: int) -> bool:
         """Whether another batch may go: one alone until the first answer, and none behind one that is late.
@@ -98,10 +103,12 @@ class Outbox:
         first = next((step.ticket for step in self._steps if step.ticket is not None), None)
         if first is not None and (first.aside or not self._answered):
             return False
-        return self._window.may_send(self._who, now, idle=first is None)
+        self.waits = not self._window.may_send(self._who, now, idle=first is None)
+        return not self.waits
 
     def wait_for_memory(self) -> None:
         """In the window's line: what gives it room gives memory, too."""
+        self.waits = True
         self._window.wait(self._who, idle=self.empty)
 
     @property
@@ -119,6 +126,8 @@ class Outbox:
         ticket = None
         if piece.batch is not None and future is not None:
             ticket = self._window.sent(max(piece.batch.size, _LEAST_BYTES), now)
+            if self.first_time_ms is None:
+                self.first_time_ms = piece.batch.base_timestamp
             records, batches, size = self.sent
             self.sent = Sums(records + piece.count, batches + 1, size + piece.batch.size)
         step = _Step(piece, now, ticket)
@@ -148,6 +157,9 @@ class Outbox:
         if step.ticket is not None and step.told is not None:
             self._window.acknowledged(step.ticket, step.told.throttle_ms, now)
             self._answered = True
+            self.throttled_ms += step.told.throttle_ms
+            if piece.batch is not None:
+                self.acked_time_ms = max(piece.batch.max_timestamp, self.acked_time_ms or 0)
             if step.told.base_offset >= 0:
                 self.target_end = step.told.base_offset + piece.count
         self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch

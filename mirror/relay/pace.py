@@ -59,6 +59,11 @@ class Window:
         self._patience_ms = _LATE_MS
 
     @property
+    def under_way(self) -> int:
+        """Bytes that count."""
+        return self._counted
+
+    @property
     def awaited(self) -> int:
         """How many stand in line."""
         return len(self._line)
@@ -193,6 +198,11 @@ class Holdings:
         self._limit: Final = limit
         self._held = 0
         self.short = self.eased = False
+
+    @property
+    def held(self) -> int:
+        """Bytes that all hold together."""
+        return self._held
 
     @property
     def room(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mirror.backoff import Backoff
+from mirror.meters import Histogram
 from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
 from mirror.relay.pace import Holdings, Window
@@ -15,6 +16,7 @@ from mirror.relay.progress import Progress
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
     from mirror.relay.partition import PartitionCopy
+    from mirror.relay.watching import Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,22 @@ class Site(Protocol):
         """How long an expired copy rests (KIP-580)."""
         ...
 
+    @property
+    def watcher(self) -> Watcher:
+        """Who looks on."""
+        ...
+
+    @property
+    def commits(self) -> Histogram:
+        """How long commits take, of all copies."""
+        ...
+
     def wall(self) -> int:
         """Milliseconds since 1970."""
+        ...
+
+    def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
+        """The node that leads its target partition, and its leader epoch, as last heard; asks nobody."""
         ...
 
     def carrier(self, copy: PartitionCopy) -> Carrier:

@@ -1,4 +1,4 @@
-"""How one range's copy went, for whoever looks at it later: its phases, what happened to it, its way to the end. No I/O.
+"""How one range's copy went, for whoever looks later: its phases, what happened to it, its way to the end. No I/O.
 
 The story is bounded, however long a copy takes: a curve that is full keeps every second point, and of the events the
 last ones are kept. Expiries are not here but in the result, whole: nothing may push them out.
@@ -15,6 +15,7 @@ from typing import Any, Final
 MOST_POINTS: Final = 120
 MOST_EVENTS: Final = 50
 MOST_TRACES: Final = 32
+MOST_SPANS: Final = 20
 _FIRST_STEP_MS: Final = 100
 
 
@@ -60,6 +61,15 @@ class Happening(enum.StrEnum):
     """Another attempt has taken over: ``error``."""
 
 
+class Span(enum.StrEnum):
+    """A part of a copy with an end of its own."""
+
+    CATCH_UP = "mirror.catch_up"
+    """From the beginning to when the source had nothing more for the first time: ``records``, ``bytes``."""
+    ATTEMPT = "mirror.attempt"
+    """An attempt that did not come to its end: ``attempt``, ``error``."""
+
+
 @dataclass(slots=True)
 class Story:
     """Plain values. Times are ms since 1970, or durations in ms; None where it is not known.
@@ -69,7 +79,10 @@ class Story:
     ``events`` have ``time_ms``, ``name`` (a :class:`Happening`) and what that says; ``events_left_out`` counts those
     that are not kept. ``curve`` has ``[time_ms, next offset to copy, the source's end, bytes copied]``, rising.
     ``commits`` counts commits, ``commit_ms`` is their time together and ``commit_max_ms`` the longest one's.
-    ``traces`` are W3C trace parents that some of the copied records carried.
+    ``traces`` are W3C trace parents that some of the copied records carried. ``spans`` are parts of the copy with an
+    end of their own, the last ones: ``name`` (a :class:`Span`), ``began_ms``, ``ended_ms`` and what that says.
+    Of a partition that was sick before: ``sick_since_ms`` is since when, ``sick_trace`` the trace parent of the epoch
+    in which that began, ``last_trace`` that of the epoch before this one.
     """
 
     began_ms: int = 0
@@ -87,6 +100,10 @@ class Story:
     commit_max_ms: int = 0
     throttled_ms: int = 0
     traces: list[str] = field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    sick_since_ms: int | None = None
+    sick_trace: str = ""
+    last_trace: str = ""
 
 
 class Curve:
@@ -116,9 +133,12 @@ class Curve:
 
 
 class Chronicle:
-    """Writes the :class:`Story` of one range while it is copied. ``wall`` is the time in ms since 1970."""
+    """Writes the :class:`Story` of one range while it is copied.
 
-    def __init__(self, wall: Callable[[], int], now: int) -> None:
+    ``wall`` is the time in ms since 1970; ``passed`` hears of each of its spans.
+    """
+
+    def __init__(self, wall: Callable[[], int], now: int, passed: Callable[[dict[str, Any]], None]) -> None:
         self._wall: Final = wall
         self._began_ms: Final = wall()
         self._phase = Phase.FENCING
@@ -129,6 +149,10 @@ class Chronicle:
         self._curve = Curve()
         self._story = Story()
         self._leader_epochs: dict[str, int] = {}
+        self._spans: deque[dict[str, Any]] = deque(maxlen=MOST_SPANS)
+        self._passed: Final = passed
+        self._attempt_ms = self._began_ms
+        self._catching_up = False
 
     def enter(self, phase: Phase, now: int) -> None:
         """From ``now`` on it is in ``phase``."""
@@ -147,14 +171,27 @@ class Chronicle:
         known = {name: value for name, value in about.items() if value is not None}
         self._events.append({"time_ms": self._wall(), "name": what.value, **known})
 
-    def led(self, side: str, leader_epoch: int | None) -> None:
+    def attempts(self) -> None:
+        """Another attempt begins."""
+        self._attempt_ms = self._wall()
+
+    def attempted(self, attempt: int, error: str) -> None:
+        """An attempt has ended before its time."""
+        self._pass(Span.ATTEMPT, self._attempt_ms, attempt=attempt, error=error)
+
+    def _pass(self, what: Span, began_ms: int, **about: object) -> None:
+        span = {"name": what.value, "began_ms": began_ms, "ended_ms": self._wall(), **about}
+        self._spans.append(span)
+        self._passed(span)
+
+    def led(self, side: str, leader_epoch: int | None, node: int | None = None) -> None:
         """The leader epoch that was last seen on this side, source or target."""
         if leader_epoch is None or leader_epoch < 0:
             return
         before = self._leader_epochs.get(side)
         self._leader_epochs[side] = leader_epoch
         if before is not None and before != leader_epoch:
-            self.happened(Happening.LEADER_CHANGE, side=side, leader_epoch=leader_epoch)
+            self.happened(Happening.LEADER_CHANGE, side=side, leader_epoch=leader_epoch, node=node)
 
     def throttled(self, throttle_ms: int) -> None:
         """An answer of the target asked for patience; told as one event until it is over."""
@@ -167,29 +204,34 @@ class Chronicle:
         else:
             self.happened(Happening.THROTTLED, throttle_ms=throttle_ms)
 
+    @property
+    def begun(self) -> bool:
+        """Whether :meth:`begins` was told."""
+        return self._story.lag_before is not None
+
     def begins(self, offset: int, end: int, first_ms: int | None) -> None:
         """The source's first answer: its end, and the time of its first record (None where there is none)."""
         story = self._story
-        if story.lag_before is not None:
-            return
         story.lag_before = max(0, end - offset)
         story.late_before_ms = self._age_ms(story.lag_before, first_ms)
+        self._catching_up = story.lag_before > 0
         self._curve.add(self._began_ms, offset, end, 0)
 
-    def committed(self, offset: int, end: int, size: int, last_ms: int | None, took_ms: int) -> None:
-        """Progress is at ``offset``, the last record before it of time ``last_ms``; the commit took ``took_ms``."""
+    def committed(self, offset: int, end: int, *, records: int, size: int, last_ms: int | None, took_ms: int) -> None:
+        """Progress is at ``offset``, the last record before it of time ``last_ms``; the commit took ``took_ms``.
+
+        ``records`` and ``size`` (bytes) are what was copied in all.
+        """
         story = self._story
         story.commits += 1
         story.commit_ms += took_ms
         story.commit_max_ms = max(story.commit_max_ms, took_ms)
         self._curve.add(self._wall(), offset, end, size)
-        self.stands(offset, end, last_ms)
-
-    def stands(self, offset: int, end: int, last_ms: int | None) -> None:
-        """How far it is behind now."""
         lag = max(0, end - offset)
-        self._story.lag_after = lag
-        self._story.late_after_ms = self._age_ms(lag, last_ms)
+        story.lag_after, story.late_after_ms = lag, self._age_ms(lag, last_ms)
+        if self._catching_up and not lag:
+            self._catching_up = False
+            self._pass(Span.CATCH_UP, self._began_ms, records=records, bytes=size)
 
     def carried(self, trace: str) -> None:
         """A record of this range carried a trace parent."""
@@ -222,4 +264,5 @@ class Chronicle:
             commit_max_ms=story.commit_max_ms,
             throttled_ms=story.throttled_ms,
             traces=list(story.traces),
+            spans=[dict(one) for one in self._spans],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from mirror.meters import Histogram
 from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce, then
 from mirror.relay.deep import Made, Recipe, load_transform, remake
 from mirror.relay.facts import TargetFacts
@@ -25,6 +26,7 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress_log import Kept
 from mirror.relay.ranges import Range, RangeResult
 from mirror.relay.site import Settled, Times
+from mirror.relay.watching import TaskLook, Unwatched, Watcher
 from mirror.timing import FOREVER_MS, Clock
 from mirror.wire.records import AnyBatch
 
@@ -69,8 +71,11 @@ class Task:
         *,
         buffer_memory: int,
         part: int,
+        watcher: Watcher | None = None,
     ) -> None:
         now = clock.now()
+        self.watcher: Final[Watcher] = watcher or Unwatched()
+        self.commits: Final = Histogram()
         self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
         self.holdings: Final = Holdings(buffer_memory)
         self.backoff: Final = backoff
@@ -125,6 +130,7 @@ class Task:
         for ``lease_ms``: until the next epoch's shut them out. It is not called where the epoch was told to end.
         """
         self._hand_over = hand_over if self._policy.lease_ms else None
+        self.watcher.begins(self.look_at)
         now = self._clock.now()
         for one in ranges:
             copy = PartitionCopy(one, self._policy, facts[one.target_topic], self._times, batch_size, self, now)
@@ -134,6 +140,19 @@ class Task:
             self._turn(self._clock.now())
         return [copy.result for copy in self._copies]
 
+    def look_at(self) -> TaskLook:
+        """How it stands; from any thread."""
+        clients = self._clients
+        return TaskLook(
+            buffer=clients.memory.size - clients.memory.free,
+            buffer_size=clients.memory.size,
+            in_flight=self.window.under_way,
+            held=self.holdings.held,
+            networks={"source": clients.consumer.network(), "target": clients.admin.network()},
+            commits=self.commits.copy(),
+            phases=Counter(copy.account.chronicle.phase.value for copy in self._copies if not copy.done),
+        )
+
     @property
     def may_be_the_last(self) -> bool:
         """Whether nobody may come after this epoch for long: what it keeps is to be noted now."""
@@ -141,7 +160,7 @@ class Task:
 
     def kept(self) -> dict[TopicPartition, Kept]:
         """What is to be noted of each target partition, where its end is known."""
-        return {copy.target: Kept(*kept) for copy in self._copies if (kept := copy.kept) is not None}
+        return {copy.target: Kept(*kept) for copy in self._copies if (kept := copy.account.kept) is not None}
 
     # --- one turn
 
@@ -254,6 +273,7 @@ class Task:
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
         if copy.wants_more and not self.holdings.may_take(copy.held, self._part):
             copy.heard(now)
+            copy.refused()
             return False
         return copy.wants_more
 
@@ -300,6 +320,10 @@ class Task:
     def wall(self) -> int:
         """Milliseconds since 1970."""
         return self._clock.wall()
+
+    def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
+        """What the network thread has heard."""
+        return self._clients.admin.known_leader(copy.target)
 
     def carrier(self, copy: PartitionCopy) -> Carrier:
         """A new way to the target."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from mirror.cluster.acls import AclBinding, AclFilter
+from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
 from mirror.cluster.admin_acls import CreateAcls, DeleteAcls, DescribeAcls
 from mirror.cluster.admin_cluster import DescribeCluster, DescribeLogDirs
 from mirror.cluster.admin_configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
@@ -17,11 +17,13 @@ from mirror.cluster.admin_groups import (
     DeleteGroups,
     DescribeConsumerGroups,
     DescribeGroups,
+    GroupOperations,
     ListGroups,
 )
 from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
+from mirror.cluster.admin_transactions import TransactionalIdOperations
 from mirror.cluster.calls import Call
-from mirror.cluster.each_key import GROUP_ID_NOT_FOUND, EachKey, first_failure
+from mirror.cluster.each_key import EachKey
 from mirror.cluster.offset_calls import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
@@ -47,8 +49,10 @@ from mirror.cluster.topics import (
     TopicPartition,
     V,
 )
-from mirror.errors import BrokerError, ClientClosed, KafkaError, UnsupportedVersion
+from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
+from mirror.meters import NetworkLook
 from mirror.runtime import arguments
+from mirror.runtime.outcomes import as_asked, merged, not_found, pass_on
 from mirror.runtime.thread import acquire, release
 
 T = TypeVar("T")
@@ -86,6 +90,15 @@ class Admin:
         self._thread = acquire(ClusterSettings.parse(options))
         self._closed = False
 
+    def network(self) -> NetworkLook:
+        """What the network thread of this cluster, which all clients of this process share, has done so far."""
+        return self._thread.look()
+
+    def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """The node that leads ``tp`` and its leader epoch, as last heard; None where nobody has said. Asks nobody."""
+        leader = self._thread.loop.metadata.leader(tp)
+        return None if leader is None else (leader.node, leader.epoch)
+
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))
 
@@ -105,14 +118,14 @@ class Admin:
         try:
             self._check_open()
             call = make()
-            call.future.add_done_callback(functools.partial(_pass_on, told))
+            call.future.add_done_callback(functools.partial(pass_on, told))
             self._thread.submit(None, call)
         except KafkaError as error:
             told.set_exception(error)
         return told
 
     def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
-        return _told(self._call(call), partial=partial)
+        return as_asked(self._call(call), partial=partial)
 
     # --- the cluster and its brokers
 
@@ -138,10 +151,19 @@ class Admin:
         return self._call(DescribeTopics(None, *self._timer(timeout_ms)))
 
     def describe_topics(
-        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        names: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[str, TopicDescription]:
-        """The topics of these names; those that do not exist are absent."""
-        return self._each(DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
+        """The topics of these names; those that do not exist are absent.
+
+        With ``include_authorized_operations`` each tells what this client may do with it (KIP-430).
+        """
+        wanted, timer = arguments.topics(names), self._timer(timeout_ms)
+        return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, partial: bool = False, timeout_ms: int | None = None
@@ -178,8 +200,8 @@ class Admin:
         self, resources: Iterable[ConfigResource], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
         """Everything that holds for each topic or broker, defaults included. A secret's value is None."""
-        wanted = arguments.config_resources(resources)
-        return self._each(DescribeConfigs(wanted, *self._timer(timeout_ms)), partial=partial)
+        call = DescribeConfigs(arguments.config_resources(resources), *self._timer(timeout_ms))
+        return self._each(call, partial=partial)
 
     def incremental_alter_configs(
         self,
@@ -236,8 +258,7 @@ class Admin:
 
         Each one's result is the log's new start. OffsetOutOfRange where the log does not reach that far.
         """
-        wanted = arguments.offsets_before(before)
-        return self._each(DeleteRecords(wanted, *self._timer(timeout_ms)), partial=partial)
+        return self._each(DeleteRecords(arguments.offsets_before(before), *self._timer(timeout_ms)), partial=partial)
 
     # --- groups
 
@@ -263,13 +284,12 @@ class Admin:
 
         BrokerError with code 69 where one is not there, or of a third kind.
         """
-        names = arguments.texts("a group id", groups)
-        timer = self._timer(timeout_ms)
+        names, timer = arguments.texts("a group id", groups), self._timer(timeout_ms)
         found = self._call(DescribeGroups(names, *timer))
-        others = [group for group, error in found.failed.items() if _not_found(error)]
+        others = [group for group, error in found.failed.items() if not_found(error)]
         if others:
-            found = _merged(names, found, self._of_the_new_protocol(others, timer))
-        return _told(found, partial=partial)
+            found = merged(names, found, self._of_the_new_protocol(others, timer))
+        return as_asked(found, partial=partial)
 
     def _of_the_new_protocol(self, groups: list[str], timer: tuple[int, int]) -> Outcomes[str, GroupDescription]:
         try:
@@ -356,6 +376,23 @@ class Admin:
         """Delete the ACLs that the filters find; each filter's result is what it deleted."""
         return self._each(DeleteAcls(arguments.acl_filters(filters), *self._timer(timeout_ms)), partial=partial)
 
+    def group_operations(
+        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, frozenset[AclOperation]]:
+        """What this client may do with each group, also before it is there (KIP-430); absent where brokers do not tell.
+
+        AuthorizationFailed where that is not even Describe.
+        """
+        names = arguments.texts("a group id", groups)
+        return self._each(GroupOperations(names, *self._timer(timeout_ms)), partial=partial)
+
+    def transactional_id_operations(
+        self, ids: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, frozenset[AclOperation]]:
+        """As :meth:`group_operations`; of transactional ids brokers tell Describe only, which comes with Write."""
+        names = arguments.texts("a transactional id", ids)
+        return self._each(TransactionalIdOperations(names, *self._timer(timeout_ms)), partial=partial)
+
     def close(self) -> None:
         """Let go of the network thread; safe to call again."""
         if not self._closed:
@@ -369,30 +406,3 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _pass_on(told: Future[T], asked: Future[T]) -> None:
-    error = asked.exception()
-    if error is None:
-        told.set_result(asked.result())
-    else:
-        told.set_exception(error)
-
-
-def _told(found: Outcomes[K, V], *, partial: bool) -> Outcomes[K, V]:
-    if found.failed and not partial:
-        raise first_failure(found.failed)
-    return found
-
-
-def _not_found(error: KafkaError) -> bool:
-    return isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND
-
-
-def _merged(keys: Iterable[K], first: Outcomes[K, V], second: Outcomes[K, V]) -> Outcomes[K, V]:
-    """Both together, in the order of ``keys``; what the second one found is no failure of the first any more."""
-    found = {**first, **second}
-    failed = {**first.failed, **second.failed}
-    return Outcomes(
-        {key: found[key] for key in keys if key in found}, {key: failed[key] for key in failed if key not in found}
-    )

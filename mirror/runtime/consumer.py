@@ -38,6 +38,7 @@ from mirror.consumer.events import (
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, InvalidArgument, KafkaError, NetworkThreadDied, Problem
+from mirror.meters import NetworkLook
 from mirror.runtime import arguments
 from mirror.runtime.pages import parts_of
 from mirror.runtime.single_user import SingleUser
@@ -236,6 +237,10 @@ class Consumer:
     def last_heard(self) -> dict[TopicPartition, int]:
         """When each partition's broker last answered without a refusal, also that it has nothing new: monotonic ms."""
         return self._ask(HeardEvent(*self._timer(None)))
+
+    def network(self) -> NetworkLook:
+        """What the network thread of this cluster, which all clients of this process share, has done so far."""
+        return self._thread.look()
 
     def close(self, timeout_ms: int | None = None) -> None:
         """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, and with a dead thread."""

@@ -17,6 +17,7 @@ from mirror.cluster.session import BrokerSession, Suspicion, disconnected
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker
 from mirror.errors import ClientClosed, KafkaError
+from mirror.meters import RequestMeters
 from mirror.runtime.background import Background, Resolver
 from mirror.runtime.connection import Connection, Stage
 from mirror.runtime.credentials import Credentials
@@ -33,7 +34,8 @@ class SelectorNetwork:
     comes in, and at those whose alarm has gone off; the others cost nothing.
     Bootstrap addresses are nodes with negative ids, used until the first metadata and when no broker answers.
     ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches;
-    ``changes`` rises when a connection has become ready, was lost, or is no longer throttled.
+    ``meters`` count what is asked of them all. ``changes`` rises when a connection has become ready, was lost, or is no
+    longer throttled.
     """
 
     def __init__(self, settings: ClusterSettings, clock: Clock, rng: random.Random) -> None:
@@ -56,6 +58,7 @@ class SelectorNetwork:
         self._suspicions: dict[int, Suspicion] = {}
         self.throttled_ms: dict[int, int] = {}
         self.changes = 0
+        self.meters: Final = RequestMeters()
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._waking = False
@@ -132,6 +135,7 @@ class SelectorNetwork:
             label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
         )
         session.met = node in self._met
+        session.meters = self.meters
         wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
         return Connection(node, lane, address, session, wrap)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ClientClosed, NetworkThreadDied, WrongState
+from mirror.meters import NetworkLook
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.network import SelectorNetwork
 from mirror.timing import FOREVER_MS, Timer
@@ -27,6 +29,8 @@ _log = logging.getLogger(__name__)
 _JOIN_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _NOWHERE: Final = -1
+_LOOK_EVERY: Final = 16
+"""Turns between two looks at the thread's own CPU time, which are system calls."""
 STUCK_MS: Final = 30_000
 """One turn of the loop takes milliseconds. Only a name server's own time-out is near this (``getaddrinfo`` blocks)."""
 
@@ -43,6 +47,7 @@ class NetworkThread:
         self.users = 0
         self._stopping = False
         self._turns = 0
+        self._busy_ns = 0
         self._stuck_at = self._given_up_at = _NOWHERE
         self._pid = os.getpid()
         self._cause: BaseException | None = None
@@ -67,6 +72,8 @@ class NetworkThread:
             while not self._stopping:
                 self._turns += 1
                 self.loop.run_once()
+                if self._turns % _LOOK_EVERY == 0:
+                    self._busy_ns = time.thread_time_ns()
             cause = ClientClosed("the client is closed")
         except BaseException as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
             cause = NetworkThreadDied(f"the network thread died: {type(error).__name__}: {error}")
@@ -78,6 +85,10 @@ class NetworkThread:
         for tell in (self.loop.fail, *(event.fail for event in queued)):
             _insist(partial(tell, cause))
         self._network.close()
+
+    def look(self) -> NetworkLook:
+        """What it has done so far; from any thread."""
+        return NetworkLook(self._network.meters.look(), self._busy_ns // 1_000_000)
 
     @property
     def is_current(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,6 +14,7 @@ from mirror.spark.history import history_of
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.plan import Plan, make_plan
 from mirror.spark.rows import Row, TaskPartition, partitions_of
+from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,13 +31,17 @@ class RangesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per task, on the driver's host. Raises what planning raised, after noting it in the ledger."""
         ledger = Ledger(self.options.ledger)
+        clock = SystemClock()
+        began_ms = clock.now()
         try:
             plan = self._plan()
         except Exception as error:
             ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             raise
+        plan = replace(plan, took_ms=clock.now() - began_ms)
         ledger.write_plan(plan)
-        return partitions_of(plan, run=self.options.run)
+        trace = str(epoch_id(plan.flow, self.options.ledger.name, plan.epoch))
+        return partitions_of(plan, run=self.options.run, trace=trace)
 
     def _plan(self) -> Plan:
         config, flow = self.options.load()
@@ -49,7 +55,7 @@ class RangesReader(DataSourceReader):
                 target,
                 self.options.parallelism,
                 wall_ms=SystemClock().wall(),
-                history=history_of(flow, self.options.ledger.parent),
+                history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
             )
 
     def read(self, partition: InputPartition) -> Iterator[Row]:

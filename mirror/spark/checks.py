@@ -3,23 +3,28 @@
 ::
 
     config ──look_at──► clusters as they are ──check──► problems: all is refused
-                                                        warnings, and unreachable: a flow's own trouble
+           ──look_for_permissions──► Seen ──judge──┘    warnings, and unreachable: a flow's own trouble
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
 from mirror.config import loops
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.spark.authorized import ask
+from mirror.spark.permissions import Lacking, Seen, judge
 from mirror.spark.planner import idle_patterns, select_topics, writer_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +69,65 @@ def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
     rivals = {other.source for flow in flows for other in _others(config, flow, clusters)}
     clusters |= look_at(config, rivals - clusters.keys())
     findings = check(config, flows, clusters)
+    for name, seen in look_for_permissions(config, flows, clusters).items():
+        if isinstance(seen, MirrorError):
+            # No reason to refuse: what is really missing is found out by the copy, in its own time.
+            lacking = Lacking(warnings=[f"whether it has all permissions could not be asked: {seen}"])
+        else:
+            lacking = judge(config.flows[name], seen)
+        if lacking.problems:
+            findings.problems.setdefault(name, []).extend(lacking.problems)
+        findings.warnings.setdefault(name, []).extend(lacking.warnings)
     if findings.problems:
-        raise FlowsRefused(findings.problems)
+        raise FlowsRefused(
+            {each.name: findings.problems[each.name] for each in flows if each.name in findings.problems}
+        )
     return findings
 
 
 def look_at(config: MirrorConfig, names: Iterable[str]) -> dict[str, ClusterSeen | MirrorError]:
     """Ask these clusters, all at once: one that does not answer must not hold up the others."""
-    found: dict[str, ClusterSeen | MirrorError] = {}
 
-    def ask(name: str) -> None:
+    def look(name: str) -> ClusterSeen:
+        with Admin(config.clusters[name].client_options()) as admin:
+            return ClusterSeen(_reach(name, admin), frozenset(admin.list_topics()))
+
+    return _all_at_once("cluster", {name: partial(look, name) for name in sorted(names)})
+
+
+def look_for_permissions(
+    config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters
+) -> dict[str, Seen | MirrorError]:
+    """What the clusters say that may be done, by flow; nothing of flows whose clusters or topics could not be seen."""
+    asking: dict[str, Callable[[], Seen]] = {}
+    for flow in flows:
+        source, target = clusters[flow.source], clusters[flow.target]
+        if isinstance(source, ClusterSeen) and isinstance(target, ClusterSeen):
+            topics = sorted(name for name in source.topics if flow.wants(name))
+            if topics:
+                asking[flow.name] = partial(ask, config, flow, topics)
+    return _all_at_once("flow", asking)
+
+
+def _all_at_once(kind: str, calls: Mapping[str, Callable[[], T]]) -> dict[str, T | MirrorError]:
+    """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of."""
+    found: dict[str, T | MirrorError] = {}
+
+    def run(name: str) -> None:
         try:
-            with Admin(config.clusters[name].client_options()) as admin:
-                found[name] = ClusterSeen(_reach(name, admin), frozenset(admin.list_topics()))
+            found[name] = calls[name]()
         except MirrorError as error:
             found[name] = error
         except Exception as error:  # noqa: BLE001 - told by who waits for it; a thread has nobody to raise to
-            found[name] = FlowError(f"cluster {name}: {type(error).__name__}: {error}")
+            found[name] = FlowError(f"{kind} {name}: {type(error).__name__}: {error}")
 
     # Daemons: a signal ends the wait for them, and the process must not wait for a cluster then.
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in sorted(names)]
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return {name: found[name] for name in calls}
 
 
 def check(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:

@@ -1,37 +1,74 @@
-"""Where the driver's script prints: tables on stdout, everything else on stderr.
+"""Where the driver's script prints: tables (or JSON) on stdout, everything else on stderr.
 
 ``spark-submit`` runs the script as a child of its JVM and copies its stdout and stderr, joined, to its own stdout
-(Spark's ``PythonRunner``). So the script's stderr is neither a terminal nor stderr. ``mirror run`` therefore opens a
-pipe of its own for it and says in the environment which of its streams are terminals; under a bare ``spark-submit``
-the way to stderr leads through the JVM. Started as ``python jobs/replicate.py``, both are simply what they seem.
+(Spark's ``PythonRunner``). So the script's streams are no terminals, its stderr is not stderr, and a signal that ends
+the JVM cuts both off. ``mirror run`` therefore opens a pipe of its own for each and says in the environment which of
+its streams are terminals; under a bare ``spark-submit`` the way to stderr leads through the JVM. Started as
+``python jobs/replicate.py``, both are simply what they seem.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkContext
 from rich.console import Console
 
-from mirror.spark.submission import STDERR_PIPE, TERMINALS
+from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
 
 PLAIN_WIDTH: Final = 160
 """Columns of a table that goes to a file or pipe; no terminal's width to keep to."""
 
 
 class Consoles:
-    """The script's two consoles. Lines longer than the terminal are folded, nothing is cut off."""
+    """The script's two consoles. Lines longer than the terminal are folded, nothing is cut off.
+
+    stdout is for people (:meth:`show`), or after :meth:`for_programs` for programs (:meth:`tell`), never for both.
+    """
 
     def __init__(self) -> None:
         terminals = os.environ.get(TERMINALS, "").split(",")
-        self.out: Final = _console(sys.stdout, "stdout" in terminals)
+        self._out: Final = _console(_piped(STDOUT_PIPE) or sys.stdout, "stdout" in terminals)
         self.err: Final = _console(_stderr(), "stderr" in terminals)
+        self._json: IO[str] | None = None
+
+    def for_programs(self) -> None:
+        """From now on stdout holds JSON and nothing else; once."""
+        self._json = self._out.file
+        if STDOUT_PIPE in os.environ:
+            return
+        # Under a bare spark-submit, what Python itself says on stderr would be joined to it.
+        sys.stderr = cast("Any", self.err.file)
+        # Whatever else has this stdout (a JVM that a stream starts, a user's transform) prints to stderr instead.
+        sys.stdout.flush()
+        self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def show(self, what: RenderableType) -> None:
+        """For people, on stdout."""
+        if self._json is None:
+            self._out.print(what, markup=False, highlight=False)
+
+    def tell(self, document: Mapping[str, object], *, indent: int | None = None) -> None:
+        """For programs, on stdout: one document, on a line of its own unless there is an ``indent``."""
+        if self._json is None:
+            return
+        # Who reads no more does not stop a copy.
+        with contextlib.suppress(BrokenPipeError):
+            self._json.write(json.dumps(document, indent=indent) + "\n")
+            self._json.flush()
 
     def error(self, text: str) -> None:
         """One problem per line, on stderr, marked as ours."""
@@ -55,13 +92,20 @@ def _console(file: IO[str], terminal: bool) -> Console:
     return Console(file=file, force_terminal=True if terminal else None, width=None if shown else PLAIN_WIDTH)
 
 
+def _piped(variable: str) -> IO[str] | None:
+    pipe = os.environ.get(variable)
+    if not pipe:
+        return None
+    file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
+    # The greeting by which the other end knows that somebody is there (mirror.spark.submission).
+    file.write("\0")
+    file.flush()
+    return file
+
+
 def _stderr() -> IO[str]:
-    if pipe := os.environ.get(STDERR_PIPE):
-        file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
-        # The greeting by which the other end knows that somebody is there (mirror.spark.submission).
-        file.write("\0")
-        file.flush()
-        return file
+    if piped := _piped(STDERR_PIPE):
+        return piped
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return cast("IO[str]", _JvmStderr())
     return sys.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
@@ -13,6 +14,7 @@ from mirror.spark.history import history_of
 from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.plan import Bounds, History, make_plan
 from mirror.spark.run_orders import RunOrders, new_run, took_over_from
+from mirror.spark.sickness import Sick, sick_after
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -60,6 +62,7 @@ class Epochs:
         ``drains``: with the ends that the source had when the first was planned, and without what was tried and did not
         complete. Raises ConfigError (at first only), FlowError, KafkaError.
         """
+        began_ms = self._clock.now()
         config, flow = self._force.load()
         source, target = self._clusters(config, flow)
         if self._is_over(flow, target):
@@ -69,14 +72,14 @@ class Epochs:
         # What has an end, or a limit for each epoch, is planned up to there, epoch by epoch.
         limited = flow.ends or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
         self.follows = follows = not (drains or limited)
-        stuck = self.hear(epoch)
+        sick = self.hear(epoch)
         plan = make_plan(
             flow,
             source,
             target,
             self._options.parallelism,
             wall_ms=self._clock.wall(),
-            history=History(turns=history_of(flow, self._ledger.path.parent).turns, stuck=stuck),
+            history=History(turns=history_of(flow, self._ledger.path.parent).turns, sick=sick),
             lanes=True,
             epoch=epoch,
             follow=follows,
@@ -84,6 +87,7 @@ class Epochs:
             bounds=self._bounds,
             within_ms=None if drains else _OFFSETS_WITHIN_MS,
         )
+        plan = replace(plan, took_ms=self._clock.now() - began_ms)
         everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
         if self._known is None:
             self._known = frozenset(_tp(one) for one in everything)
@@ -101,7 +105,7 @@ class Epochs:
         config, flow = self._force.load()
         if self._is_over(flow, self._clusters(config, flow)[1]):
             return None
-        plan = plan.with_stuck(self.hear(plan.epoch))
+        plan = plan.with_sick(self.hear(plan.epoch))
         self._tell(plan, drains=False)
         return plan
 
@@ -170,8 +174,8 @@ class Epochs:
 
     # --- what became of the epoch before
 
-    def hear(self, epoch: int) -> dict[TopicPartition, int]:
-        """What became of the one before ``epoch``: since when (ms since 1970) what it left undelivered has waited.
+    def hear(self, epoch: int) -> Sick:
+        """What became of the one before ``epoch``: who did not get through.
 
         That of the run before, where this is the first. A drain gives up what did not complete.
         """
@@ -182,7 +186,8 @@ class Epochs:
             last = None if ledger is None else ledger.done()
         if ledger is None or last is None:
             return {}
-        results = [each.result for each in ledger.attempts(last)]
+        attempts = ledger.attempts(last)
+        results = [each.result for each in attempts]
         if ledger is self._ledger and last > self._heard_of:
             self._heard_of = last
             got_on = any(one.outcome is Outcome.COMPLETE or one.records for one in results)
@@ -190,7 +195,7 @@ class Epochs:
             if self._bounds is not None:
                 given_up = {_tp(one) for one in results if one.outcome is not Outcome.COMPLETE}
                 self._bounds = {tp: end for tp, end in self._bounds.items() if tp not in given_up}
-        return {_tp(one): one.stuck_since_ms for one in results if one.stuck_since_ms is not None}
+        return sick_after(attempts, ledger.path.name, last)
 
 
 def _tp(one: Range | RangeResult) -> TopicPartition:

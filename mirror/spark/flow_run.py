@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.spark.lag_watch import show_lags
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
+from mirror.spark.showing import show_epoch
+from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch
 from mirror.spark.topics import prepare_topics
 from mirror.spark.watcher import Watcher
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.checks import Findings
     from mirror.spark.console import Consoles
+    from mirror.telemetry.run import RunTelemetry
 
 
 class PlanningFailed(FlowError):
@@ -44,6 +48,7 @@ class FlowRun:
         consoles: Consoles,
         *,
         findings: Findings,
+        telemetry: RunTelemetry,
         config_path: Path,
         secrets_dir: Path | None,
         report_dir: Path,
@@ -53,6 +58,7 @@ class FlowRun:
         self._config: Final = config
         self._consoles: Final = consoles
         self._findings: Final = findings
+        self._telemetry: Final = telemetry
         self._config_path: Final = config_path.absolute()
         self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
         self._report_dir: Final = report_dir
@@ -73,6 +79,7 @@ class FlowRun:
                 Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err),
             ):
                 self._replicate(flow, ledger, run if claimed else "")
+            self._show_lag(flow)
         except MirrorError:
             raise
         except Exception as error:
@@ -84,7 +91,7 @@ class FlowRun:
             if self._debug:
                 self._consoles.trace(str(error))
         finally:
-            self._gather(ledger, report)
+            self._gather(flow, ledger, report)
 
     @contextlib.contextmanager
     def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:
@@ -130,12 +137,20 @@ class FlowRun:
         ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
-    def _gather(self, ledger: Ledger, report: FlowReport) -> None:
+    def _show_lag(self, flow: FlowConfig) -> None:
+        """What is left; whoever does not answer now has been heard of already."""
+        if not self._telemetry.on:
+            return
+        with contextlib.suppress(MirrorError), StatusWatch(self._config, flow, within_ms=WATCH_WITHIN_MS) as watch:
+            show_lags(self._telemetry, watch.look())
+
+    def _gather(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         plan = ledger.plan()
         if plan is None:
             return
         attempts = ledger.attempts()
         report.partitions = join(plan, attempts)
+        show_epoch(self._telemetry, flow, ledger, plan.epoch, attempts)
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)

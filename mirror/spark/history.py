@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.spark.ledger import Ledger
 from mirror.spark.plan import NOTHING, History
+from mirror.spark.sickness import Sick, sick_after
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,13 +18,28 @@ _EPOCHS: Final = 20
 """Of a stream's run, the last ones: whose turn it is shows there."""
 
 
-def history_of(flow: FlowConfig, flow_folder: Path) -> History:
+def history_of(flow: FlowConfig, flow_folder: Path, run: str = "") -> History:
     """What a plan of ``flow`` wants to know; ``flow_folder`` is the flow's in the ledger (a run's parent).
 
-    Old plans are read only where the flow's limits ask whose turn it is.
+    Old plans are read only where the flow's limits ask whose turn it is. Where a scheduled ``run`` is planned, who did
+    not get through in the one before is told, too; a stream asks its own epochs.
     """
     limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
-    return History(turns=last_turns(flow_folder)) if limits else NOTHING
+    turns = last_turns(flow_folder) if limits else {}
+    sick = sick_before(flow_folder, run) if run else {}
+    return History(turns=turns, sick=sick) if turns or sick else NOTHING
+
+
+def sick_before(flow_folder: Path, run: str) -> Sick:
+    """Who did not get through in the run before ``run``, scheduled or a stream; nobody where that cannot be read."""
+    older = [ledger for ledger in _runs(flow_folder) if ledger.path.name < run]
+    last = older[-1].done() if older else None
+    if last is None:
+        return {}
+    try:
+        return sick_after(older[-1].attempts(last), older[-1].path.name, last)
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
 
 
 def last_turns(flow_folder: Path) -> dict[TopicPartition, int]:

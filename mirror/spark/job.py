@@ -20,13 +20,14 @@ from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.report_file import ReportFile
 from mirror.spark.report_lock import locked
-from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
+from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session
+from mirror.spark.showing import showing
 from mirror.spark.table import flow_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -42,21 +43,26 @@ class CutShort(BaseException):
         self.signum: Final = signum
 
 
-def options(prog: str, description: str, flows: str = "all") -> argparse.ArgumentParser:
-    """The options that a scheduled run and a stream share; ``flows`` is what is copied where none is named."""
+def options(prog: str, description: str, *, flows: str, as_json: str) -> argparse.ArgumentParser:
+    """The options that a scheduled run and a stream share.
+
+    ``flows`` is what is copied where none is named, ``as_json`` what ``--json`` prints.
+    """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
     parser.add_argument("--flow", help=f"only this flow (default: {flows})")
     where = "where report.html and summary.json go"
     parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help=where)
     parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
+    parser.add_argument("--json", action="store_true", help=f"print JSON, and nothing else, on stdout: {as_json}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The options, parsed. Exits with 2 on wrong usage."""
-    return options("replicate.py", "Copy Kafka topics as a configuration says.").parse_args(argv)
+    description = "Copy Kafka topics as a configuration says."
+    return options("replicate.py", description, flows="all", as_json="at the end, the summary").parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -65,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
     # Under spark-submit, sys.stderr is not stderr (mirror.spark.console).
     with contextlib.redirect_stderr(consoles.err.file):
         args = arguments(argv)
+    if args.json:
+        consoles.for_programs()
     _catch_signals()
     try:
         return _run(args, consoles)
@@ -79,34 +87,53 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, consoles: Consoles) -> int:
     config = load(args.config, secrets_dir=args.secrets_dir)
     flows = config.select(args.flow)
-    with locked(args.report_dir), ReportFile(args.report_dir, consoles.warning):
-        return _run_flows(config, flows, args, consoles)
+    with summarized(args.report_dir, consoles, indent=2) as summary, ReportFile(args.report_dir, consoles.warning):
+        return _run_flows(config, flows, args, consoles, summary)
 
 
-def _run_flows(config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles) -> int:
-    findings = checked(config, flows, args.report_dir)
-    spark = session()
-    # Once more: a new SparkContext puts its own handler for SIGINT in place.
-    _catch_signals()
-    runner = FlowRun(
-        spark,
-        config,
-        consoles,
-        findings=findings,
-        config_path=args.config,
-        secrets_dir=args.secrets_dir,
-        report_dir=args.report_dir,
-        debug=args.debug,
-    )
-    reports: list[FlowReport] = []
-    for flow in flows:
-        reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run()))
-        _run_flow(runner, flow, reports, consoles, args)
-    spark.stop()
+@contextlib.contextmanager
+def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = None) -> Iterator[Summary]:
+    """The report folder for one job alone; programs are told at its end what its summary says, however it ends.
+
+    Raises FlowError where another job has the folder.
+    """
+    with locked(report_dir):
+        summary = Summary(report_dir)
+        try:
+            yield summary
+        finally:
+            if summary.told is not None:
+                consoles.tell(summary.told, indent=indent)
+
+
+def _run_flows(
+    config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
+) -> int:
+    findings = checked(config, flows, summary)
+    with showing(args.report_dir, consoles) as telemetry:
+        spark = session()
+        # Once more: a new SparkContext puts its own handler for SIGINT in place.
+        _catch_signals()
+        runner = FlowRun(
+            spark,
+            config,
+            consoles,
+            findings=findings,
+            telemetry=telemetry,
+            config_path=args.config,
+            secrets_dir=args.secrets_dir,
+            report_dir=args.report_dir,
+            debug=args.debug,
+        )
+        reports: list[FlowReport] = []
+        for flow in flows:
+            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run()))
+            _run_flow(runner, flow, reports, consoles, summary, debug=args.debug)
+        spark.stop()
     return exit_status(reports)
 
 
-def checked(config: MirrorConfig, flows: Sequence[FlowConfig], report_dir: Path) -> Findings:
+def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary) -> Findings:
     """What the clusters say about all the flows. Raises FlowsRefused, and the summary says it, too."""
     try:
         return check_flows(config, flows)
@@ -114,29 +141,29 @@ def checked(config: MirrorConfig, flows: Sequence[FlowConfig], report_dir: Path)
         now = datetime.now(UTC)
         others = f"not started: refused with flow {', '.join(refused.problems)}"
         errors = {flow.name: "; ".join(refused.problems.get(flow.name, [others])) for flow in flows}
-        write_summary(report_dir, [FlowReport(name, now, now, error=error) for name, error in errors.items()])
+        summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
         raise
 
 
 def _run_flow(
-    runner: FlowRun, flow: FlowConfig, reports: list[FlowReport], consoles: Consoles, args: argparse.Namespace
+    runner: FlowRun, flow: FlowConfig, reports: list[FlowReport], consoles: Consoles, summary: Summary, *, debug: bool
 ) -> None:
     """Run one flow; whatever it ends with, its report (the last of ``reports``) and the summary say it."""
     report = reports[-1]
     # Before it runs as well: whoever finds the summary after a kill -9 finds `unfinished`, not yesterday's success.
-    write_summary(args.report_dir, reports)
+    summary.write(reports)
     try:
         runner.run(flow, report)
     except CutShort:
         report.cut_short = True
         raise
     except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
-        report.error = complain(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
+        report.error = complain(error, consoles, debug=debug, where=f"flow {flow.name}: ")
     finally:
         report.ended = datetime.now(UTC)
-        write_summary(args.report_dir, reports)
+        summary.write(reports)
         if report.partitions:
-            consoles.out.print(flow_table(report))
+            consoles.show(flow_table(report))
 
 
 def _catch_signals() -> None:

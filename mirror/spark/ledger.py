@@ -7,6 +7,7 @@ is in it only informs: the truth about progress is on the target. Each file appe
 
     <report dir>/ledger/<flow>/<run>/plan-<epoch>.json        by the source: ranges and settled results
                                      results-<epoch>.parquet  by the sink: one row per range and attempt
+                                     told-<epoch>.json        by the sink: what its tasks measured
                                      error.json               by the source: why it cannot plan; gone once it can
                                      config.toml              by a stream's source: the configuration in force
                                      said.jsonl               by a stream's source: lines for people
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.spark.attempts import Attempt
 from mirror.spark.files import CONFIG, write_atomically
-from mirror.spark.ledger_table import from_parquet, results_file, write_results
+from mirror.spark.ledger_table import from_parquet, results_file, told_file, write_results
 from mirror.spark.plan import Plan
+from mirror.telemetry.told import TaskTold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,8 +83,9 @@ class Ledger:
         """Record the plan of its epoch, in place of an earlier one, and forget epochs of long ago."""
         write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
         (self.path / "error.json").unlink(missing_ok=True)
-        for old in (self._plan(plan.epoch - KEPT_EPOCHS), self._results(plan.epoch - KEPT_EPOCHS)):
-            old.unlink(missing_ok=True)
+        old = plan.epoch - KEPT_EPOCHS
+        for path in (self._plan(old), self._results(old), told_file(self.path, old)):
+            path.unlink(missing_ok=True)
 
     def plan(self, epoch: int = 0) -> Plan | None:
         """The plan of ``epoch``, or None while there is none."""
@@ -118,6 +121,15 @@ class Ledger:
         """All attempts on record; none where the sink never got to commit or abort."""
         path = self._results(epoch)
         return from_parquet(path.read_bytes()) if path.exists() else []
+
+    def told(self, epoch: int = 0) -> list[TaskTold]:
+        """What the tasks of an epoch told of themselves; nothing where that cannot be read."""
+        text = _read(told_file(self.path, epoch))
+        return [TaskTold.from_json(one) for one in json.loads(text)] if text else []
+
+    def done_ms(self, epoch: int = 0) -> int:
+        """When the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
+        return int(self._results(epoch).stat().st_mtime * 1000)
 
     def say(self, line: str) -> None:
         """A line for people, to be told by the driver's script."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from mirror.telemetry.told import TaskTold
+
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
 _JSON: Final = "expiries"
@@ -63,11 +65,21 @@ def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None
     write_atomically(results_file(ledger, epoch), to_parquet(attempts, epoch))
 
 
+def told_file(ledger: Path, epoch: int) -> Path:
+    """Where a ledger's folder has what the tasks of ``epoch`` told of themselves."""
+    return ledger / f"told-{epoch:08}.json"
+
+
+def write_told(ledger: Path, told: Iterable[TaskTold], epoch: int) -> None:
+    """Into the ledger's folder."""
+    write_atomically(told_file(ledger, epoch), json.dumps([one.to_json() for one in told]).encode())
+
+
 def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:
     """A whole file."""
     rows = [_row(each, epoch) for each in attempts]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink)
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd")
     return bytes(sink.getvalue())
 
 

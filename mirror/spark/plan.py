@@ -16,6 +16,7 @@ from mirror.spark.log_sizes import RecordSizes, record_sizes
 from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.packing import no_lane, pack
 from mirror.spark.planner import SourcePartition, select_topics, start_of
+from mirror.spark.sickness import Sick, is_sick, told
 from mirror.spark.survey import survey
 
 if TYPE_CHECKING:
@@ -33,12 +34,12 @@ FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
 class History:
     """What earlier runs of the flow tell; it only informs, a plan without it is right, too.
 
-    ``turns``: when a source partition was last given to a task, in ms since 1970. ``stuck``: since when its first
-    undelivered batch has waited, in ms since 1970.
+    ``turns``: when a source partition was last given to a task, in ms since 1970. ``sick``: those that did not get
+    through the last time.
     """
 
     turns: Mapping[TopicPartition, int] = field(default_factory=dict)
-    stuck: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sick: Sick = field(default_factory=dict)
 
 
 NOTHING: Final = History()
@@ -53,6 +54,7 @@ class Plan:
 
     ``cut`` has the partitions (``topic-number``) whose ranges end early, or wait, for the flow's limits, with the
     offset where they would have ended.
+    ``took_ms`` is how long planning took, None where that is not known.
     By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
     """
 
@@ -63,6 +65,7 @@ class Plan:
     epoch: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
+    took_ms: int | None = None
 
     @property
     def ranges(self) -> list[Range]:
@@ -79,11 +82,12 @@ class Plan:
             "epoch": self.epoch,
             "ends": self.ends,
             "lags": self.lags,
+            "took_ms": self.took_ms,
         }
 
-    def with_stuck(self, stuck: Mapping[TopicPartition, int]) -> Plan:
-        """The same, with since when each partition's first undelivered batch has waited (ms since 1970)."""
-        return replace(self, tasks=[[_with_stuck(one, stuck) for one in task] for task in self.tasks])
+    def with_sick(self, sick: Sick) -> Plan:
+        """The same, with what is known of those that did not get through the last time."""
+        return replace(self, tasks=[[told(one, sick) for one in task] for task in self.tasks])
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
@@ -96,6 +100,7 @@ class Plan:
             epoch=values.get("epoch", 0),
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
+            took_ms=values.get("took_ms"),
         )
 
 
@@ -194,7 +199,7 @@ def plan_of(
     flow: FlowConfig, outlook: Outlook, parallelism: int, *, history: History = NOTHING, lanes: bool = False
 ) -> Plan:
     """The plan for what was seen. Pure; see :func:`make_plan`."""
-    ranges = [_with_stuck(each, history.stuck) for each in outlook.ranges]
+    ranges = [told(each, history.sick) for each in outlook.ranges]
     sizes = outlook.sizes.bytes_of(ranges)
     backlogs, idle = [], []
     for each in ranges:
@@ -213,7 +218,7 @@ def plan_of(
         return sizes[TopicPartition(one.topic, one.partition)]
 
     def slow(one: Range) -> bool:
-        return one.stuck_since_ms is not None or size_of(one) >= FAR_BEHIND_BYTES
+        return is_sick(one) or size_of(one) >= FAR_BEHIND_BYTES
 
     ends, lags = Counter[str](), Counter[str]()
     for seen, start in zip(outlook.seen, outlook.starts, strict=True):
@@ -234,11 +239,6 @@ def _bounded(each: Range | RangeResult, bounds: Bounds) -> Range | RangeResult:
     if isinstance(each, RangeResult) or each.end <= end:
         return each
     return replace(each, end=end) if end > each.start else RangeResult.begun(each, each.start, Outcome.COMPLETE)
-
-
-def _with_stuck(one: Range, stuck: Mapping[TopicPartition, int]) -> Range:
-    since_ms = stuck.get(TopicPartition(one.topic, one.partition))
-    return one if since_ms == one.stuck_since_ms else replace(one, stuck_since_ms=since_ms)
 
 
 def _target_of(each: SourcePartition) -> TopicPartition:

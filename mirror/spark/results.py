@@ -72,7 +72,7 @@ def _plain(result: RangeResult) -> dict[str, Any]:
     """Without what only pictures need."""
     values = asdict(result)
     if values["story"] is not None:
-        del values["story"]["curve"], values["story"]["traces"]
+        values["story"].update(curve=None, traces=None)
     return values
 
 
@@ -118,7 +118,35 @@ def exit_status(reports: Sequence[FlowReport]) -> int:
     return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
 
 
-def write_summary(report_dir: Path, reports: Sequence[FlowReport]) -> None:
-    """Write ``summary.json``. Raises OSError."""
-    summary = {"flows": [report.to_json() for report in reports]}
-    write_atomically(report_dir / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+class Summary:
+    """``summary.json`` in the report folder; ``told`` is what it says, or None while this run has not written it."""
+
+    def __init__(self, report_dir: Path) -> None:
+        self._path: Final = report_dir / "summary.json"
+        self.told: dict[str, Any] | None = None
+
+    def write(self, reports: Sequence[FlowReport]) -> None:
+        """In place of what was there. Raises OSError."""
+        self.told = {"flows": [report.to_json() for report in reports]}
+        write_atomically(self._path, (json.dumps(self.told, indent=2) + "\n").encode())
+
+
+def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[str, Any]:
+    """A stream's epoch as ``--json`` tells it: sums over its partitions, and those that are not complete.
+
+    ``bytes`` are on the wire; ``seconds`` is the longest of its partitions.
+    """
+    wrong = [one for one in results if one.outcome is not Outcome.COMPLETE]
+    return {
+        "flow": flow,
+        "epoch": epoch,
+        "partitions": len(results),
+        "records": sum(one.records for one in results),
+        "batches": sum(one.batches for one in results),
+        "bytes": sum(one.bytes for one in results),
+        "seconds": round(max((one.seconds for one in results), default=0.0), 3),
+        "incomplete": [
+            {"topic": one.topic, "partition": one.partition, "outcome": one.outcome.value, "error": one.error}
+            for one in wrong
+        ],
+    }

@@ -20,9 +20,11 @@ _TYPES: Final = {
     "partition": IntegerType(),
     "start": LongType(),
     "end": LongType(),
+    "source_end": LongType(),
     "stuck_since_ms": LongType(),
+    "sick_since_ms": LongType(),
 }
-_NULLABLE: Final = frozenset({"stuck_since_ms"})
+_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms"})
 
 Row = tuple[int | str | None, ...]
 
@@ -34,6 +36,7 @@ ROW_SCHEMA: Final = StructType(
         StructField("epoch", LongType(), nullable=False),
         StructField("until_ms", LongType(), nullable=True),
         StructField("renew_ms", LongType(), nullable=False),
+        StructField("trace", StringType(), nullable=False),
         *(StructField(name, _TYPES.get(name, StringType()), name in _NULLABLE) for name in _RANGE_FIELDS),
     ]
 )
@@ -45,7 +48,7 @@ class Errand:
     """What a task is for: number ``task`` of ``tasks`` of ``epoch`` of ``run`` ("": a run that nobody gives orders).
 
     The epoch ends at ``until_ms`` (ms since 1970; None: with its ranges); progress that is older than ``renew_ms`` is
-    committed anew.
+    committed anew. ``trace`` is the epoch's trace parent (W3C).
     """
 
     task: int
@@ -54,6 +57,7 @@ class Errand:
     epoch: int
     until_ms: int | None
     renew_ms: int
+    trace: str = ""
 
 
 _ERRAND_FIELDS: Final = [each.name for each in fields(Errand)]
@@ -66,10 +70,12 @@ class TaskPartition(InputPartition):
     rows: list[Row]
 
 
-def partitions_of(plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0) -> list[TaskPartition]:
+def partitions_of(
+    plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0, trace: str = ""
+) -> list[TaskPartition]:
     """One for each task of ``plan``."""
     tasks = len(plan.tasks)
-    errands = [Errand(task, tasks, run, plan.epoch, until_ms, renew_ms) for task in range(tasks)]
+    errands = [Errand(task, tasks, run, plan.epoch, until_ms, renew_ms, trace) for task in range(tasks)]
     return [
         TaskPartition([(*astuple(errand), *astuple(each)) for each in ranges])
         for errand, ranges in zip(errands, plan.tasks, strict=True)

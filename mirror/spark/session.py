@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
@@ -12,7 +12,12 @@ from pyspark.sql import SparkSession
 
 from mirror.spark.ranges_source import RangesSource
 from mirror.spark.sink import MirrorSink
+from mirror.telemetry.logs import FORMAT as LOG_FORMAT
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TELEMETRY: Final = "OTEL_"
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, four attempts; ``local[N]`` alone never retries a task."""
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -22,16 +27,29 @@ def session() -> SparkSession:
     """The session of this job, with the connector."""
     # SparkConf knows what spark-submit was told only once the gateway to the JVM is there.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
-    if python := SparkConf().get("spark.pyspark.python"):
+    told = dict(SparkConf().getAll())
+    if python := told.get("spark.pyspark.python"):
         # What spark-submit does, and nobody for a script that starts Spark itself: PySpark looks nowhere else.
         os.environ["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.appName("mirror")
     # What spark-submit takes when nobody says otherwise.
-    if SparkConf().get("spark.master", "local[*]") == "local[*]":
+    if told.get("spark.master", "local[*]") == "local[*]":
         builder = builder.master(DEFAULT_MASTER)
+    for name, value in for_executors(os.environ).items():
+        if f"spark.executorEnv.{name}" not in told:
+            builder = builder.config(f"spark.executorEnv.{name}", value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def for_executors(environment: Mapping[str, str]) -> dict[str, str]:
+    """What executors on other hosts are to know of this environment: where telemetry goes, and how logs look.
+
+    Headers may hold a key, and Spark shows its settings to everybody: who needs them there sets them on the hosts.
+    """
+    wanted = {name: value for name, value in environment.items() if name.startswith(_TELEMETRY) or name == LOG_FORMAT}
+    return {name: value for name, value in wanted.items() if not name.endswith("_HEADERS")}
 
 
 def register(spark: SparkSession) -> None:

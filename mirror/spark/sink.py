@@ -7,6 +7,7 @@ a worker that dies is repeated by Spark; the new attempt goes on from the progre
 
 from __future__ import annotations
 
+import os
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,19 +20,22 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from mirror.errors import MirrorError
+from mirror.errors import ConfigError, MirrorError
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.spark import rows
 from mirror.spark.attempts import Attempt
-from mirror.spark.ledger_table import write_results
+from mirror.spark.ledger_table import write_results, write_told
 from mirror.spark.options import SINK_FORMAT, FlowOptions
+from mirror.telemetry.told import TaskTold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
+
+    from mirror.telemetry.task import TaskTelemetry
 
 
 _LEAST_MS: Final = 5_000
@@ -45,6 +49,7 @@ class TaskResults(WriterCommitMessage):
 
     attempts: list[Attempt]
     epoch: int = 0
+    told: TaskTold | None = None
 
 
 class MirrorSink(DataSource):
@@ -114,18 +119,47 @@ def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResu
     ranges = [one for _, one in told]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
+    telemetry = _telemetry(options, errand, attempt, ranges[0].flow)
     try:
-        results = _copy(options, errand, ranges)
+        results = _copy(options, errand, ranges, telemetry)
     except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
         foreseen = isinstance(error, MirrorError)
         line = str(error) if foreseen else f"{type(error).__name__}: {error}"
         trace = None if foreseen else traceback.format_exc()
         attempts = [Attempt(errand.task, attempt, failed(each, line), trace) for each in ranges]
-        return TaskResults(attempts, errand.epoch)
-    return TaskResults([Attempt(errand.task, attempt, result) for result in results], errand.epoch)
+    else:
+        attempts = [Attempt(errand.task, attempt, result) for result in results]
+    return TaskResults(attempts, errand.epoch, telemetry.ends() if telemetry else None)
 
 
-def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> list[RangeResult]:
+def _telemetry(options: FlowOptions, errand: rows.Errand, attempt: int, flow: str) -> TaskTelemetry | None:
+    """None where it is switched off, or the executor's environment is wrong: the driver's is checked, and says so."""
+    from mirror.telemetry import logs
+    from mirror.telemetry.ids import SpanId, epoch_id
+    from mirror.telemetry.settings import TelemetrySettings
+    from mirror.telemetry.task import TaskTelemetry
+
+    try:
+        settings = TelemetrySettings.of(os.environ)
+    except ConfigError:
+        settings = TelemetrySettings()
+    if settings.disabled:
+        return None
+    logs.configure()
+    return TaskTelemetry(
+        settings,
+        epoch=SpanId.parse(errand.trace) or epoch_id(flow, options.ledger.name, errand.epoch),
+        flow=flow,
+        task=errand.task,
+        attempt=attempt,
+        follows=errand.until_ms is not None,
+        clock=SystemClock(),
+    )
+
+
+def _copy(
+    options: FlowOptions, errand: rows.Errand, ranges: list[Range], telemetry: TaskTelemetry | None
+) -> list[RangeResult]:
     # Each epoch's commit is a new process, and would spend half a second on the import of what only tasks need.
     from mirror.config.together import source_options, target_options
     from mirror.relay.copy import copy_ranges
@@ -140,6 +174,7 @@ def _copy(options: FlowOptions, errand: rows.Errand, ranges: list[Range]) -> lis
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
         policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
+        watcher=telemetry,
     )
     fenced = [one for one, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
     if fenced and errand.run:
@@ -157,6 +192,8 @@ def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> 
     answered = [message for message in messages if isinstance(message, TaskResults) and message.attempts]
     if answered:
         attempts = [each for message in answered for each in message.attempts]
+        # The results last: once they are there, the epoch is over for whoever looks into the ledger.
+        write_told(options.ledger, [message.told for message in answered if message.told], answered[0].epoch)
         write_results(options.ledger, attempts, answered[0].epoch)
 
 

@@ -21,14 +21,14 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import checked, options
+from mirror.spark.job import checked, options, summarized
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.report_file import ReportFile
-from mirror.spark.report_lock import locked
-from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, exit_status, write_summary
+from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session, spare_checkpoints
+from mirror.spark.showing import showing
 from mirror.spark.stream_run import StreamRun
 from mirror.spark.table import flow_table
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.checks import Findings
+    from mirror.telemetry.run import RunTelemetry
 
 _POLL_S: Final = 0.2
 _EXECUTORS_WITHIN_S: Final = 30.0
@@ -62,7 +63,9 @@ class Ending:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The options, parsed. Exits with 2 on wrong usage."""
-    parser = options("stream.py", "Follow Kafka topics as a configuration says.", "all, side by side")
+    description = "Follow Kafka topics as a configuration says."
+    as_json = "a line per epoch and flow, and at the end the summary in one line"
+    parser = options("stream.py", description, flows="all, side by side", as_json=as_json)
     parser.add_argument("--available-now", action="store_true", help="copy what is there now, epoch by epoch, and end")
     return parser.parse_args(argv)
 
@@ -72,13 +75,18 @@ def main(argv: Sequence[str]) -> int:
     consoles = Consoles()
     with contextlib.redirect_stderr(consoles.err.file):
         args = arguments(argv)
+    if args.json:
+        consoles.for_programs()
     ending = Ending()
     ending.listen()
     try:
         config = load(args.config, secrets_dir=args.secrets_dir)
         flows = config.select(args.flow)
-        with locked(args.report_dir), ReportFile(args.report_dir, consoles.warning) as report:
-            return _Stream(config, flows, args, consoles, ending, report).run()
+        with (
+            summarized(args.report_dir, consoles) as summary,
+            ReportFile(args.report_dir, consoles.warning) as report,
+        ):
+            return _Stream(config, flows, args, consoles, ending, summary, report).run()
     except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
         complain(error, consoles, debug=args.debug)
         return EXIT_COULD_NOT_RUN
@@ -105,6 +113,7 @@ class _Stream:
         args: argparse.Namespace,
         consoles: Consoles,
         ending: Ending,
+        summary: Summary,
         report: ReportFile,
     ) -> None:
         self._config: Final = config
@@ -112,27 +121,29 @@ class _Stream:
         self._args: Final = args
         self._consoles: Final = consoles
         self._ending: Final = ending
+        self._summary: Final = summary
         self._report: Final = report
         self._runs: Final = list[StreamRun]()
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
-        findings = checked(self._config, self._flows, self._args.report_dir)
-        spark = session()
-        spare_checkpoints(spark)
-        self._ending.listen()
-        try:
-            self._begin(spark, findings)
-            self._follow()
-        finally:
-            for run in self._runs:
-                self._finish(run)
-        status = self._status()
-        with contextlib.suppress(Py4JError, OSError):
-            spark.stop()
+        findings = checked(self._config, self._flows, self._summary)
+        with showing(self._args.report_dir, self._consoles) as telemetry:
+            spark = session()
+            spare_checkpoints(spark)
+            self._ending.listen()
+            try:
+                self._begin(spark, findings, telemetry)
+                self._follow()
+            finally:
+                for run in self._runs:
+                    self._finish(run)
+            status = self._status()
+            with contextlib.suppress(Py4JError, OSError):
+                spark.stop()
         return status
 
-    def _begin(self, spark: SparkSession, findings: Findings) -> None:
+    def _begin(self, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
         slots = _slots(spark)
         if len(self._flows) > slots:
             msg = (
@@ -145,6 +156,7 @@ class _Stream:
             self._config,
             self._consoles,
             findings=findings,
+            telemetry=telemetry,
             config_path=self._args.config,
             secrets_dir=self._args.secrets_dir,
             report_dir=self._args.report_dir,
@@ -158,7 +170,7 @@ class _Stream:
                 self._args.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
             )
             report = FlowReport(flow.name, datetime.now(UTC), run=name)
-            run = StreamRun(flow, self._config, of_sources, report, self._consoles)
+            run = StreamRun(flow, self._config, of_sources, report, consoles=self._consoles, telemetry=telemetry)
             self._runs.append(run)
             try:
                 run.start(spark, runner, available_now=self._args.available_now)
@@ -191,12 +203,12 @@ class _Stream:
         run.report.error = complain(error, self._consoles, debug=self._args.debug, where=where)
 
     def _summarize(self) -> None:
-        write_summary(self._args.report_dir, [run.report for run in self._runs])
+        self._summary.write([run.report for run in self._runs])
 
     def _status(self) -> int:
         for run in self._runs:
             if run.report.partitions:
-                self._consoles.out.print(flow_table(run.report))
+                self._consoles.show(flow_table(run.report))
         signum = self._ending.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")

@@ -12,10 +12,12 @@ from rich.filesize import decimal
 from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.lag_watch import LagWatch
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.results import join
+from mirror.spark.results import epoch_json, join
 from mirror.spark.run_orders import RunOrders
+from mirror.spark.showing import show_epoch
 from mirror.spark.stream_watch import StreamWatch
 from mirror.spark.totals import Totals
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.spark.console import Consoles
     from mirror.spark.flow_run import FlowRun
     from mirror.spark.results import FlowReport
+    from mirror.telemetry.run import RunTelemetry
 
 _TRIGGER: Final = "1 second"
 """Between two looks while there is nothing to follow; an epoch that was longer is followed by the next at once."""
@@ -41,13 +44,21 @@ class StreamRun:
     """One flow's query from its start to its end. For the driver's main thread; :meth:`poll` never waits."""
 
     def __init__(
-        self, flow: FlowConfig, config: MirrorConfig, options: FlowOptions, report: FlowReport, consoles: Consoles
+        self,
+        flow: FlowConfig,
+        config: MirrorConfig,
+        options: FlowOptions,
+        report: FlowReport,
+        *,
+        consoles: Consoles,
+        telemetry: RunTelemetry,
     ) -> None:
         self.report: Final = report
         self._flow: Final = flow
         self._config: Final = config
         self._options: Final = options
         self._consoles: Final = consoles
+        self._telemetry: Final = telemetry
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = Totals()
         self._told = self._said = 0
@@ -71,6 +82,7 @@ class StreamRun:
         self._query = sink.start()
         warn = self._warn
         self._watch = self._open.enter_context(StreamWatch(self._options, self._ledger, runner.prepare_again, warn))
+        self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry))
 
     def _claim(self) -> None:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
@@ -112,7 +124,9 @@ class StreamRun:
         results = join(plan, attempts)
         self._totals.add(results)
         self.report.partitions = self._totals.results()
-        self._consoles.out.print(self._named(f"epoch {epoch}: {_said(results)}"), markup=False, highlight=False)
+        self._consoles.show(self._named(f"epoch {epoch}: {_said(results)}"))
+        self._consoles.tell(epoch_json(self._flow.name, epoch, results))
+        show_epoch(self._telemetry, self._flow, self._ledger, epoch, attempts)
         for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
             self._consoles.trace(trace)
 

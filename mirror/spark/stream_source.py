@@ -26,6 +26,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.epochs import Epochs
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.rows import Row, TaskPartition, partitions_of
+from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,7 +123,13 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until_ms = self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None
         if until_ms is not None:
             self._early = EarlyPlan(self._epochs, epoch + 1, self._epochs.epoch_ms - _EARLY_MS)
-        return partitions_of(plan, run=self._epochs.run, until_ms=until_ms, renew_ms=self._epochs.renew_ms)
+        return partitions_of(
+            plan,
+            run=self._epochs.run,
+            until_ms=until_ms,
+            renew_ms=self._epochs.renew_ms,
+            trace=str(epoch_id(plan.flow, self._ledger.path.name, epoch)),
+        )
 
     def _early_plan(self, epoch: int) -> Plan | None:
         early, self._early = self._early, None

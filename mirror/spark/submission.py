@@ -2,8 +2,8 @@
 
 ::
 
-    mirror run ─┬─ spark-submit (a JVM) ─┬─ the driver's script ── stdout, through the JVM ──► stdout
-                │                        └─ Python workers         its stderr, a named pipe ──► stderr
+    mirror run ─┬─ spark-submit (a JVM) ─┬─ the driver's script ── two named pipes ──► stdout, stderr
+                │                        └─ Python workers
                 └─ spark.log ◄── Spark's log, and what JVM and workers print
 
 The child has a session of its own, so that a terminal's Ctrl-C reaches only ``mirror run``, which passes it on. A
@@ -30,7 +30,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
 from mirror.spark.report_lock import locked
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 GRACE_S: Final = 20.0
 """How long a signalled job may take to write its summary and end, before it is killed."""
 
+STDOUT_PIPE: Final = "MIRROR_JOB_STDOUT"
 STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
-"""Environment of the script: the named pipe that is copied to our stderr."""
+"""Environment of the script: the named pipes that are copied to our stdout and stderr."""
 
 TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 """Environment of the script: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
@@ -88,8 +89,11 @@ class Submission:
     def _options(self) -> list[str]:
         return ["--master", self.master, "--conf", "spark.ui.showConsoleProgress=false"]
 
-    def environment(self, base: Mapping[str, str], pipe: Path) -> dict[str, str]:
-        """The child's environment: this interpreter for driver and workers, Spark's log to a file."""
+    def environment(self, base: Mapping[str, str], pipes: Mapping[str, Path]) -> dict[str, str]:
+        """The child's environment: this interpreter for driver and workers, Spark's log to a file.
+
+        ``pipes`` are those of :data:`STDOUT_PIPE` and :data:`STDERR_PIPE`.
+        """
         # A SPARK_HOME of another installation would run another Spark than the one this project is locked to.
         kept = {name: value for name, value in base.items() if name != "SPARK_HOME"}
         options = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" "-Dmirror.spark.log={self.log}"'
@@ -102,7 +106,7 @@ class Submission:
             "SPARK_SUBMIT_OPTS": f"{base.get('SPARK_SUBMIT_OPTS', '')} {options}".strip(),
             # For a script that starts Spark itself.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
-            STDERR_PIPE: str(pipe),
+            **{variable: str(pipe) for variable, pipe in pipes.items()},
             TERMINALS: ",".join(terminals),
             **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
         }
@@ -116,11 +120,12 @@ class Submission:
         # Held for a moment, so that a run in progress keeps its log; the job takes the lock for as long as it runs.
         with locked(self.report_dir):
             log = self._empty_log()
-        with log, _Relay() as relay, _Signals(self.stream_grace_s) as signals:
-            status = _supervise([*self.guard, *command], self.environment(os.environ, relay.path), log, relay, signals)
+        with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
+            environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
+            status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
         if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received
-        if status < 0 or (status > 0 and not relay.connected):
+        if status < 0 or (status > 0 and not err.connected):
             raise FlowError(f"spark-submit ended with status {status}: {self._last_words()}; its log is {self.log}")
         return status
 
@@ -140,18 +145,21 @@ class Submission:
 
 
 def _supervise(
-    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], relay: _Relay, signals: _Signals
+    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], relays: Sequence[_Relay], signals: _Signals
 ) -> int:
     """Start the child, pass signals on, wait, and leave none of its process group behind."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True)
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+    )
     try:
         signals.forward_to(child.pid)
         while child.poll() is None and not signals.overdue():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=0.5)
         # A signalled JVM may be gone before the script has written its summary.
-        while relay.connected and not relay.closed.wait(timeout=0.1) and not signals.overdue():
-            pass
+        for relay in relays:
+            while relay.connected and not relay.closed.wait(timeout=0.1) and not signals.overdue():
+                pass
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -209,22 +217,23 @@ class _Signals:
 
 
 class _Relay:
-    """A named pipe for the script's stderr, copied to ours by a thread until the script closes it.
+    """A named pipe for the script's stdout or stderr, copied to ours by a thread until the script closes it.
 
     ``connected`` says that the script has opened it (it greets with a NUL, for else an open pipe could not be told from
     one that nobody has opened yet); ``closed`` that it has closed it, which it does by ending.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: Literal["stdout", "stderr"]) -> None:
+        self._name: Final = name
         self.connected = False
         self.closed: Final = threading.Event()
         self._stop: Final = threading.Event()
         self._folder: Final = tempfile.TemporaryDirectory(prefix="mirror-run-")
-        self.path: Final = Path(self._folder.name) / "stderr"
+        self.path: Final = Path(self._folder.name) / name
         os.mkfifo(self.path, mode=0o600)
         # Without waiting for the script: it may never come that far.
         self._fd: Final = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
-        self._thread: Final = threading.Thread(target=self._copy, name="mirror-stderr", daemon=True)
+        self._thread: Final = threading.Thread(target=self._copy, name=f"mirror-{name}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -249,5 +258,17 @@ class _Relay:
                 self.closed.set()
                 return
             self.connected = True
-            sys.stderr.write(decoder.decode(chunk.replace(b"\0", b"")))
-            sys.stderr.flush()
+            self._pass_on(decoder.decode(chunk.replace(b"\0", b"")))
+
+    def _pass_on(self, text: str) -> None:
+        ours: IO[str] = getattr(sys, self._name)
+        try:
+            ours.write(text)
+            ours.flush()
+        except OSError as error:
+            # Who reads no more does not stop a copy; and what is left in the buffer must not fail at our end.
+            if not isinstance(error, BrokenPipeError) and self._name == "stdout":
+                sys.stderr.write(f"mirror: cannot write to stdout: {error.strerror}\n")
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, ours.fileno())
+            os.close(nowhere)

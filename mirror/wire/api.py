@@ -62,6 +62,9 @@ class Api(enum.Enum):
         44, 1, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse
     )
     OFFSET_DELETE = ApiSpec(47, 0, 0, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse)
+    DESCRIBE_TRANSACTIONS = ApiSpec(
+        65, 0, 0, transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse
+    )
     CONSUMER_GROUP_DESCRIBE = ApiSpec(
         69, 0, 1, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse
     )

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.spark import checks, forecast
+from mirror.spark import authorized, checks, forecast
 from tests.spark import fakes
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (checks, forecast):
+    for module in (authorized, checks, forecast):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     return Site(tmp_path)
 

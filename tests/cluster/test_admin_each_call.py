@@ -156,6 +156,14 @@ CASES = {
         GROUP,
         ("describing group 'new-g'", "the permission Describe on the group"),
     ),
+    "group_operations": Case(
+        Api.DESCRIBE_GROUPS,
+        lambda a, **o: a.group_operations(["g"], **o),
+        "g",
+        errors.COORDINATOR_LOADING,
+        GROUP,
+        ("permissions on group 'g'", "the permission Describe on the group"),
+    ),
     "delete_groups": Case(
         Api.DELETE_GROUPS,
         lambda a, **o: a.delete_groups(["g"], **o),

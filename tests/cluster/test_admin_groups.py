@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mirror.client import GroupListing, OffsetAndMetadata, TopicPartition
+from mirror.client import AclOperation, GroupListing, OffsetAndMetadata, ResourceType, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, ProtocolError
 from mirror.wire.api import Api
+from mirror.wire.messages.groups import DescribeGroupsResponse
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.api_admin import (
@@ -14,6 +17,7 @@ from tests.fakes.api_admin import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
     NON_EMPTY_GROUP,
+    SUPPORTED,
     FakeGroup,
     FakeMember,
 )
@@ -120,6 +124,42 @@ def test_a_group_that_is_not_there_fails_alone(newest: int) -> None:
     found = FakeAdmin(cluster).describe_groups(["old", "nope", "new"], partial=True)
     assert list(found) == ["old", "new"]
     assert _code(found.failed["nope"]) == GROUP_ID_NOT_FOUND
+
+
+def test_groups_tell_what_may_be_done_with_them_also_before_they_are_there() -> None:
+    """From version 6 on a broker has an error for a group that is not there, and tells nothing of it."""
+    cluster = _cluster()
+    may = frozenset({AclOperation.DESCRIBE})
+    cluster.admin.may[ResourceType.GROUP, "nope"] = may
+    refused = Action(errors={"old": errors.GROUP_AUTHORIZATION_FAILED})
+    cluster.control.on(Api.DESCRIBE_GROUPS, refused, times=None)
+    found = FakeAdmin(cluster).group_operations(["new", "nope", "old"], partial=True)
+    assert found == {"new": SUPPORTED[ResourceType.GROUP], "nope": may}
+    assert isinstance(found.failed["old"], AuthorizationFailed)
+    assert {call.version for call in cluster.calls(Api.DESCRIBE_GROUPS)} == {5}
+
+
+def test_a_broker_that_does_not_tell_permissions_on_groups_is_not_asked_again() -> None:
+    cluster = _cluster()
+
+    def silent_about_them(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(tuple(replace(one, authorized_operations=-(2**31)) for one in answer.groups))
+
+    cluster.control.on(Api.DESCRIBE_GROUPS, Action(rewrite=silent_about_them), times=None)
+    assert FakeAdmin(cluster).group_operations(["old"]) == {}
+    assert len(cluster.calls(Api.DESCRIBE_GROUPS)) == 1
+
+
+def test_any_broker_says_which_transactional_ids_may_be_seen() -> None:
+    """No coordinator is looked up: that would make the topic of transactions where there is none."""
+    cluster = _cluster()
+    hidden = Action(errors={"b": errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    cluster.control.on(Api.DESCRIBE_TRANSACTIONS, hidden, times=None)
+    found = FakeAdmin(cluster).transactional_id_operations([*"abcdef"], partial=True)
+    assert found == dict.fromkeys([*"acdef"], frozenset({AclOperation.DESCRIBE}))
+    assert "transactional id 'b'" in str(found.failed["b"])
+    assert "the permission Describe on the transactional id is missing" in str(found.failed["b"])
+    assert (len(cluster.calls(Api.DESCRIBE_TRANSACTIONS)), cluster.calls(Api.FIND_COORDINATOR)) == (1, [])
 
 
 def test_brokers_without_the_new_protocol_have_no_groups_of_it() -> None:

@@ -7,13 +7,14 @@ import pickle
 
 import pytest
 
-from mirror.client import EARLIEST, LATEST, NewTopic, Outcomes, TopicPartition
+from mirror.client import EARLIEST, LATEST, AclOperation, NewTopic, Outcomes, ResourceType, TopicPartition
 from mirror.cluster.each_key import first_failure
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import DeleteTopicsResponse
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
+from tests.fakes.api_admin import SUPPORTED
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 
@@ -191,6 +192,19 @@ def test_topics_that_may_not_be_seen_fail_alone() -> None:
     cluster.control.on(Api.METADATA, Action(errors={"b": errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
     found = FakeAdmin(cluster).describe_topics(["b", "nope", "a"], partial=True)
     assert (list(found), list(found.failed)) == (["a"], ["b"])
+
+
+def test_topics_tell_what_may_be_done_with_them_where_that_is_asked() -> None:
+    cluster = _cluster()
+    may = frozenset({AclOperation.READ, AclOperation.DESCRIBE})
+    cluster.admin.may[ResourceType.TOPIC, "a"] = may
+    admin = FakeAdmin(cluster)
+    found = admin.describe_topics(["a", "b", "nope"], include_authorized_operations=True)
+    assert {name: told.authorized_operations for name, told in found.items()} == {
+        "a": may,
+        "b": SUPPORTED[ResourceType.TOPIC],
+    }
+    assert admin.describe_topics(["a"])["a"].authorized_operations is None
 
 
 def test_records_are_deleted_at_their_leaders() -> None:

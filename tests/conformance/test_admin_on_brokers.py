@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient as OtherAdmin
 from kio.schema.errors import ErrorCode
 
 from mirror.client import (
@@ -309,6 +311,44 @@ def test_a_missing_permission_is_named_with_what_it_is_on(admin: Admin, judge: T
         assert about in str(told.value)
         assert f"the permission {missing} is missing; grant it to this client's user" in str(told.value)
     assert admin.group_offsets(group) == {tp: OffsetAndMetadata(1)}, "nothing was done"
+
+
+def test_what_may_be_done_is_told_before_it_is_tried(
+    guarded: Cluster, admin: Admin, judge: Topics, unique: Unique
+) -> None:
+    (tp,) = judge.create()
+    hidden, free = unique("hidden"), unique("free")
+    other_admin = OtherAdmin({"bootstrap.servers": guarded.bootstrap_servers})
+    with denied(admin, ResourceType.TOPIC, tp.topic, AclOperation.READ, AclOperation.ALTER):
+        found = admin.describe_topics([tp.topic], include_authorized_operations=True)[tp.topic]
+        told = other_admin.describe_topics(TopicCollection([tp.topic]), include_authorized_operations=True)[tp.topic]
+        assert found.authorized_operations is not None
+        assert {one.name for one in found.authorized_operations} == {
+            one.name for one in told.result(60).authorized_operations
+        }
+        assert found.authorized_operations == {
+            *(AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE),
+            *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
+        }
+        assert admin.describe_topics([tp.topic])[tp.topic].authorized_operations is None
+    with (
+        denied(admin, ResourceType.GROUP, hidden, AclOperation.DESCRIBE),
+        denied(admin, ResourceType.GROUP, free, AclOperation.READ),
+    ):
+        groups = admin.group_operations([hidden, free], partial=True)
+        assert {AclOperation.DESCRIBE, AclOperation.DELETE} <= groups[free], "also where there is no such group"
+        assert AclOperation.READ not in groups[free]
+        assert isinstance(groups.failed[hidden], AuthorizationFailed)
+
+
+def test_transactional_ids_that_may_be_seen_are_told_without_a_trace(admin: Admin, unique: Unique) -> None:
+    hidden, free = unique("hidden"), unique("free")
+    before = set(admin.list_topics())
+    with denied(admin, ResourceType.TRANSACTIONAL_ID, hidden, AclOperation.DESCRIBE):
+        found = admin.transactional_id_operations([hidden, free], partial=True)
+    assert found == {free: {AclOperation.DESCRIBE}}
+    assert isinstance(found.failed[hidden], AuthorizationFailed)
+    assert set(admin.list_topics()) == before, "no topic of transactions was made for that"
 
 
 def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:

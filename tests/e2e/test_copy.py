@@ -82,8 +82,9 @@ def test_the_first_run_copies_all_the_second_nothing_the_third_what_is_new(
     config = target.config(f"a.{records}")
     assert config["max.message.bytes"] == "2000000"
 
-    second = site.run("--flow", "p")
+    second = site.run("--flow", "p", "--json")
     assert (second.status, second.errors) == (0, [])
+    assert second.out == (site.report / "summary.json").read_text()
     assert list(site.flows()) == ["p"]
     assert _ends(site, names) == sent
     for key, result in site.partitions("p").items():

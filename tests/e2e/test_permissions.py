@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +12,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from mirror.client import TopicPartition
 from mirror.relay.carriers import transactional_id
 from mirror.relay.progress import SHARDS
-from tests.e2e.broker_side import Side
-from tests.e2e.site import Site, flow
+from tests.e2e.broker_side import WITHIN_S, Side, failed_into
+from tests.e2e.site import WARNING, Run, Site, flow
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -19,78 +21,126 @@ ON_THE_SOURCE = {
     "s-read": AclOperation.READ,
     "s-describe": AclOperation.DESCRIBE,
     "s-configs": AclOperation.DESCRIBE_CONFIGS,
+    "s-some": AclOperation.READ,
 }
 ON_THE_TARGET = {
     "t-write": AclOperation.WRITE,
     "t-describe": AclOperation.DESCRIBE,
     "t-create": AclOperation.CREATE,
     "t-alter": AclOperation.ALTER,
+    "t-some": AclOperation.WRITE,
 }
 ON_THE_PROGRESS = {"g-read": AclOperation.READ, "g-describe": AclOperation.DESCRIBE}
-ON_THE_ID = {"i-write": AclOperation.WRITE}
+ON_THE_ID = {"i-write": AclOperation.WRITE, "i-describe": AclOperation.DESCRIBE}
+NOT_BEFOREHAND = {"t-create", "i-write"}
+"""Brokers do not tell of these until they are used."""
+IN_PART = {"s-some", "t-some"}
+"""Flows with a second topic, of which nothing is missing."""
 
 
 def test_a_missing_permission_is_named_and_nothing_is_written(
     site: Site, source: Side, guarded: Side, unique: Callable[[str], str]
 ) -> None:
-    """One session, one flow for each permission. The cluster with ACLs is once the source and else the target."""
+    """One flow for each permission. The cluster with ACLs is once the source and else the target."""
     topics = {name: unique(name) for name in (*ON_THE_SOURCE, *ON_THE_TARGET, *ON_THE_PROGRESS, *ON_THE_ID)}
-    _prepare(topics, source, guarded)
+    others = {name: unique(f"{name}-other") for name in IN_PART}
+    _prepare(topics, others, source, guarded)
     flows = {
-        name: flow("g", "a", [topic]) if name in ON_THE_SOURCE else flow("a", "g", [topic])
+        name: flow(*(("g", "a") if name in ON_THE_SOURCE else ("a", "g")), [topic, *others.get(name, "").split()])
         for name, topic in topics.items()
     }
     clusters = {"a": source.address, "g": guarded.address}
-    # Whose topics are not to be seen is refused, with all that would run beside it, before anything starts.
-    hidden = {"s-describe": flows.pop("s-describe")}
-    site.write(clusters, hidden)
-    refused = site.run()
-    assert refused.status == 1, refused.err
-    site.write(clusters, flows)
-    run = site.run()
+    _are_refused_before_anything_starts(site, clusters, topics, flows)
+    _find_out_as_they_run(site, clusters, topics, others, flows)
 
-    assert run.status == 1, run.err
-    assert "Traceback" not in run.out + run.err
-    lines = [*refused.errors, *run.errors]
-    told = {name: line for line in lines for name in topics if line.startswith(f"mirror: flow {name}: ")}
-    assert len(told) == len(lines), run.err
-    # What only shows at a partition is its result.
-    told |= {name: found[0]["error"] for name, flow in site.flows().items() if (found := flow["partitions"])}
-    assert told.keys() == topics.keys()
-    missing = "the permission {} on the {} is missing; grant it to this client's user"
+    assert f"a.{topics['t-create']}" not in guarded.topics()
+    targets = [(source if name in ON_THE_SOURCE else guarded, name, topic) for name, topic in topics.items()]
+    prefix = {name: "g" if name in ON_THE_SOURCE else "a" for name in topics}
+    written = {name for side, name, topic in targets for n in range(2) if side.end(f"{prefix[name]}.{topic}", n)}
+    assert written == set()
+    assert source.read(f"g.{others['s-some']}") == guarded.read(f"a.{others['t-some']}") == [b"1", b"2"]
+
+
+def _are_refused_before_anything_starts(
+    site: Site, clusters: dict[str, str], topics: dict[str, str], flows: dict[str, str]
+) -> None:
+    """What would keep a flow from running, of all flows in one list; without Spark."""
+    site.write(clusters, {name: text for name, text in flows.items() if name not in NOT_BEFOREHAND | IN_PART})
+    plan = [sys.executable, "-m", "mirror.cli", "plan", "--config", str(site.config)]
+    before, refused = site.finish(site.launch(plan)), site.run()
+    assert (before.status, refused.status) == (1, 1), refused.err
+    told = _by_flow(refused)
+    assert told.keys() == topics.keys() - NOT_BEFOREHAND - IN_PART
+    count = r"none of the \d+ topics"  # brokers make internal ones meanwhile
+    assert [re.sub(count, "", line) for line in before.errors] == [re.sub(count, "", line) for line in refused.errors]
+    of_a, of_g = "of cluster a is missing", "of cluster g is missing"
     for name, parts in {
-        "s-read": (f"fetching {topics['s-read']}-0 at offset 0", missing.format("Read", "topic")),
+        "s-read": (f"the permission Read on topic {topics['s-read']} {of_g}", "nothing can be copied"),
         # A broker does not tell of topics that one may not see.
         "s-describe": (topics["s-describe"], "grant Describe on it"),
-        "s-configs": (topics["s-configs"], missing.format("DescribeConfigs", "topic")),
-        "t-write": (f"writing to a.{topics['t-write']}-0", missing.format("Write", "topic")),
-        "t-describe": (f"a.{topics['t-describe']}", missing.format("Describe", "topic")),
-        "t-create": (f"a.{topics['t-create']}", missing.format("Create", "topic")),
-        "t-alter": (f"a.{topics['t-alter']}", missing.format("Alter", "topic")),
-        "g-read": ("mirror.g-read.", missing.format("Read", "group")),
-        "g-describe": ("mirror.g-describe.", missing.format("Describe", "group")),
-        "i-write": ("mirror.i-write.", missing.format("Write", "transactional id")),
+        "s-configs": (f"the permission DescribeConfigs on topic {topics['s-configs']} {of_g}",),
+        "t-write": (f"the permission Write on topic a.{topics['t-write']} {of_g}", "nothing can be copied"),
+        "t-describe": (f"the permission Describe on topic a.{topics['t-describe']} {of_g}",),
+        "t-alter": (f"the permission Alter on topic a.{topics['t-alter']} {of_g}", "--operation Alter --topic a."),
+        "g-read": (f"the permission Read on groups with the prefix mirror.g-read. {of_g}",),
+        "g-describe": (f"the permission Describe on groups with the prefix mirror.g-describe. {of_g}",),
+        "i-describe": (f"the permission Describe on transactional ids with the prefix mirror.i-describe. {of_g}",),
     }.items():
         assert [part for part in parts if part not in told[name]] == [], told[name]
-
-    results = [result for flow in site.flows().values() for result in flow["partitions"]]
-    assert len(results) == 2 * len(["s-read", "t-write", "g-read", "i-write"])
-    assert {(each["outcome"], each["start"], each["end"], each["records"]) for each in results} == {("failed", 0, 0, 0)}
-    assert f"a.{topics['t-create']}" not in guarded.topics()
-    written = {name for name, topic in topics.items() for n in range(2) if guarded.end(f"a.{topic}", n)}
-    assert written == set()
+    assert of_a not in refused.err, "nothing is missing there"
+    assert site.flows().keys() == told.keys()
 
 
-def _prepare(topics: dict[str, str], source: Side, guarded: Side) -> None:
+def _find_out_as_they_run(
+    site: Site, clusters: dict[str, str], topics: dict[str, str], others: dict[str, str], flows: dict[str, str]
+) -> None:
+    site.write(clusters, {name: flows[name] for name in sorted(NOT_BEFOREHAND | IN_PART)})
+    run = site.run()
+    assert run.status == 1, run.err
+    told = _by_flow(run)
+    assert told.keys() == {"t-create"}
+    missing = "the permission {} on the {} is missing; grant it to this client's user"
+    assert f"a.{topics['t-create']}" in told["t-create"]
+    assert missing.format("Create", "topic") in told["t-create"]
+
+    warned = [line.removeprefix(WARNING) for line in run.err.splitlines() if line.startswith(WARNING)]
+    for start in (
+        f"flow s-some: the permission Read on topic {topics['s-some']} of cluster g is missing",
+        f"flow t-some: the permission Write on topic a.{topics['t-some']} of cluster g is missing",
+    ):
+        assert [line for line in warned if line.startswith(start)], run.err
+    results = {(name, each["topic"]): each for name in (*IN_PART, "i-write") for each in site.partitions(name).values()}
+    failed = {
+        ("s-some", topics["s-some"]): (f"fetching {topics['s-some']}-", missing.format("Read", "topic")),
+        ("t-some", topics["t-some"]): (f"writing to a.{topics['t-some']}-", missing.format("Write", "topic")),
+        ("i-write", topics["i-write"]): ("mirror.i-write.", missing.format("Write", "transactional id")),
+    }
+    copied = set(others.items())
+    assert results.keys() == failed.keys() | copied
+    for key, parts in failed.items():
+        each = results[key]
+        assert [part for part in parts if part not in each["error"]] == [], each["error"]
+        assert (each["outcome"], each["start"], each["end"], each["records"]) == ("failed", 0, 0, 0)
+    assert {(results[key]["outcome"], results[key]["records"]) for key in copied} == {("complete", 2)}
+
+
+def _by_flow(run: Run) -> dict[str, str]:
+    """The only line of each flow that has one."""
+    assert "Traceback" not in run.out + run.err
+    lines = [line.removeprefix("mirror: flow ").split(": ", 1) for line in run.errors]
+    told = dict[str, str](lines)
+    assert len(told) == len(lines), run.err
+    return told
+
+
+def _prepare(topics: dict[str, str], others: dict[str, str], source: Side, guarded: Side) -> None:
     topic_kind, group_kind = ResourceType.TOPIC, ResourceType.GROUP
-    for name, topic in topics.items():
-        side = guarded if name in ON_THE_SOURCE else source
-        side.create(topic, 2)
-        for partition in range(2):
-            side.fill(topic, [b"1", b"2"], partition)
+    everything = [*topics.items(), *others.items()]
+    _fill(guarded, [topic for name, topic in everything if name in ON_THE_SOURCE])
+    _fill(source, [topic for name, topic in everything if name not in ON_THE_SOURCE])
     for name, operation in ON_THE_SOURCE.items():
         guarded.deny(topic_kind, topics[name], operation)
-    for name in ("t-write", "t-alter"):
+    for name in ("t-write", "t-alter", "t-some"):
         guarded.create(f"a.{topics[name]}", 1 if name == "t-alter" else 2)
     for name, operation in ON_THE_TARGET.items():
         guarded.deny(topic_kind, f"a.{topics[name]}", operation)
@@ -103,3 +153,15 @@ def _prepare(topics: dict[str, str], source: Side, guarded: Side) -> None:
         for partition in range(2):
             target_tp = TopicPartition(f"a.{topics[name]}", partition)
             guarded.deny(ResourceType.TRANSACTIONAL_ID, transactional_id(name, target_tp), operation)
+
+
+def _fill(side: Side, topics: list[str]) -> None:
+    """Two partitions each, all by one producer: to begin one costs more than what it has to send here."""
+    producer, failures = side.producer(), list[str]()
+    for topic in topics:
+        side.create(topic, 2)
+        for partition in range(2):
+            for value in (b"1", b"2"):
+                producer.produce(topic, value, partition=partition, on_delivery=failed_into(failures))
+    assert producer.flush(WITHIN_S) == 0
+    assert not failures, failures[0]

@@ -112,8 +112,13 @@ def test_a_stream_drains_what_is_there(site: Site, source: Side, target: Side, u
     for partition in range(2):
         source.fill(topic, numbered(0, 200), partition)
     site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
-    run = site.run("--available-now", command="stream")
+    run = site.run("--available-now", "--json", command="stream")
     assert (run.status, run.errors) == (0, [])
+    *epochs, last = [json.loads(line) for line in run.out.splitlines()]
+    assert [(each["flow"], each["epoch"]) for each in epochs] == [("f", number + 1) for number in range(len(epochs))]
+    assert sum(each["records"] for each in epochs) == 400
+    assert all((each["partitions"], each["incomplete"]) == (2, []) for each in epochs)
+    assert last == json.loads((site.report / "summary.json").read_text())
     assert sum(each["records"] for each in site.flows()["f"]["partitions"]) == 400
     for partition in range(2):
         assert target.read(f"a.{topic}", partition) == numbered(0, 200)

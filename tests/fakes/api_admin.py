@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mirror.cluster.acls import AclOperation, ResourceType
 from mirror.cluster.topics import TopicPartition
 from mirror.wire.messages.acls import (
     AclCreation,
@@ -45,6 +46,11 @@ from mirror.wire.messages.groups import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from mirror.wire.messages.transactions import (
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from tests.fakes import errors
 from tests.fakes.control import ServerCall
 
@@ -57,6 +63,7 @@ _INVALID_REQUEST = 42
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 GROUP_SUBSCRIBED_TO_TOPIC = 86
+TRANSACTIONAL_ID_NOT_FOUND = 105
 
 CLASSIC, CONSUMER = "classic", "consumer"
 _KIND_IN_LISTS = 5
@@ -66,6 +73,24 @@ _NO_DEAD_GROUPS = 6
 _ANY, _MATCH, _LITERAL, _PREFIXED = 1, 2, 3, 4
 LOG_DIR = "/var/lib/kafka"
 _VOLUME_BYTES = 1_000_000
+
+
+SUPPORTED = {
+    ResourceType.TOPIC: frozenset(
+        {
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.CREATE,
+            AclOperation.DESCRIBE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        }
+    ),
+    ResourceType.GROUP: frozenset({AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE}),
+}
+"""All operations of a kind (``AclEntry.supportedOperations``)."""
 
 
 @dataclass(slots=True)
@@ -90,11 +115,19 @@ class FakeGroup:
 
 @dataclass(slots=True)
 class AdminState:
-    """``broker_configs`` by id as text ("" for all brokers); ``acls`` None: the cluster has no authorizer."""
+    """``broker_configs`` by id as text ("" for all brokers); ``acls`` None: the cluster has no authorizer.
+
+    ``may``: what clients are told that they may do with a topic or group; without an entry it is everything.
+    """
 
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     acls: list[AclCreation] | None = field(default_factory=list)
+    may: dict[tuple[ResourceType, str], frozenset[AclOperation]] = field(default_factory=dict)
+
+    def bits(self, kind: ResourceType, name: str) -> int:
+        """As the field of authorized operations has it (KIP-430)."""
+        return sum(1 << operation for operation in self.may.get((kind, name), SUPPORTED[kind]))
 
 
 # --- log directories
@@ -148,7 +181,12 @@ def list_groups(cluster: FakeCluster, call: ServerCall) -> ListGroupsResponse:
 
 def describe_groups(cluster: FakeCluster, call: ServerCall) -> DescribeGroupsResponse:
     request: DescribeGroupsRequest = call.body
-    return DescribeGroupsResponse(tuple(_classic(cluster, call, name) for name in request.groups))
+    groups = tuple(_classic(cluster, call, name) for name in request.groups)
+    if request.include_authorized_operations:
+        for told in groups:
+            if not told.error_code:
+                told.authorized_operations = cluster.admin.bits(ResourceType.GROUP, told.group_id)
+    return DescribeGroupsResponse(groups)
 
 
 def _classic(cluster: FakeCluster, call: ServerCall, name: str) -> ClassicGroup:
@@ -239,6 +277,24 @@ def offset_delete(cluster: FakeCluster, call: ServerCall) -> OffsetDeleteRespons
             parts.append(OffsetDeleteResponsePartition(part.partition_index, one))
         topics.append(OffsetDeleteResponseTopic(topic.name, tuple(parts)))
     return OffsetDeleteResponse(0, tuple(topics))
+
+
+# --- transactional ids
+
+
+def describe_transactions(cluster: FakeCluster, call: ServerCall) -> DescribeTransactionsResponse:
+    """Only whether they may be seen is worth asking here: there is no transaction to be told of."""
+    request: DescribeTransactionsRequest = call.body
+    return DescribeTransactionsResponse(
+        tuple(
+            DescribedTransaction(
+                call.action.code(name)
+                or (TRANSACTIONAL_ID_NOT_FOUND if cluster.coordinator(name) == call.node else errors.NOT_COORDINATOR),
+                name,
+            )
+            for name in request.transactional_ids
+        )
+    )
 
 
 # --- ACLs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.cluster.acls import ResourceType
 from mirror.wire.messages.metadata import (
     Coordinator,
     FindCoordinatorRequest,
@@ -27,6 +28,10 @@ def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
     brokers = tuple(MetadataBroker(b.node, b.host, b.port) for b in cluster.brokers.values() if b.up)
     names = list(cluster.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
     topics = tuple(_topic(cluster, call, name) for name in names)
+    if request.include_topic_authorized_operations:
+        for told in topics:
+            if not told.error_code:
+                told.topic_authorized_operations = cluster.admin.bits(ResourceType.TOPIC, told.name or "")
     return MetadataResponse(brokers, cluster.cluster_id, cluster.controller, topics)
 
 

@@ -59,6 +59,7 @@ _HANDLERS: Final[dict[Api, Handler]] = {
     Api.DESCRIBE_GROUPS: api_admin.describe_groups,
     Api.CONSUMER_GROUP_DESCRIBE: api_admin.consumer_group_describe,
     Api.DELETE_GROUPS: api_admin.delete_groups,
+    Api.DESCRIBE_TRANSACTIONS: api_admin.describe_transactions,
     Api.OFFSET_DELETE: api_admin.offset_delete,
     Api.DESCRIBE_ACLS: api_admin.describe_acls,
     Api.CREATE_ACLS: api_admin.create_acls,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
+from mirror.meters import Histogram
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.deep import Made, Recipe, remake
 from mirror.relay.facts import TargetFacts
@@ -24,6 +25,7 @@ from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Settled, Times
 from mirror.relay.stages import Stage
+from mirror.relay.watching import Unwatched
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -119,6 +121,22 @@ class HandCarrier:
         return self.dropped
 
 
+class Watching(Unwatched):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.spans: list[Mapping[str, Any]] = []
+        self.results: list[RangeResult] = []
+
+    def passed(self, one: Range, span: Mapping[str, Any]) -> None:
+        del one
+        self.spans.append(span)
+
+    def done(self, one: Range, result: RangeResult) -> None:
+        del one
+        self.results.append(result)
+
+
 class HandSite:
     """The task around one copy: steps it when it asked to be woken."""
 
@@ -137,9 +155,16 @@ class HandSite:
         self.neighbours_are_healthy = False
         self.silence = ""
         self.touched: list[PartitionCopy] = []
+        self.watcher = Watching()
+        self.commits = Histogram()
+        self.leads: tuple[int, int] | None = None
 
     def wall(self) -> int:
         return self.clock.wall()
+
+    def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
+        del copy
+        return self.leads
 
     def carrier(self, copy: PartitionCopy) -> HandCarrier:
         del copy

@@ -112,6 +112,8 @@ OF_AN_ADMIN: Calls = {
     "list_offsets: below EARLIEST": lambda a: a.list_offsets({TP: EARLIEST - 1}),
     "list_offsets: text": lambda a: a.list_offsets({TP: "now"}),
     "list_offsets: isolation": lambda a: a.list_offsets({TP: 0}, isolation="serializable"),
+    "group_operations: one name": lambda a: a.group_operations("g"),
+    "transactional_id_operations": lambda a: a.transactional_id_operations([LONG]),
     "group_offsets: partition": lambda a: a.group_offsets("g", ["t"]),
     "group_offsets: group": lambda a: a.group_offsets(LONG, [TP]),
     "commit_group_offsets": lambda a: a.commit_group_offsets("g", {TP: OffsetAndMetadata(HUGE)}),

@@ -13,6 +13,7 @@ import os
 import signal
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from typing import Any, Self
 import mirror.client
 import mirror.relay.copy
 from mirror.client import (
+    AclOperation,
     Broker,
     ClusterDescription,
     ConfigEntry,
@@ -40,6 +42,7 @@ from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, Ka
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.watching import Watcher
 
 FOLDER = "FAKE_KAFKA_FOLDER"
 """Environment: the folder of the clusters' files."""
@@ -96,8 +99,9 @@ class Cluster:
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
-        ``list_offsets``, ``broker_configs``, ``log_dirs``: refused with that text. ``silent``: a JSON list of source
-        partitions (``topic/0``) whose leaders do not tell offsets.
+        ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
+        JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
+        permissions, see Admin.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -127,9 +131,51 @@ class Admin:
     ) -> dict[str, TopicDescription]:
         return self.describe_topics(self.cluster.state()["topics"])
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+    def describe_topics(
+        self,
+        names: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+        timeout_ms: int | None = None,  # noqa: ARG002  (the same)
+    ) -> Outcomes[str, TopicDescription]:
         topics = self.cluster.state()["topics"]
-        return {name: _description(name, topics[name]) for name in names if name in topics}
+        found = {name: _description(name, topics[name]) for name in names if name in topics}
+        if include_authorized_operations:
+            for name, each in found.items():
+                found[name] = replace(each, authorized_operations=self._may("topic", name))
+        return Outcomes(found, {})
+
+    def group_operations(
+        self,
+        groups: Iterable[str],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[str, frozenset[AclOperation]]:
+        assert partial
+        assert timeout_ms
+        return Outcomes({name: self._may("group", name) for name in groups}, {})
+
+    def transactional_id_operations(
+        self,
+        ids: Iterable[str],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[str, frozenset[AclOperation]]:
+        assert partial
+        assert timeout_ms
+        refused = set(json.loads(self.cluster.state()["moods"].get("no_ids", "[]")))
+        return Outcomes(
+            {name: frozenset({AclOperation.DESCRIBE}) for name in ids if name not in refused},
+            {name: AuthorizationFailed(f"{name} may not be seen", 53) for name in ids if name in refused},
+        )
+
+    def _may(self, kind: str, name: str) -> frozenset[AclOperation]:
+        """Everything but what the mood ``denied`` says: a JSON object of ``topic orders`` -> names of operations."""
+        denied = json.loads(self.cluster.state()["moods"].get("denied", "{}")).get(f"{kind} {name}", [])
+        return frozenset(AclOperation) - {AclOperation[one] for one in denied}
 
     def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         topics = self.cluster.state()["topics"]
@@ -141,18 +187,22 @@ class Admin:
         *,
         partial: bool = False,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
-    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
         state = self.cluster.state()
         of_brokers = any(resource.kind == ConfigKind.BROKER for resource in resources)
         if of_brokers and "broker_configs" in state["moods"]:
             raise AuthorizationFailed(state["moods"]["broker_configs"], 31)
+        if "topic_configs" in state["moods"]:
+            error = AuthorizationFailed(state["moods"]["topic_configs"], 29)
+            return Outcomes({}, dict.fromkeys(resources, error))
         topics = state["topics"]
-        return {
+        found = {
             resource: _entries(topics[resource.name]["configs"])
             if resource.kind == ConfigKind.TOPIC
             else {"offsets.retention.minutes": ConfigEntry(RETENTION_MINUTES, ConfigSource.DEFAULT, False, True)}
             for resource in resources
         }
+        return Outcomes(found, {})
 
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         for topic in topics:
@@ -252,6 +302,7 @@ def copy_ranges(
     source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
+    watcher: Watcher | None = None,  # noqa: ARG001  (nobody looks)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))

@@ -11,10 +11,13 @@ import pytest
 
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
-from mirror.spark import checks, job
+from mirror.runtime.clock import SystemClock
+from mirror.spark import authorized, checks, job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.results import FlowReport
+from mirror.spark.results import FlowReport, Summary
+from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.settings import TelemetrySettings
 from tests.spark import fakes
 from tests.spark.test_planner import flow
 
@@ -128,7 +131,8 @@ def test_a_refusal_travels() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(checks, "Admin", fakes.Admin)
+    for module in (checks, authorized):
+        monkeypatch.setattr(module, "Admin", fakes.Admin)
     return tmp_path
 
 
@@ -151,7 +155,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), folder / "report")
+        job.checked(config, config.select(), Summary(folder / "report"))
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"
@@ -185,6 +189,7 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
         config,
         nothing,
         findings=findings,
+        telemetry=RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
         config_path=folder,
         secrets_dir=None,
         report_dir=folder,

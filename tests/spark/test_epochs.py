@@ -15,6 +15,7 @@ from mirror.spark.epochs import Epochs
 from mirror.spark.ledger import KEPT_EPOCHS, Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.plan import Plan
+from mirror.spark.rows import ROW_SCHEMA
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.stream_source import RangesStreamReader
 from mirror.spark.totals import KEPT_EXPIRIES, Totals
@@ -305,7 +306,8 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
     end = reader.latestOffset(end, None)  # type: ignore[arg-type]
     assert end["epoch"] == 2
     ranges = [row for partition in reader.partitions({"epoch": 1}, end) for row in reader.read(partition)]
-    assert {row[-1] for row in ranges} == {77}
+    stuck = [field.name for field in ROW_SCHEMA.fields].index("stuck_since_ms")
+    assert {row[stuck] for row in ranges} == {77}
     reader.stop()
 
 

@@ -165,7 +165,7 @@ def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
 def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
     """Other ways to cut a run short: see tests/e2e."""
     site.b.set_moods({"a.orders/0": "hang"})
-    with site.start("--flow", "good") as child:
+    with site.start("--flow", "good", "--json") as child:
         hangs = site.folder / "b-1.hangs"
         eventually(lambda: hangs.exists() or child.poll() is not None, within_s=400)
         assert child.poll() is None, child.communicate()
@@ -174,10 +174,11 @@ def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
         assert second == 1
         assert refused.startswith("mirror: another run is using the report folder ")
         child.send_signal(signal.SIGTERM)
-        _, err = child.communicate()
+        out, err = child.communicate()
     assert child.returncode == 143
     assert err == "mirror: cut short by SIGTERM; the next run goes on from here\n"
     (flow,) = site.summary()
+    assert json.loads(out) == {"flows": [flow]}, "told also after Spark has gone"
     assert flow["outcome"] == "unfinished"
     assert {each["outcome"] for each in flow["partitions"]} == {"unfinished"}
     eventually(lambda: not processes_of(site.folder))

@@ -11,6 +11,7 @@ from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
 from mirror.spark.plan import FAR_BEHIND_BYTES, History, Plan, make_plan
+from mirror.spark.sickness import Sickness
 from mirror.spark.topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
@@ -245,7 +246,8 @@ def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> 
     pair.prepare(flow())
 
     def tasks(*, lanes: bool, **stuck: int) -> list[set[int]]:
-        history = History(stuck={TopicPartition("orders", int(name[1:])): ms for name, ms in stuck.items()})
+        sick = {TopicPartition("orders", int(name[1:])): Sickness(stuck_since_ms=ms) for name, ms in stuck.items()}
+        history = History(sick=sick)
         plan = make_plan(flow(), pair.source, pair.target, 2, wall_ms=NOW_MS, history=history, lanes=lanes)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]

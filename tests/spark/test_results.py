@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ from rich.console import Console
 from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.story import Story
 from mirror.spark.attempts import Attempt
 from mirror.spark.files import write_atomically
 from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError
 from mirror.spark.plan import Plan
-from mirror.spark.results import FlowReport, exit_status, join, write_summary
+from mirror.spark.results import FlowReport, Summary, epoch_json, exit_status, join
 from mirror.spark.table import flow_table, remarks
 from mirror.spark.watcher import copied
 from tests.spark.test_packing import backlog
@@ -93,8 +95,13 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
 def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
-    write_summary(tmp_path / "deep" / "er", [report(one)])
-    (flow,) = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())["flows"]
+    one.story = Story(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
+    summary = Summary(tmp_path / "deep" / "er")
+    assert summary.told is None
+    summary.write([report(one)])
+    written = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())
+    assert summary.told == written
+    (flow,) = written["flows"]
     assert flow.pop("partitions") == [
         {
             "flow": "f",
@@ -115,7 +122,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "expiries": [EXPIRY],
             "retries": 1,
             "stuck_since_ms": None,
-            "story": None,
+            "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
         }
     ]
     assert flow == {
@@ -126,6 +133,22 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
         "ended": "2026-01-31T12:00:10.000Z",
         "error": None,
     }
+
+
+def test_an_epoch_for_programs() -> None:
+    one = result(0, records=5, batches=1, bytes=500, seconds=0.51234)
+    two = result(1, Outcome.EXPIRED, records=3, batches=2, bytes=70, seconds=0.1, error="late")
+    assert epoch_json("f", 7, [one, two]) == {
+        "flow": "f",
+        "epoch": 7,
+        "partitions": 2,
+        "records": 8,
+        "batches": 3,
+        "bytes": 570,
+        "seconds": 0.512,
+        "incomplete": [{"topic": "t", "partition": 1, "outcome": "expired", "error": "late"}],
+    }
+    assert epoch_json("f", 8, [])["seconds"] == 0.0
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,18 @@ import pytest
 
 from mirror.errors import FlowError
 from mirror.spark import submission
-from mirror.spark.submission import STDERR_PIPE, TERMINALS, Submission
+from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
 from tests.polling import eventually
 
 Handler = Callable[[int, FrameType | None], None]
 
 LISTENING = """
 import os, pathlib, signal, subprocess, sys, time
-pipe = open(os.environ["MIRROR_JOB_STDERR"], "w", buffering=1)
-pipe.write("\\0")
+out, pipe = (open(os.environ[f"MIRROR_JOB_{name}"], "w", buffering=1) for name in ("STDOUT", "STDERR"))
+for each in (out, pipe):
+    each.write("\\0")
 """
-"""How every child of these tests begins: as the job's script does, it opens the pipe and greets."""
+"""How every child of these tests begins: as the job's script does, it opens the pipes and greets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +92,32 @@ def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
 
 def test_the_child_s_environment(tmp_path: Path) -> None:
     base = {"SPARK_HOME": "/elsewhere", "SPARK_SUBMIT_OPTS": "-Dmine=1", "KEPT": "1"}
-    made = Submission([], "local", tmp_path / "a b").environment(base, tmp_path / "pipe")
+    pipes = {STDOUT_PIPE: tmp_path / "out", STDERR_PIPE: tmp_path / "err"}
+    made = Submission([], "local", tmp_path / "a b").environment(base, pipes)
     assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert "SPARK_HOME" not in made
     assert made["KEPT"] == "1"
     assert made["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 ")
     assert f'"-Dmirror.spark.log={tmp_path}/a b/spark.log"' in made["SPARK_SUBMIT_OPTS"]
-    assert made[STDERR_PIPE] == str(tmp_path / "pipe")
+    assert (made[STDOUT_PIPE], made[STDERR_PIPE]) == (str(tmp_path / "out"), str(tmp_path / "err"))
     assert made[TERMINALS] == ""
 
 
 @pytest.mark.parametrize("status", [0, 1, 3])
-def test_status_and_stderr_are_the_script_s(status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program = f"print('noise', file=sys.stderr); pipe.write('mirror: grün\\n'); sys.exit({status})"
+def test_status_and_streams_are_the_script_s(status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What anybody else prints is in the log, so that stdout is for programs to read."""
+    program = f"""
+print('noise', flush=True)
+print('more', file=sys.stderr)
+pipe.write('mirror: grün\\n')
+out.write('a' * 200_000 + '\\n')
+sys.exit({status})
+"""
     made = scripted(program, tmp_path)
     assert made.run() == status
-    assert capsys.readouterr().err == "mirror: grün\n"
-    assert made.log.read_text() == "noise\n"
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("a" * 200_000 + "\n", "mirror: grün\n")
+    assert made.log.read_text() == "noise\nmore\n"
 
 
 def test_the_log_holds_this_run_only(tmp_path: Path) -> None:
@@ -146,19 +156,22 @@ if child == 0:
     def leave(*_):
         time.sleep(0.3)
         pipe.write("goodbye\\n")
+        out.write("{{}}\\n")
         os._exit(0)
     signal.signal({signum.value}, leave)
     pathlib.Path({str(tmp_path / "there")!r}).write_text(str(os.getpid()))
     while True:
         signal.pause()
 pipe.close()
+out.close()
 while True:
     signal.pause()
 """
     waiting = signal_once_there(tmp_path / "there", signum)
     assert scripted(program, tmp_path).run() == status
     waiting.join()
-    assert capsys.readouterr().err == "goodbye\n"
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("{}\n", "goodbye\n")
     assert signal.getsignal(signum) is own_handlers[signum]
 
 
@@ -193,6 +206,27 @@ while True:
     assert time.monotonic() - began < submission.GRACE_S / 2
     pids = [int(pid) for pid in (tmp_path / "there").read_text().split()]
     eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+TALKING = """
+import sys
+from pathlib import Path
+from tests.spark.test_submission import scripted
+
+sys.exit(scripted("for _ in range(1000): out.write('a' * 1000 + chr(10))", Path(sys.argv[1])).run())
+"""
+"""A process that submits as `mirror run` does, with a child that prints more than pipes hold."""
+
+
+def test_a_copy_goes_on_where_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", TALKING, str(tmp_path)]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as talking:
+        assert talking.stdout is not None
+        assert talking.stderr is not None
+        talking.stdout.close()
+        assert talking.stderr.read() == b""
+    assert talking.returncode == 0
 
 
 OWNER = """

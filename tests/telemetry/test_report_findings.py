@@ -13,7 +13,7 @@ from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordReje
 from mirror.relay import deep, expiries, refusals
 from mirror.relay.gaps import Gap, GapKind
 from mirror.relay.inquiries import Inquiries
-from mirror.relay.partition import PartitionCopy
+from mirror.relay.looks import Looks
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.relay.stages import EPOCH_ENDED
@@ -53,7 +53,7 @@ FAILURES = {
     "failed recreated": gap(GapKind.RECREATED),
     "failed progress lost": written_in(Inquiries.settle),
     "failed source without leader": planner.NO_LEADER_TEXT,
-    "failed silent source": written_in(PartitionCopy._looking),
+    "failed silent source": written_in(Looks.found),
     "failed corrupt": str(expiries.corrupt(CorruptBatch("CRC"), "orders-0")),
     "failed too large": written_in(refusals._too_large),
     "failed bad timestamp": bad_timestamp(),

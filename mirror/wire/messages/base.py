@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+OPERATIONS_NOT_TOLD: Final = -(2**31)
+"""Where a broker was not asked what may be done (KIP-430), or does not say."""
 
 Segment = bytes | bytearray | memoryview
 """A piece of a frame, sent as it is (``sendmsg``), never joined to its neighbours."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from mirror.wire.messages.base import Message
+from mirror.wire.messages.base import OPERATIONS_NOT_TOLD, Message
 
 
 @dataclass(slots=True)
@@ -226,6 +226,7 @@ class ClassicGroup(Message):
     protocol_data: str
     members: tuple[ClassicMember, ...]
     error_message: str | None = None
+    authorized_operations: int = OPERATIONS_NOT_TOLD
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from mirror.wire.messages.base import Message
+from mirror.wire.messages.base import OPERATIONS_NOT_TOLD, Message
 
 
 @dataclass(slots=True)
@@ -50,13 +50,17 @@ class MetadataPartition(Message):
 
 @dataclass(slots=True)
 class MetadataTopic(Message):
-    """One topic, or why it cannot be told (``error_code``)."""
+    """One topic, or why it cannot be told (``error_code``).
+
+    ``topic_authorized_operations`` has a bit for each operation (KIP-430).
+    """
 
     error_code: int
     name: str | None
     topic_id: uuid.UUID | None = None
     is_internal: bool = False
     partitions: tuple[MetadataPartition, ...] = ()
+    topic_authorized_operations: int = OPERATIONS_NOT_TOLD
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a transactional producer says to its coordinators (KIP-98, KIP-447, KIP-890)."""
+"""Transactions: what their producers say to coordinators (KIP-98, KIP-447, KIP-890), and how they stand (KIP-664)."""
 
 from __future__ import annotations
 
@@ -176,4 +176,41 @@ class EndTxnResponse(Message):
     error_code: int
     producer_id: int = -1
     producer_epoch: int = -1
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class DescribeTransactionsRequest(Message):
+    """How the transactions of these ids stand."""
+
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class DescribedTransactionTopic(Message):
+    """Partitions of one topic that are in the transaction."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class DescribedTransaction(Message):
+    """One id's; code 53 where it may not be seen, 105 where there is none, 16 where another broker knows."""
+
+    error_code: int
+    transactional_id: str
+    transaction_state: str = ""
+    transaction_timeout: int = 0
+    transaction_start_time: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    topics: tuple[DescribedTransactionTopic, ...] = ()
+
+
+@dataclass(slots=True)
+class DescribeTransactionsResponse(Message):
+    """One answer to a DescribeTransactions."""
+
+    transaction_states: tuple[DescribedTransaction, ...]
     throttle_time: int = 0

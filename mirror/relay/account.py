@@ -1,0 +1,183 @@
+"""What one range's copy has done, for its result: what the target keeps, what is counted, and how it went. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mirror.relay.expiries import other_source
+from mirror.relay.progress import NOTHING, Progress, Sums
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.story import Chronicle, Happening, Story
+from mirror.timing import FOREVER_MS
+
+if TYPE_CHECKING:
+    from mirror.relay.copying import Copying
+    from mirror.relay.outbox import Outbox, Tally
+    from mirror.relay.reading import Reading
+    from mirror.relay.rulings import Ruling
+    from mirror.relay.watching import Watcher
+
+
+class Account:
+    """``known`` is the progress that the target has, None before it was asked; ``target_end`` its end after that.
+
+    ``handed`` is what had been sent when the result was handed over, None before: what is copied from then on is told
+    with the progress, for whoever goes on from there.
+    """
+
+    def __init__(self, one: Range, wall: Callable[[], int], now: int, watcher: Watcher) -> None:
+        self.result: Final = RangeResult.begun(one, one.start)
+        self.known: Progress | None = None
+        self.target_end: int | None = None
+        self.is_kept = False
+        self.handed: Sums | None = None
+        self.topic_id = one.topic_id
+        self.chronicle: Final = Chronicle(wall, now, partial(watcher.passed, one))
+        self._watcher: Final = watcher
+        self._range: Final = one
+        self._wall: Final = wall
+        self._began_ms: Final = now
+
+    @property
+    def kept(self) -> tuple[Progress, int] | None:
+        """The committed progress, with the target's end after it, where that is known: for the progress topic."""
+        if self.known is None or self.target_end is None or not self.is_kept:
+            return None
+        if self.result.outcome is Outcome.FENCED:
+            return None  # whoever took over has a newer one
+        return self.known, self.target_end
+
+    def begins_at(self, progress: Progress) -> bool:
+        """An attempt begins at ``progress``; whether it is the first. Raises FlowError: it is another source's."""
+        if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
+            raise other_source(self._range, progress)
+        first = self.known is None
+        if first:
+            self.result.start = progress.offset
+            if self._range.follows:
+                self._count(progress.left)
+        self.known = progress
+        self.result.end = progress.offset
+        return first
+
+    def is_of_another_topic(self, progress: Progress) -> bool:
+        """Whether the topic was deleted and made again since."""
+        return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
+
+    def is_old(self, progress: Progress, renew_ms: int) -> bool:
+        """Whether it was kept ``renew_ms`` ago, or earlier; 0: it never is."""
+        return renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms
+
+    def _count(self, left: Sums) -> None:
+        self.result.records += left.records
+        self.result.batches += left.batches
+        self.result.bytes += left.bytes
+
+    def progress(self, offset: int, leader_epoch: int | None, sent: Sums = NOTHING) -> Progress:
+        """As it is to be kept, with ``sent`` by the attempt so far."""
+        return Progress(
+            offset=offset,
+            leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
+            source_cluster_id=self._range.source_cluster_id,
+            topic_id=self.topic_id,
+            time_ms=self._wall(),
+            left=NOTHING if self.handed is None else sent.less(self.handed),
+        )
+
+    def committed(
+        self, tally: Tally, copying: Copying, reading: Reading, *, atomic: bool, leader: tuple[int, int] | None
+    ) -> None:
+        """A commit took ``tally`` with it; ``leader`` (node, epoch) is the target partition's."""
+        outbox, commits = copying.outbox, copying.commits
+        tally.into(self.result)
+        self.known, self.is_kept = commits.known, True
+        self.result.end = commits.known.offset
+        if outbox.target_end is not None:
+            # Behind a transaction's records stands its marker.
+            self.target_end = outbox.target_end + int(atomic)
+        chronicle = self.chronicle
+        chronicle.led("source", commits.known.leader_epoch)
+        if leader is not None:
+            chronicle.led("target", leader[1], leader[0])
+        self._begin_story(outbox, reading)
+        chronicle.committed(
+            self.result.end,
+            _end_of(reading, self.result.end),
+            records=self.result.records,
+            size=self.result.bytes,
+            last_ms=outbox.acked_time_ms,
+            took_ms=commits.took_ms,
+        )
+
+    def goes_on(self, copying: Copying, reading: Reading, now: int) -> None:
+        """The attempt has taken a step."""
+        outbox, chronicle = copying.outbox, self.chronicle
+        if not chronicle.begun:
+            self._begin_story(outbox, reading)
+        if outbox.throttled_ms:
+            chronicle.throttled(outbox.throttled_ms)
+            outbox.throttled_ms = 0
+        chronicle.enter(copying.phase, now)
+
+    def _begin_story(self, outbox: Outbox, reading: Reading) -> None:
+        """Once the source has said how far it goes, and how old its first record is."""
+        heard = reading.stable_end != FOREVER_MS and (outbox.first_time_ms is not None or reading.caught_up)
+        if heard and not self.chronicle.begun:
+            self.chronicle.begins(self.result.start, reading.stable_end, outbox.first_time_ms)
+
+    def ends(self, after: Ruling | None, attempt: int, why: str) -> None:
+        """An attempt is over, with this ruling."""
+        if after is not None and after.expiry is not None:
+            # Without a batch of its own it is all that was to be copied that has waited.
+            at = self.result.end
+            offsets = {"start": at, "end": at if self._range.follows else max(at, self._range.end)}
+            self.result.expiries.append({**offsets, **after.expiry})
+        if after is not None and after.outcome is Outcome.FENCED:
+            self.chronicle.happened(Happening.FENCED, error=after.error)
+        if why:
+            self.chronicle.attempted(attempt, why)
+
+    def passed_over(self, kind: str, offsets: int) -> None:
+        """A gap in the source."""
+        self.chronicle.happened(Happening.GAP, kind=kind, offsets=offsets)
+
+    def begins_anew(self, attempt: int, error: str | None, backoff_ms: int) -> None:
+        """After an attempt that failed: another one, in ``backoff_ms``."""
+        self.chronicle.happened(Happening.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
+
+    def close(self, now: int, after: Ruling, stuck_since_ms: int | None) -> None:
+        """The result stands."""
+        one = self.result
+        one.outcome, one.error = after.outcome, after.error or None
+        one.seconds = max(0.001, (now - self._began_ms) / 1000)
+        if after.outcome is Outcome.UNFINISHED:
+            one.stuck_since_ms = stuck_since_ms
+        one.story = self._story(now)
+        self._watcher.done(self._range, one)
+
+    def _story(self, now: int) -> Story:
+        story, one = self.chronicle.told(now), self._range
+        story.sick_since_ms, story.sick_trace, story.last_trace = one.sick_since_ms, one.sick_trace, one.last_trace
+        if story.lag_before is None and one.source_end:
+            # The source was never heard: what it had when this was planned.
+            story.lag_before = max(0, one.source_end - self.result.start)
+            story.lag_after = max(0, one.source_end - self.result.end)
+        return story
+
+    def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:
+        """What is told of an epoch that ends now, while the copy goes on."""
+        one = self.result
+        told = replace(one, skipped=dict(one.skipped), deep=dict(one.deep), gaps=dict(one.gaps))
+        told.expiries = [*one.expiries]
+        told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, stuck_since_ms
+        told.seconds = max(0.001, (now - self._began_ms) / 1000)
+        told.story = self._story(now)
+        self._watcher.done(self._range, told)
+        return told
+
+
+def _end_of(reading: Reading, otherwise: int) -> int:
+    return otherwise if reading.stable_end == FOREVER_MS else reading.stable_end

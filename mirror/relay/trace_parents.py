@@ -1,0 +1,73 @@
+"""Finds, now and then, the trace that a record belongs to (W3C Trace Context), to link a copy's span to it.
+
+The payload stays as it is: a batch is decoded on the side, at most one of a partition in :data:`EVERY_MS`, small ones
+only. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from mirror.consumer.fetched import Fetched
+from mirror.errors import MirrorError
+from mirror.wire.decode import records_of
+from mirror.wire.records import CODEC_MASK, HEADER_BYTES, Batch
+
+EVERY_MS: Final = 10_000
+LARGEST: Final = 128 * 1024
+LARGEST_DECODED: Final = 1024 * 1024
+_HEADER: Final = "traceparent"
+_CODECS: Final = {0: "", 1: "gzip", 3: "lz4", 4: "zstd"}
+"""By the number in a batch's attributes; snappy's framing is the record codec's business."""
+_FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class TraceParents:
+    """Looks into what a partition's source gives."""
+
+    def __init__(self, now: int) -> None:
+        self._next_ms = now
+
+    def look(self, fetched: Fetched, now: int) -> str | None:
+        """The trace parent of the first record that came, if it is looked at this time, and carries one."""
+        if now < self._next_ms or fetched.error is not None:
+            return None
+        batch = next(iter(fetched.batches), None)
+        if batch is None or batch.size > LARGEST:
+            return None
+        self._next_ms = now + EVERY_MS
+        if not isinstance(batch, Batch) or not _may_carry(batch):
+            return None
+        try:
+            first = next(iter(records_of(batch)), None)
+        except MirrorError:
+            return None  # who copies it says what is wrong with it
+        for key, value in () if first is None else first.headers:
+            if key == _HEADER and value is not None:
+                return trace_parent(value)
+        return None
+
+
+def _may_carry(batch: Batch) -> bool:
+    """Whether the header's name is anywhere in it: to import the record codec for nothing costs each worker 0.14 s."""
+    payload = batch.view[HEADER_BYTES:]
+    codec = _CODECS.get(batch.attributes & CODEC_MASK)
+    if codec is None:
+        return False
+    if not codec:
+        return _HEADER.encode() in bytes(payload)
+    import cramjam
+
+    decoded = bytearray(LARGEST_DECODED)  # and no more, whatever a hostile batch unfolds to
+    try:
+        size = getattr(cramjam, codec).decompress_into(payload, decoded)
+    except Exception:  # noqa: BLE001 - too large, or corrupt: each compression library has its own ways
+        return False
+    return decoded.find(_HEADER.encode(), 0, size) >= 0
+
+
+def trace_parent(value: bytes) -> str | None:
+    """``value`` where it is a valid trace parent of version 00: a record's header may hold anything."""
+    text = value.decode("ascii", "replace")
+    return text if _FORM.fullmatch(text) else None

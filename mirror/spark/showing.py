@@ -1,0 +1,69 @@
+"""From the ledger to telemetry: what an epoch was, and what its tasks answered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from mirror.runtime.clock import SystemClock
+from mirror.spark.results import join
+from mirror.telemetry.ids import epoch_id
+from mirror.telemetry.run import RunTelemetry, TaskResults
+from mirror.telemetry.settings import TelemetrySettings
+from mirror.telemetry.spans import EpochFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig
+    from mirror.relay.ranges import RangeResult
+    from mirror.spark.attempts import Attempt
+    from mirror.spark.console import Consoles
+    from mirror.spark.ledger import Ledger
+    from mirror.telemetry.told import TaskTold
+
+
+@contextlib.contextmanager
+def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
+    """A run's telemetry, as the environment asks for it. Raises ConfigError, FlowError where it asks for nonsense."""
+    telemetry = RunTelemetry(TelemetrySettings.of(os.environ), report_dir, SystemClock())
+    try:
+        yield telemetry
+    finally:
+        telemetry.close()
+        if telemetry.trouble:
+            consoles.warning(telemetry.trouble)
+
+
+def show_epoch(telemetry: RunTelemetry, flow: FlowConfig, ledger: Ledger, epoch: int, attempts: list[Attempt]) -> None:
+    """Tell telemetry of an epoch that has its results. Nothing is told of one whose files are gone."""
+    plan = ledger.plan(epoch)
+    if plan is None:
+        return
+    planned_ms = ledger.planned_ms(epoch)
+    facts = EpochFacts(
+        id=epoch_id(flow.name, ledger.path.name, epoch),
+        flow=flow.name,
+        run=ledger.path.name,
+        epoch=epoch,
+        source=flow.source,
+        target=flow.target,
+        began_ms=planned_ms - (plan.took_ms or 0),
+        ended_ms=ledger.done_ms(epoch) if attempts else planned_ms,
+        planned_ms=plan.took_ms,
+        results=tuple(join(plan, attempts)),
+    )
+    telemetry.epoch(facts, tasks_of(attempts, ledger.told(epoch)))
+    telemetry.export_metrics()
+
+
+def tasks_of(attempts: Iterable[Attempt], told: Iterable[TaskTold]) -> list[TaskResults]:
+    """The results task by task, each with what it told of itself."""
+    by_task: dict[tuple[int, int], list[RangeResult]] = defaultdict(list)
+    for each in attempts:
+        by_task[each.task, each.attempt].append(each.result)
+    themselves = {(one.task, one.attempt): one for one in told}
+    return [TaskResults(*key, results, themselves.get(key)) for key, results in sorted(by_task.items())]

@@ -1,0 +1,83 @@
+"""``--json``: every command that prints has it, and `run` and `stream` hand it to their job."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli import submit
+from mirror.cli.app import app
+from mirror.sandbox import pair
+from mirror.sandbox.process import Process
+from mirror.spark import job, stream_job
+from mirror.spark.submission import Submission
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "stream", "plan", "status", "stop", "check-config", "demo", "sandbox up", "sandbox status"],
+)
+def test_every_command_that_prints_has_it(command: str) -> None:
+    result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Submission]:
+    """What would be submitted to Spark."""
+    made = list[Submission]()
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Kept(Submission):
+        def run(self) -> int:
+            made.append(self)
+            return 3
+
+    monkeypatch.setattr(submit, "Submission", Kept)
+    return made
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("command", ["run", "stream"])
+def test_the_job_understands_every_option_of_its_command(
+    command: str, asked: bool, submitted: list[Submission], tmp_path: Path
+) -> None:
+    arguments = [command, "--config", str(EXAMPLE), "--flow", "paris-berlin", "--report-dir", "reports"]
+    more = ["--json", "--debug", "--secrets-dir", str(tmp_path)] if asked else []
+    if command == "stream" and asked:
+        more.append("--available-now")
+    result = CliRunner().invoke(app, [*arguments, *more], env={"MIRROR_DEBUG": None})
+    assert (result.exit_code, result.stdout) == (3, "")
+    (one,) = submitted
+    understood = vars((job if command == "run" else stream_job).arguments(one.arguments))
+    assert understood.pop("available_now", asked) is asked
+    assert understood == {
+        "config": EXAMPLE,
+        "flow": "paris-berlin",
+        "report_dir": Path("reports"),
+        "secrets_dir": tmp_path if asked else None,
+        "json": asked,
+        "debug": asked,
+    }
+
+
+def test_a_sandbox_tells_programs_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = pair.Node(1, Process(17, "then"), running=True)
+    clusters = [pair.Status(name, tmp_path / name, f"127.0.0.1:{at}", (node,)) for at, name in enumerate(pair.NAMES, 1)]
+    monkeypatch.setattr(pair, "up", lambda *_, **__: clusters)
+    monkeypatch.setattr(pair, "status", lambda *_: clusters)
+    started = CliRunner().invoke(app, ["sandbox", "up", "--json", "--dir", str(tmp_path)])
+    assert [(each["name"], each["bootstrap_servers"]) for each in json.loads(started.stdout)] == [
+        ("source", "127.0.0.1:1"),
+        ("target", "127.0.0.1:2"),
+    ]
+    assert started.stdout == CliRunner().invoke(app, ["sandbox", "status", "--json"]).stdout
+    exported = CliRunner().invoke(app, ["sandbox", "up", "--dir", str(tmp_path)]).stdout
+    assert exported.splitlines()[0] == "export MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS=127.0.0.1:1"

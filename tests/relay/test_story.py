@@ -1,0 +1,155 @@
+"""What a copy writes down of itself."""
+
+from __future__ import annotations
+
+from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
+from mirror.relay.ranges import Outcome
+from mirror.relay.story import MOST_EVENTS, MOST_POINTS, Chronicle, Curve, Happening, Phase, Span, Story
+from tests.fakes.clock import FakeClock
+from tests.fakes.record_batches import batch, build
+from tests.relay.site import TARGET, Run, made
+
+
+def story_of(run: Run) -> Story:
+    story = run.result.story
+    assert story is not None
+    return story
+
+
+def test_a_copy_s_time_is_divided_into_its_phases() -> None:
+    run = Run(4)
+    run.clock.advance(70)
+    run.opened()
+    run.clock.advance(200)
+    run.fetch(made(0, 2), stable_end=4)
+    run.clock.advance(30)
+    run.ack_all()
+    run.clock.advance(100)
+    run.fetch(made(2, 2), stable_end=4)
+    run.clock.advance(12)
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    story = story_of(run)
+    assert story.phases == {
+        Phase.FENCING: 70,
+        Phase.FETCHING: 300,
+        Phase.PRODUCING: 30,
+        Phase.COMMITTING: 12,  # begun with the last batch, and its acknowledgement is part of it
+    }
+    assert story.ended_ms - story.began_ms == sum(story.phases.values()), "nothing is left out, nothing counted twice"
+
+
+def test_lag_before_and_after_in_records_and_time() -> None:
+    run = Run(2).opened()
+    wall = run.clock.wall()
+    old = batch(build([b"0", b"1"], timestamp=wall - 5_000))
+    run.fetch(old, stable_end=10)
+    run.ack_all()
+    run.clock.advance(1_000)
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    story = story_of(run)
+    assert (story.lag_before, story.late_before_ms) == (10, 5_000)
+    assert (story.lag_after, story.late_after_ms) == (8, 6_000), "as old as the last one copied, a second later"
+    assert [point[1:3] for point in story.curve] == [[0, 10], [2, 10]]
+    assert (story.commits, story.commit_ms, story.commit_max_ms) == (1, 1_000, 1_000)
+
+
+def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
+    run = Run(2).opened()
+    run.fetch(made(0, 2), stable_end=2)
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    (span,) = run.site.watcher.spans
+    assert span["name"] == Span.CATCH_UP
+    assert span["records"] == 2
+    assert story_of(run).spans == [span]
+    assert run.site.watcher.results == [run.result]
+
+
+def test_retries_are_told_with_error_and_backoff() -> None:
+    run = Run(1)
+    run.site.neighbours_are_healthy = True
+    run.opened()
+    run.fetch(made(0), stable_end=1)
+    error = DeliveryTimeout(
+        "too late",
+        topic=TARGET.topic,
+        partition=TARGET.partition,
+        age_ms=10_000,
+        attempts=3,
+        phase=DeliveryPhase.IN_FLIGHT,
+        cause=DeliveryCause.NO_ANSWER,
+    )
+    run.carrier.sent[-1].future.set_exception(error)
+    run.site.settle_down()
+    run.dropped()
+    assert run.copy.account.chronicle.phase is Phase.RESTING
+    run.clock.advance(2_000)
+    run.copy.step(run.clock.now())
+    run.opened()
+    run.fetch(made(0), stable_end=1)
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    story = story_of(run)
+    (retry,) = story.events
+    assert retry["name"] == Happening.RETRY
+    assert retry["attempt"] == 2
+    assert "too late" in retry["error"]
+    assert 0 < retry["backoff_ms"] <= 2_000
+    assert [span["name"] for span in story.spans] == [Span.ATTEMPT, Span.CATCH_UP]
+    assert "too late" in story.spans[0]["error"]
+
+
+def test_a_leader_that_changes_is_told_and_the_first_one_is_not() -> None:
+    chronicle = a_chronicle()
+    chronicle.led("target", 4, 1)
+    chronicle.led("target", 4, 1)
+    chronicle.led("source", None)
+    assert chronicle.told(0).events == []
+    chronicle.led("target", 5, 2)
+    (event,) = chronicle.told(0).events
+    assert (event["name"], event["side"], event["leader_epoch"], event["node"]) == (
+        Happening.LEADER_CHANGE,
+        "target",
+        5,
+        2,
+    )
+
+
+def test_throttling_in_a_row_is_one_event() -> None:
+    chronicle = a_chronicle()
+    for _ in range(3):
+        chronicle.throttled(200)
+    chronicle.throttled(0)
+    story = chronicle.told(0)
+    (event,) = story.events
+    assert event["throttle_ms"] == story.throttled_ms == 600
+
+
+def test_events_are_bounded_and_what_is_left_out_is_counted() -> None:
+    chronicle = a_chronicle()
+    for number in range(MOST_EVENTS + 7):
+        chronicle.happened(Happening.RETRY, attempt=number)
+    story = chronicle.told(0)
+    assert len(story.events) == MOST_EVENTS
+    assert story.events_left_out == 7
+    assert story.events[-1]["attempt"] == MOST_EVENTS + 6
+
+
+def test_a_curve_is_bounded_and_keeps_its_ends() -> None:
+    curve = Curve()
+    for number in range(100_000):
+        curve.add(number * 50, number, 100_000, number * 10)
+    points = curve.points()
+    assert len(points) <= MOST_POINTS + 2
+    assert points[0] == [0, 0, 100_000, 0]
+    assert points[-1] == [99_999 * 50, 99_999, 100_000, 999_990]
+    assert points == sorted(points)
+
+
+def a_chronicle() -> Chronicle:
+    return Chronicle(FakeClock().wall, 0, lambda _: None)

@@ -1,0 +1,103 @@
+"""What the driver's script prints, and where: for people, or for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mirror.errors import FlowError
+from mirror.spark.console import Consoles
+from mirror.spark.job import summarized
+from mirror.spark.report_lock import locked
+from mirror.spark.results import FlowReport
+from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE
+
+SCRIPT = """
+import os, subprocess, sys, warnings
+from mirror.spark.console import Consoles
+
+consoles = Consoles()
+if "--json" in sys.argv:
+    consoles.for_programs()
+subprocess.run(["echo", "a process"])
+print("a library")
+warnings.warn("a warning")
+consoles.show("a table")
+consoles.error("an error")
+consoles.tell({"epoch": 1})
+consoles.tell({"flows": []}, indent=1)
+"""
+
+
+def _script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
+
+
+def test_stdout_holds_what_programs_read_and_nothing_else() -> None:
+    done = _script("--json")
+    assert done.stdout == '{"epoch": 1}\n{\n "flows": []\n}\n'
+    for text in ("a process\n", "a library\n", "UserWarning: a warning\n", "mirror: an error\n"):
+        assert text in done.stderr
+    assert "a table" not in done.stderr
+
+
+def test_people_get_tables() -> None:
+    done = _script()
+    assert sorted(done.stdout.splitlines()) == ["a library", "a process", "a table"]
+    assert "mirror: an error\n" in done.stderr
+
+
+@pytest.fixture
+def consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Consoles]:
+    """For programs, with files for the pipes."""
+    for variable in (STDOUT_PIPE, STDERR_PIPE):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    made = Consoles()
+    made.for_programs()
+    yield made
+    for console in (made._out, made.err):
+        console.file.close()
+
+
+def _told(folder: Path) -> str:
+    return (folder / STDOUT_PIPE).read_text().removeprefix("\0")
+
+
+def test_the_summary_is_told_however_a_job_ends(tmp_path: Path, consoles: Consoles) -> None:
+    report = FlowReport("f", datetime(2026, 1, 31, tzinfo=UTC))
+
+    def fail() -> None:
+        with summarized(tmp_path / "report", consoles) as summary:
+            summary.write([report])
+            report.error = "why"
+            summary.write([report])
+            assert _told(tmp_path) == ""
+            raise FlowError("why")
+
+    with pytest.raises(FlowError, match="why"):
+        fail()
+    (flow,) = json.loads(_told(tmp_path))["flows"]
+    assert (flow["outcome"], flow["error"]) == ("failed", "why")
+
+
+def test_nobody_else_s_summary_is_told(tmp_path: Path, consoles: Consoles) -> None:
+    report = tmp_path / "report"
+    report.mkdir()
+    (report / "summary.json").write_text('{"flows": []}')
+    with locked(report), pytest.raises(FlowError), summarized(report, consoles):
+        pass
+    with pytest.raises(FlowError, match="not begun"), summarized(report, consoles):
+        raise FlowError("not begun")
+    assert _told(tmp_path) == ""

@@ -1,0 +1,223 @@
+"""Permissions that a flow lacks, by what its clusters tell: what refuses it, what is only said, and what is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.client import AclOperation, TopicPartition
+from mirror.relay.carriers import transactional_id
+from mirror.relay.progress import SHARDS
+from mirror.spark.checks import FlowsRefused, check_flows
+from mirror.spark.permissions import NOTHING, Lacking, Operations, Seen, Topic, groups_of, ids_of, judge
+from tests.spark import fakes
+from tests.spark.test_checks import config_of
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ALL = frozenset(AclOperation)
+READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
+DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
+NOTES = "mirror-progress.f.internal"
+SOURCE = {"orders": Topic(2, ALL), "clicks": Topic(1, ALL)}
+TARGET = {"a.orders": Topic(2, ALL), "a.clicks": Topic(1, ALL), NOTES: Topic(1, ALL)}
+GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
+IDS = {"mirror.f.a.orders.0": frozenset({DESCRIBE}), "mirror.f.a.clicks.0": frozenset({DESCRIBE})}
+EVERYTHING = Seen(source=SOURCE, target=TARGET, groups=GROUPS, ids=IDS)
+FLOW = flow(topics=["orders", "clicks"])
+
+
+def topics(there: Mapping[str, Topic], missing: AclOperation, *names: str) -> dict[str, Topic]:
+    return {name: replace(one, operations=ALL - {missing}) if name in names else one for name, one in there.items()}
+
+
+def only_problem(seen: Seen) -> str:
+    found = judge(FLOW, seen)
+    (line,) = found.problems
+    assert found.warnings == []
+    assert line.startswith("flow f: ")
+    return line
+
+
+def only_warning(seen: Seen) -> str:
+    found = judge(FLOW, seen)
+    (line,) = found.warnings
+    assert found.problems == []
+    return line
+
+
+def test_who_may_do_all_hears_nothing() -> None:
+    assert judge(FLOW, EVERYTHING) == Lacking()
+
+
+def test_what_nobody_told_is_no_reason_for_a_word() -> None:
+    assert judge(FLOW, Seen()) == Lacking()
+    untold = {name: Topic(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
+    assert judge(FLOW, Seen(source=untold, target=untold)) == Lacking()
+
+
+# --- the source's topics
+
+
+def test_topics_that_may_not_be_read_are_a_warning_that_names_them() -> None:
+    line = only_warning(replace(EVERYTHING, source=topics(SOURCE, READ, "clicks")))
+    assert line == (
+        "the permission Read on topic clicks of cluster a is missing: what they hold is not copied, the flow's other"
+        " topics are; grant to this client's user: kafka-acls --add --allow-principal User:... --operation Read"
+        " --topic clicks"
+    )
+
+
+def test_a_flow_that_may_read_none_of_its_topics_is_refused() -> None:
+    line = only_problem(replace(EVERYTHING, source=topics(SOURCE, READ, *SOURCE)))
+    assert "the permission Read on topics clicks, orders of cluster a is missing: nothing can be copied" in line
+    assert line.endswith("--operation Read --topic clicks --topic orders")
+
+
+def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() -> None:
+    hidden = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
+    assert judge(FLOW, hidden) == Lacking(), "for those that are there they are only compared"
+    new = replace(hidden, target={**TARGET, "a.clicks": None})
+    assert "the permission DescribeConfigs on topic clicks of cluster a is missing" in only_problem(new)
+
+
+# --- the target's topics
+
+
+@pytest.mark.parametrize("missing", [WRITE, READ])
+def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
+    some = topics(TARGET, missing, "a.clicks")
+    word = missing.name.title()
+    assert f"the permission {word} on topic a.clicks of cluster b is missing: they are not copied into" in only_warning(
+        replace(EVERYTHING, target=some)
+    )
+    line = only_problem(replace(EVERYTHING, target=topics(TARGET, missing, "a.clicks", "a.orders")))
+    assert f"the permission {word} on topics a.clicks, a.orders of cluster b is missing: nothing can be copied" in line
+    new = replace(EVERYTHING, target={**some, "a.orders": None})
+    assert len(judge(FLOW, new).warnings) == 1, "what may be done with the other is seen once it is there"
+
+
+def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
+    line = only_problem(replace(EVERYTHING, target={**TARGET, "a.clicks": Topic(0, NOTHING)}))
+    assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be made ready" in line
+    wanted = "--operation Describe --operation Write --operation Read --operation DescribeConfigs"
+    assert line.endswith(f"{wanted} --topic a.clicks")
+
+
+def test_a_target_topic_whose_configuration_may_not_be_read() -> None:
+    line = only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
+    assert "the permission DescribeConfigs on topic a.orders of cluster b is missing" in line
+
+
+def test_alter_is_needed_where_partitions_are_to_be_added() -> None:
+    fixed = replace(EVERYTHING, target=topics(TARGET, ALTER, "a.orders"))
+    assert judge(FLOW, fixed) == Lacking()
+    grown = replace(fixed, source={**SOURCE, "orders": Topic(3, ALL)})
+    assert "the permission Alter on topic a.orders of cluster b is missing" in only_problem(grown)
+
+
+def test_the_topic_of_progress() -> None:
+    unread = only_problem(replace(EVERYTHING, target=topics(TARGET, READ, NOTES)))
+    assert f"the permission Read on topic {NOTES} of cluster b is missing: no partition can begin" in unread
+    unwritten = only_warning(replace(EVERYTHING, target=topics(TARGET, WRITE, NOTES)))
+    assert f"the permission Write on topic {NOTES} of cluster b is missing: a progress that" in unwritten
+    assert judge(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == Lacking()
+
+
+# --- groups and transactional ids
+
+
+def test_groups_are_named_once_by_their_prefix() -> None:
+    none = only_problem(replace(EVERYTHING, groups=dict.fromkeys(GROUPS, NOTHING)))
+    assert "the permission Describe on groups with the prefix mirror.f. of cluster b is missing" in none
+    grant = "--operation Describe --operation Read --group mirror.f. --resource-pattern-type prefixed"
+    assert none.endswith(grant), "Read may be missing as well, and does not show"
+    unread = only_problem(replace(EVERYTHING, groups={**GROUPS, "mirror.f.3": ALL - {READ}}))
+    assert "the permission Read on groups with the prefix mirror.f. of cluster b is missing" in unread
+
+
+def test_a_flow_runs_without_its_orders() -> None:
+    line = only_warning(replace(EVERYTHING, groups={**GROUPS, "mirror.f.orders": ALL - {READ}}))
+    assert "the permission Read on group mirror.f.orders of cluster b is missing" in line
+
+
+def test_transactional_ids() -> None:
+    line = only_problem(replace(EVERYTHING, ids=dict.fromkeys(IDS, NOTHING)))
+    assert "the permission Describe on transactional ids with the prefix mirror.f. of cluster b is missing" in line
+    grant = "--operation Describe --operation Write --transactional-id mirror.f. --resource-pattern-type prefixed"
+    assert line.endswith(grant)
+    some = only_warning(replace(EVERYTHING, ids={**IDS, "mirror.f.a.clicks.0": NOTHING}))
+    assert "the permission Describe on transactional id mirror.f.a.clicks.0 of cluster b is missing" in some
+
+
+# --- what is asked, and how much of it
+
+
+def test_what_is_asked_about() -> None:
+    assert groups_of(FLOW, {"orders": Topic(1, ALL), "gone": None}) == ["mirror.f.0", "mirror.f.orders"]
+    assert ids_of(FLOW, {"orders": Topic(9, ALL), "gone": None}) == [
+        transactional_id("f", TopicPartition("a.orders", 0))
+    ]
+    assert ids_of(flow(delivery="at-least-once"), SOURCE) == []
+
+
+def test_thousands_of_topics_are_a_few_lines_and_questions() -> None:
+    source = {f"t{number:05}": Topic(4, NOTHING | {DESCRIBE, CONFIGS}) for number in range(10_000)}
+    target: dict[str, Topic | None] = {f"a.{name}": Topic(4, NOTHING | {DESCRIBE, CONFIGS}) for name in source}
+    groups, ids = groups_of(FLOW, source), ids_of(FLOW, source)
+    assert (len(groups), len(ids)) == (SHARDS + 1, 1_000)
+    nothing: dict[str, Operations] = dict.fromkeys([*groups, *ids], NOTHING)
+    found = judge(FLOW, Seen(source=source, target=target, groups=nothing, ids=nothing))
+    assert found.warnings == []
+    assert len(found.problems) == 4
+    assert max(len(line) for line in found.problems) < 400
+    assert "on topics t00000, t00001, t00002 and 9997 more of cluster a" in found.problems[0]
+    assert found.problems[0].endswith("--topic t00000 --topic t00001 --topic t00002 ...")
+
+
+# --- before anything starts
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[fakes.Cluster]:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr("mirror.spark.checks.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.authorized.Admin", fakes.Admin)
+    made = [fakes.Cluster(f"{name}:1", tmp_path).make() for name in "ab"]
+    made[0].add_topic("orders", [1]).add_topic("clicks", [1])
+    return made
+
+
+def test_all_that_is_missing_is_in_the_list_of_all_problems(clusters: list[fakes.Cluster]) -> None:
+    groups = {f"group mirror.f.{shard}": ["READ"] for shard in range(SHARDS)}
+    clusters[1].set_moods({"denied": json.dumps(groups), "no_ids": json.dumps(["mirror.g.a.clicks.0"])})
+    config = config_of(flow(), flow("g", topics=["clicks"]), flow("h", topics=["nope"]))
+    with pytest.raises(FlowsRefused) as refused:
+        check_flows(config, config.select())
+    assert refused.value.problems.keys() == {"f", "g", "h"}
+    assert "the permission Read on groups with the prefix mirror.f." in refused.value.problems["f"][0]
+    assert "the permission Describe on transactional ids with the prefix mirror.g." in refused.value.problems["g"][0]
+    assert len(str(refused.value).splitlines()) == 3
+
+
+def test_what_some_partitions_lack_is_a_warning_of_the_flow(clusters: list[fakes.Cluster]) -> None:
+    clusters[0].set_moods({"denied": json.dumps({"topic clicks": ["READ"]})})
+    config = config_of(FLOW)
+    (line,) = check_flows(config, config.select()).warnings["f"]
+    assert "the permission Read on topic clicks of cluster a is missing" in line
+
+
+def test_a_failure_to_ask_refuses_nothing_and_is_told(
+    clusters: list[fakes.Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert clusters
+    monkeypatch.delattr(fakes.Admin, "group_operations")
+    config = config_of(FLOW)
+    (line,) = check_flows(config, config.select()).warnings["f"]
+    assert line.startswith("whether it has all permissions could not be asked: flow f: AttributeError")

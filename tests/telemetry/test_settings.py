@@ -1,0 +1,81 @@
+"""The standard environment variables."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+
+from mirror.errors import ConfigError
+from mirror.telemetry.ids import epoch_id
+from mirror.telemetry.settings import TelemetrySettings, sampled
+
+
+def test_without_any_nothing_goes_anywhere() -> None:
+    settings = TelemetrySettings.of({"PATH": "/bin", "OTEL_TRACES_EXPORTER": ""})
+    assert settings == TelemetrySettings()
+    assert not settings.backend
+
+
+@pytest.mark.parametrize(
+    ("environment", "traces", "metrics"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, "http/protobuf", "http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318"}, "http/protobuf", ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_METRICS_EXPORTER": "none"}, "http/protobuf", ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "grpc", "grpc"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"},
+            "http/protobuf",
+            "grpc",
+        ),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, "http/protobuf", ""),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, "", ""),
+    ],
+)
+def test_backends(environment: dict[str, str], traces: str, metrics: str) -> None:
+    settings = TelemetrySettings.of(environment)
+    assert (settings.traces, settings.metrics) == (traces, metrics)
+
+
+def test_prometheus_beside_a_backend() -> None:
+    settings = TelemetrySettings.of({"OTEL_METRICS_EXPORTER": "otlp,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"})
+    assert settings.prometheus == ("localhost", 0)
+    assert settings.metrics == "http/protobuf"
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        TelemetrySettings.of(
+            {
+                "OTEL_TRACES_EXPORTER": "zipkin",
+                "OTEL_TRACES_SAMPLER": "traceidratio",
+                "OTEL_TRACES_SAMPLER_ARG": "2",
+                "OTEL_BSP_MAX_QUEUE_SIZE": "many",
+            }
+        )
+    assert str(refused.value).splitlines() == [
+        "environment: OTEL_TRACES_EXPORTER = zipkin: must be of none, otlp",
+        "environment: OTEL_TRACES_SAMPLER_ARG = 2: must be a number from 0 to 1",
+        "environment: OTEL_BSP_MAX_QUEUE_SIZE = many: must be a whole number of 1 or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "ratio"),
+    [("always_on", 1.0), ("parentbased_always_off", 0.0), ("parentbased_traceidratio", 0.25)],
+)
+def test_samplers(sampler: str, ratio: float) -> None:
+    settings = TelemetrySettings.of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": "0.25"})
+    assert settings.ratio == ratio
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 1.0])
+def test_epochs_are_sampled_as_the_sdk_samples(ratio: float) -> None:
+    theirs = TraceIdRatioBased(ratio)
+    ours = 0
+    for epoch in range(500):
+        trace = epoch_id("f", "r", epoch).trace
+        decision = theirs.should_sample(None, trace, "mirror.epoch").decision
+        assert sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
+        ours += sampled(trace, ratio)
+    assert abs(ours - 500 * ratio) < 60

@@ -1,0 +1,145 @@
+"""An epoch as a tree of spans."""
+
+from __future__ import annotations
+
+from mirror.relay.ranges import Outcome
+from mirror.telemetry.ids import SpanId, epoch_id, part_id, partition_id, task_id
+from mirror.telemetry.spans import (
+    EXPIRED,
+    EpochFacts,
+    Span,
+    TaskFacts,
+    epoch_spans,
+    partition_span,
+    task_spans,
+)
+from tests.telemetry.results import AT_MS, expired, result
+
+EPOCH = epoch_id("f", "run-1", 3)
+TASK = TaskFacts(epoch=EPOCH, flow="f", task=1, attempt=0, host="h", pid=7, began_ms=AT_MS + 50, ended_ms=AT_MS + 7_200)
+
+
+def an_epoch(*results: object) -> EpochFacts:
+    return EpochFacts(
+        id=EPOCH,
+        flow="f",
+        run="run-1",
+        epoch=3,
+        source="a",
+        target="b",
+        began_ms=AT_MS,
+        ended_ms=AT_MS + 8_000,
+        planned_ms=40,
+        results=tuple(results),  # type: ignore[arg-type]  # results, all of them
+    )
+
+
+def test_ids_are_the_same_in_every_process_and_differ_by_what_they_are_about() -> None:
+    assert epoch_id("f", "run-1", 3) == EPOCH, "worked out, not drawn"
+    told = [
+        EPOCH,
+        epoch_id("f", "run-1", 4),
+        epoch_id("f", "run-2", 3),
+        epoch_id("g", "run-1", 3),
+        task_id(EPOCH, 0, 0),
+        task_id(EPOCH, 0, 1),
+        task_id(EPOCH, 1, 0),
+        partition_id(EPOCH, "t", 0, 0),
+        partition_id(EPOCH, "t", 1, 0),
+        partition_id(EPOCH, "t", 0, 1),
+        part_id(partition_id(EPOCH, "t", 0, 0), "mirror.attempt", 5),
+    ]
+    assert len(set(told)) == len(told)
+    assert all(0 < one.trace < 2**128 and 0 < one.span < 2**64 for one in told)
+    assert len({one.trace for one in told[4:]} | {EPOCH.trace}) == 1
+
+
+def test_a_trace_parent_there_and_back() -> None:
+    assert SpanId.parse(str(EPOCH)) == EPOCH
+    for wrong in ("", "00-1-2-01", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", str(EPOCH) + " "):
+        assert SpanId.parse(wrong) is None
+
+
+def test_the_tree_is_whole() -> None:
+    results = [result(0), expired(1)]
+    spans = [*epoch_spans(an_epoch(*results)), *task_spans(TASK, results)]
+    by_id = {span.id: span for span in spans}
+    assert len(by_id) == len(spans)
+    roots = [span for span in spans if span.parent is None]
+    assert [span.name for span in roots] == ["mirror.epoch"]
+    for span in spans:
+        if span.parent is not None:
+            parent = by_id[span.parent]
+            assert parent.began_ms <= span.began_ms <= span.ended_ms <= parent.ended_ms, span.name
+    assert [span.name for span in spans] == [
+        "mirror.epoch",
+        "mirror.plan",
+        "mirror.task",
+        "mirror.partition",
+        "mirror.partition",
+        "mirror.attempt",
+    ]
+    assert by_id[EPOCH].attributes["mirror.outcome"] == "expired"
+    assert by_id[EPOCH].attributes["mirror.expiries"] == 1
+    assert by_id[EPOCH].error == "too late"
+
+
+def test_an_expiry_is_an_event_with_all_that_is_known_of_it() -> None:
+    span = partition_span(TASK, expired(1))
+    event = next(one for one in span.events if one.name == EXPIRED)
+    assert event.time_ms == AT_MS + 6_100
+    assert event.attributes == {
+        "mirror.expiry.phase": "in flight",
+        "mirror.expiry.cause": "not enough replicas",
+        "mirror.expiry.age_ms": 6_000,
+        "mirror.expiry.queued_ms": 1_000,
+        "mirror.expiry.in_flight_ms": 5_000,
+        "mirror.expiry.attempts": 3,
+        "mirror.expiry.record_count": 0,
+        "mirror.expiry.may_have_been_written": True,
+        "mirror.expiry.start": 50,
+        "mirror.expiry.end": 60,
+    }
+    retry = next(one for one in span.events if one.name == "mirror.retry")
+    assert retry.attributes == {"mirror.attempt": 2, "mirror.error": "e", "mirror.backoff_ms": 90}
+
+
+def test_a_catch_up_s_figures() -> None:
+    attributes = partition_span(TASK, expired(1)).attributes
+    assert attributes["mirror.lag.before"] == 100
+    assert attributes["mirror.lag.after"] == 60
+    assert attributes["mirror.lag.before_bytes"] == 100 * 5_000 // 40, "as large as those that were copied"
+    assert attributes["mirror.lag.before_ms"] == 9_000
+    assert attributes["mirror.phase.producing_ms"] == 6_900
+    assert attributes["mirror.phase.producing.share"] == round(6_900 / 7_000, 4)
+    assert attributes["mirror.rate.records"] == round(40 / 7, 3)
+    assert attributes["messaging.system"] == "kafka"
+    assert attributes["messaging.destination.partition.id"] == "1"
+
+
+def test_the_epochs_of_a_sick_partition_are_linked_to_its_first_and_its_last() -> None:
+    first, last = (partition_id(epoch_id("f", "run-1", epoch), "orders", 1, 0) for epoch in (1, 2))
+    sick = expired(1, sick_since_ms=AT_MS - 60_000, sick_trace=str(first), last_trace=str(last))
+    span = partition_span(TASK, sick)
+    assert [(link.to, link.attributes["mirror.link"]) for link in span.links] == [
+        (first, "sick.first"),
+        (last, "sick.previous"),
+    ]
+    assert span.attributes["mirror.sick.story"] == first.trace_hex, "one search finds all epochs of the story"
+    second = expired(1, sick_trace=str(first), last_trace=str(first))
+    assert len(partition_span(TASK, second).links) == 1, "the first is the last"
+
+
+def test_records_that_belong_to_a_trace_are_linked() -> None:
+    told = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    span = partition_span(TASK, expired(1, traces=[told]))
+    assert [(str(link.to), link.attributes["mirror.link"]) for link in span.links] == [(told, "record")]
+
+
+def test_a_result_without_a_story_has_a_span_too() -> None:
+    span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
+    assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")
+
+
+def names(spans: list[Span]) -> list[str]:
+    return [span.name for span in spans]
