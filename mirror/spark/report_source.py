@@ -18,6 +18,7 @@ from mirror.relay.story import Story
 from mirror.spark.ledger import KEPT_EPOCHS, Ledger
 from mirror.spark.results import SEVERITY, join
 from mirror.spark.totals import Totals
+from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, History
 from mirror.telemetry.report.view import FlowView
 
@@ -87,6 +88,12 @@ class RunReader:
         if (self._ledger.planned() or 0) == 0:
             return None
         return self._ledger.done() or 0
+
+    @property
+    def trace(self) -> str:
+        """The id of the trace of the last epoch that has ended; "" before the first."""
+        last, path = self._ledger.done(), self._ledger.path
+        return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
 
     def results(self) -> list[RangeResult]:
         """Of the epochs that are remembered, added up; of a run whose tasks have not answered, what they have to do."""
@@ -169,6 +176,7 @@ class ReportSource:
             error=entry.get("error"),
             epochs=reader.epochs if reader is not None else None,
             told_epochs=reader.told_epochs if reader is not None else None,
+            trace=reader.trace if reader is not None else "",
             partitions=results,
         )
 
@@ -187,6 +195,7 @@ class ReportSource:
             error=error.line if error is not None else None,
             epochs=reader.epochs,
             told_epochs=reader.told_epochs,
+            trace=reader.trace,
             partitions=results,
         )
 

@@ -21,6 +21,7 @@ from mirror.spark.report_file import ReportFile
 from mirror.spark.report_source import ReportSource
 from mirror.spark.results import FlowReport, Summary
 from mirror.spark.totals import Totals
+from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.report.view import FlowView
 from tests.telemetry import runs
 
@@ -67,6 +68,7 @@ def test_a_scheduled_run_with_all_that_its_partitions_told(tmp_path: Path) -> No
     assert (view.flow, view.outcome, view.epochs) == (FLOW, Outcome.EXPIRED, None)
     assert (view.started_ms, view.ended_ms) == (runs.BEGAN_MS, runs.BEGAN_MS + 303_000)
     assert view.partitions == results, "the summary has no curve: that of the ledger is there"
+    assert view.trace == epoch_id(FLOW, "r1", 0).trace_hex
 
 
 def second_epoch(one: RangeResult) -> RangeResult:

@@ -96,3 +96,28 @@ def test_without_anything_told_there_is_no_story() -> None:
     story = history.story()
     assert story is not None
     assert story.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]
+
+
+def test_what_was_left_is_known_from_the_beginning() -> None:
+    """The first commit keeps the place, before the source has said how far it goes."""
+    curve = [[BASE + 700, 40, 40, 0], [BASE + 900, 90, 140, 500], [BASE + 1_300, 140, 140, 1_000]]
+    story = Story(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
+    history = History(most=10)
+    history.add(epoch(0, story=story))
+    assert [(time - BASE, left) for time, left, _, _ in history.points()] == [
+        (0, 100),
+        (700, 100),
+        (900, 50),
+        (1_300, 0),
+    ]
+
+
+def test_that_it_caught_up_is_an_event() -> None:
+    span = {"name": "mirror.catch_up", "began_ms": BASE, "ended_ms": BASE + 1_300, "records": 5, "bytes": 70}
+    other = {"name": "mirror.attempt", "began_ms": BASE, "ended_ms": BASE + 3, "attempt": 1, "error": "x"}
+    history = History(most=10)
+    history.add(epoch(0, story=Story(began_ms=BASE, spans=[other, span])))
+    story = history.story()
+    assert story is not None
+    about = {"took_ms": 1_300, "records": 5, "bytes": 70}
+    assert story.events == [{"time_ms": BASE + 1_300, "name": "mirror.catch_up", **about}]

@@ -15,7 +15,7 @@ import pytest
 
 from mirror.errors import DeliveryTimeout
 from mirror.relay.ranges import Outcome
-from mirror.relay.story import Happening, Phase
+from mirror.relay.story import Happening, Phase, Span
 from mirror.telemetry.report import page as page_module
 from mirror.telemetry.report.history import EARLIER_ATTEMPT
 from mirror.telemetry.report.page import render
@@ -99,6 +99,7 @@ def test_what_ran_is_said_without_any_script() -> None:
         ),
         (runs.view([runs.healthy()], epochs=300, told_epochs=200), "stream, 300 epochs"),
         (runs.view([runs.healthy()], epochs=300, told_epochs=200), "times are those of the last 200 epochs"),
+        (runs.view([runs.healthy()], trace="4bf92f35"), "trace id 4bf92f35"),
         (runs.view([runs.healthy()], epochs=1, told_epochs=1), "stream, 1 epoch 1 of 1"),
         (runs.view([runs.healthy()]), "Nothing expired, nothing was lost, nothing was left out."),
     ],
@@ -161,7 +162,7 @@ def _asset(name: str) -> str:
 def test_the_scripts_know_all_that_can_happen() -> None:
     """Kinds, fields, phases and outcomes are Python's; the page has a look and a name for each."""
     marks, style = _asset("marks.js"), _asset("report.css")
-    for what in (*Happening, EARLIER_ATTEMPT):
+    for what in (*Happening, Span.CATCH_UP, EARLIER_ATTEMPT):
         assert f'"{what}": {{' in marks
     for name in {*DeliveryTimeout("late").describe(), "time_ms", "start", "end"}:
         assert re.search(rf"^  {name}: \[", marks, re.MULTILINE), name

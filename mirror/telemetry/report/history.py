@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mirror.relay.ranges import RangeResult
-from mirror.relay.story import MOST_TRACES, Story
+from mirror.relay.story import MOST_TRACES, Span, Story
 from mirror.telemetry.report.curves import Point, thin
 
 MOST_EVENTS: Final = 200
@@ -34,12 +34,12 @@ class History:
     def add(self, result: RangeResult, events: Iterable[dict[str, Any]] = ()) -> None:
         """One more attempt's or epoch's result, the oldest first, and what else happened to it then."""
         self._expired(result.expiries)
-        told = [*(result.story.events if result.story else ()), *events]
+        told = [*(result.story.events if result.story else ()), *_caught_up(result.story), *events]
         if result.story is None and not told:
             return
         story = result.story or Story()
         self._story = _joined(self._story or Story(), story, told)
-        self._draw(story.curve)
+        self._draw(_heard(story))
         self._bytes += result.bytes
 
     def _draw(self, curve: Iterable[Sequence[int]]) -> None:
@@ -73,6 +73,36 @@ class History:
         if self._story is None:
             return None
         return replace(self._story, curve=[[time, at, at + left, size] for time, left, at, size in self.points()])
+
+
+def _heard(story: Story) -> list[Sequence[int]]:
+    """The curve from the very beginning.
+
+    What was left then is known once the source has answered, which may be later than the first commit: a copy keeps its
+    place before it reads.
+    """
+    curve: list[Sequence[int]] = list(story.curve)
+    if not curve or story.lag_before is None:
+        return curve
+    first = curve[0][1]
+    end = first + story.lag_before
+    known = [(time, at, max(last, end) if at == first else last, size) for time, at, last, size in curve]
+    began = (story.began_ms, first, end, 0)
+    return [began, *known] if 0 < story.began_ms < curve[0][0] else [*known]
+
+
+def _caught_up(story: Story | None) -> list[dict[str, Any]]:
+    """That it caught up, as an event: when, after how long, and with how much."""
+    return [
+        {
+            "time_ms": span["ended_ms"],
+            "name": Span.CATCH_UP.value,
+            "took_ms": span["ended_ms"] - span["began_ms"],
+            **{name: span[name] for name in ("records", "bytes") if name in span},
+        }
+        for span in (story.spans if story is not None else ())
+        if span["name"] == Span.CATCH_UP
+    ]
 
 
 def _joined(before: Story, story: Story, events: Sequence[dict[str, Any]]) -> Story:

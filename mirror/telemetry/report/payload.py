@@ -117,6 +117,8 @@ def _values(
             "longest": story.commit_max_ms,
             "throttled": story.throttled_ms,
             "traces": story.traces,
+            "sick_trace": story.sick_trace,
+            "last_trace": story.last_trace,
             "curve": as_differences(curve, origin_ms),
         }
     return {key: value for key, value in values.items() if value or key in _ALWAYS}

@@ -35,6 +35,7 @@ def flow_texts(
         "badge": "not ended" if flow.ended_ms is None else flow.outcome.value,
         "error": flow.error,
         "when": _when(flow, made_ms),
+        "trace": flow.trace,
         "verdict": _verdict(flow, findings),
         "tiles": _tiles(flow, made_ms),
         "findings": [

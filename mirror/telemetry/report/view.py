@@ -13,8 +13,9 @@ class FlowView:
 
     ``ended_ms`` is None while it runs (or where it was killed). ``error`` is why it could not run, in one line.
     ``epochs`` is how many a stream has had so far, and ``told_epochs`` how many of them the curves and times tell of;
-    both are None for a scheduled run. The partitions' counts are those of the whole run; each one's ``story`` is joined
-    over its epochs and attempts (:class:`mirror.telemetry.report.history.History`).
+    both are None for a scheduled run. ``trace`` is the id of its trace, a stream's of its last epoch. The partitions'
+    counts are those of the whole run; each one's ``story`` is joined over its epochs and attempts
+    (:class:`mirror.telemetry.report.history.History`).
     """
 
     flow: str
@@ -24,4 +25,5 @@ class FlowView:
     error: str | None = None
     epochs: int | None = None
     told_epochs: int | None = None
+    trace: str = ""
     partitions: list[RangeResult] = field(default_factory=list)

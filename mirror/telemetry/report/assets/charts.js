@@ -138,7 +138,7 @@ function drawLines(node, flow) {
     trace.hovertemplate = "%{text}<extra></extra>";
     traces.push(trace);
   }
-  const marks = parts.flatMap(marksOf).slice(0, MOST_MARKS);
+  const marks = parts.flatMap(marksOf).filter((mark) => mark.kind !== "mirror.catch_up").slice(0, MOST_MARKS);
   traces.push(...markTraces(marks, (mark) => high(mark.part, leftAt(mark.part.curve, mark.time))));
   const shown = layout({
     xaxis: TIME,

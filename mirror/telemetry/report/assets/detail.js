@@ -137,7 +137,9 @@ function everything(part) {
     ["commits", part.commits ? `${whole(part.commits)}, ${span(part.committing / part.commits)} each, the longest ${span(part.longest)}` : "none told"],
     ["throttled by the target", part.throttled ? span(part.throttled) : "never"],
     ["oldest record left", part.after ? (part.later === null ? "not known" : `waits for ${span(part.later)}`) : "–"],
+    part.sick_trace ? ["trace of the epoch in which its trouble began", part.sick_trace] : null,
+    part.last_trace ? ["trace of the epoch before", part.last_trace] : null,
     ["traces that records carried", part.traces.join(", ") || "none"],
   ];
-  return make("section", {}, make("h3", {}, "All figures"), make("div", { class: "card" }, make("dl", { class: "fields" }, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: "num" }, value)]))));
+  return make("section", {}, make("h3", {}, "All figures"), make("div", { class: "card" }, make("dl", { class: "fields" }, ...rows.filter(Boolean).flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: "num" }, value)]))));
 }

@@ -8,6 +8,7 @@ const KINDS = {
   "mirror.throttled": { name: "throttled", symbol: "square", sign: "■", colour: "memory", size: 9 },
   "mirror.gap": { name: "gap", symbol: "star", sign: "★", colour: "aborting", size: 12 },
   "mirror.fenced": { name: "shut out", symbol: "hexagon", sign: "⬢", colour: "fenced", size: 11 },
+  "mirror.catch_up": { name: "caught up", symbol: "circle", sign: "✓", colour: "good", size: 9 },
   "mirror.earlier_attempt": { name: "earlier attempt", symbol: "circle", sign: "●", colour: "neutral", size: 9 },
 };
 const OTHER = { name: "event", symbol: "circle-open", sign: "○", colour: "neutral", size: 9 };
@@ -35,6 +36,9 @@ const FIELDS = {
   leader_epoch: ["leader epoch", whole],
   node: ["broker", String],
   throttle_ms: ["had to wait", exactly],
+  took_ms: ["took", exactly],
+  records: ["records", whole],
+  bytes: ["bytes", size],
   kind: ["kind", String],
   offsets: ["source offsets", whole],
 };
@@ -57,6 +61,8 @@ function said(mark) {
       return `had to wait ${span(it.throttle_ms)}`;
     case "mirror.gap":
       return `${it.kind || "?"}: ${whole(it.offsets)} offsets`;
+    case "mirror.catch_up":
+      return `after ${span(it.took_ms)}: ${whole(it.records)} records, ${size(it.bytes)}`;
     case "mirror.earlier_attempt":
       return `${it.outcome || "?"}${it.error ? `: ${it.error}` : ""}`;
     default:
