@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from collections.abc import Iterator
@@ -17,14 +16,12 @@ from tests.telemetry.results import expired, result
 EPOCH = epoch_id("f", "run", 0)
 
 
-@pytest.fixture
-def err(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """A process of its own, as to logging: nobody has configured it."""
-    stream = io.StringIO()
-    monkeypatch.setattr("sys.stderr", stream)
+@pytest.fixture(autouse=True)
+def _unconfigured() -> Iterator[None]:
+    """As in a process that nobody has configured yet."""
     before = logs.EVENTS.handlers, logs.EVENTS.level, logs.EVENTS.propagate
     logs.EVENTS.handlers = []
-    yield stream
+    yield
     logs.EVENTS.handlers, logs.EVENTS.propagate = before[0], before[2]
     logs.EVENTS.setLevel(before[1])
 
@@ -35,12 +32,12 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> None:
         logs.configure()
 
 
-def test_json_lines(err: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
     configure(monkeypatch)
     logs.configure()  # a worker runs many tasks
     logs.tell_partition(expired(1), EPOCH, 0)
-    told = [json.loads(line) for line in err.getvalue().splitlines()]
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(one["level"], one["message"]) for one in told] == [
         ("WARNING", "expired"),
         ("INFO", "retry"),
@@ -53,16 +50,16 @@ def test_json_lines(err: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told[2]["error"] == "too late"
 
 
-def test_lines_for_people(err: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
     logs.tell_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
-    (line,) = err.getvalue().splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     assert " WARNING mirror.events fenced flow=f topic=orders partition=1 " in line
     assert 'error="a \\"newer\\" one"' in line
     assert f"trace_id={EPOCH.trace_hex}" in line
 
 
-def test_of_what_went_well_nothing_is_said(err: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_what_went_well_nothing_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
     logs.tell_partition(result(1), EPOCH, 0)
-    assert err.getvalue() == ""
+    assert capsys.readouterr().err == ""
