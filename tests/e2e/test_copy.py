@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -175,3 +176,15 @@ def _shape(site: Site) -> None:
             assert {key: type(value) for key, value in result.items()} == RESULT
             assert (result["outcome"], result["flow"]) == ("complete", each["flow"])
             assert result["records"] <= result["end"] - result["start"]
+    _shown(site, summary)
+
+
+def _shown(site: Site, summary: dict[str, Any]) -> None:
+    """report.html has the curve of each partition that was copied."""
+    page = (site.report / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [each["name"] for each in data["flows"]] == [each["flow"] for each in summary["flows"]]
+    for drawn, told in zip(data["flows"], summary["flows"], strict=True):
+        for part, result in zip(drawn["parts"], told["partitions"], strict=True):
+            assert (part["topic"], part["number"]) == (result["topic"], result["partition"])
+            assert not result["records"] or len(part["curve"]) >= 2 * len(("time", "left", "offset", "bytes"))

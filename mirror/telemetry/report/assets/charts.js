@@ -2,14 +2,25 @@
 
 // Named one by one: of its own, Plotly would also offer to send a chart to its makers' site.
 const BUTTONS = [["zoom2d", "pan2d", "resetScale2d", "toImage"]];
-const CONFIG = { displaylogo: false, showSendToCloud: false, responsive: true, modeBarButtons: BUTTONS, displayModeBar: "hover" };
+const CONFIG = {
+  displaylogo: false,
+  showSendToCloud: false,
+  responsive: true,
+  modeBarButtons: BUTTONS,
+  displayModeBar: "hover",
+};
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
 const MOST_LINES = 200;
 const MOST_MARKS = 1500;
 const OUTCOMES = ["complete", "unfinished", "fenced", "expired", "failed"];
 
 function layout(more) {
-  const axis = { gridcolor: colour("line"), linecolor: colour("line-2"), zeroline: false, tickfont: { color: colour("ink-3"), size: 12 } };
+  const axis = {
+    gridcolor: colour("line"),
+    linecolor: colour("line-2"),
+    zeroline: false,
+    tickfont: { color: colour("ink-3"), size: 12 },
+  };
   const { xaxis, yaxis, yaxis2, ...rest } = more;
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -18,7 +29,12 @@ function layout(more) {
     margin: { l: 74, r: 18, t: 8, b: 36 },
     hovermode: "closest",
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("ink-3"), activecolor: colour("accent") },
-    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line-2"), font: { family: FONT, size: 13, color: colour("ink") }, align: "left" },
+    hoverlabel: {
+      bgcolor: colour("raised"),
+      bordercolor: colour("line-2"),
+      font: { family: FONT, size: 13, color: colour("ink") },
+      align: "left",
+    },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12.5 }, itemclick: "toggle" },
     xaxis: { ...axis, ...xaxis },
     yaxis: { ...axis, ...yaxis },
@@ -33,7 +49,9 @@ const titled = (text) => ({ text, font: { size: 12.5 } });
 /** Points that can be clicked, one trace for each kind of mark; `y` says how high. */
 function markTraces(marks, y, more = {}) {
   const traces = [];
-  const kinds = [...new Set(marks.map((mark) => mark.kind))].sort((one, other) => (one === "expiry") - (other === "expiry"));
+  const kinds = [...new Set(marks.map((mark) => mark.kind))].sort(
+    (one, other) => (one === "expiry") - (other === "expiry"),
+  );
   for (const kind of kinds) {
     const those = marks.filter((mark) => mark.kind === kind); // expiries last: they lie on top
     const { look } = those[0];
@@ -44,9 +62,17 @@ function markTraces(marks, y, more = {}) {
       x: those.map((mark) => mark.time),
       y: those.map(y),
       customdata: those.map((mark) => [mark.part.place, mark.number]),
-      text: those.map((mark) => `<b>${plain(mark.part.name)}</b><br>${plain(look.name)} at ${clock(mark.time)}<br>${plain(said(mark), 90)}<br><i>click for all of it</i>`),
+      text: those.map(
+        (mark) =>
+          `<b>${plain(mark.part.name)}</b><br>${plain(look.name)} at ${clock(mark.time)}<br>${plain(said(mark), 90)}<br><i>click for all of it</i>`,
+      ),
       hovertemplate: "%{text}<extra></extra>",
-      marker: { symbol: look.symbol, size: look.size, color: colour(look.colour), line: { width: 1.5, color: colour("card") } },
+      marker: {
+        symbol: look.symbol,
+        size: look.size,
+        color: colour(look.colour),
+        line: { width: 1.5, color: colour("card") },
+      },
       ...more,
     });
   }
@@ -67,7 +93,8 @@ function sums(flow) {
       const now = total.time[number];
       while (at < time.length - 1 && time[at + 1] <= now) at++;
       const next = Math.min(at + 1, time.length - 1);
-      const share = now <= time[at] || next === at ? 0 : Math.min(1, (now - time[at]) / Math.max(1, time[next] - time[at]));
+      const share =
+        now <= time[at] || next === at ? 0 : Math.min(1, (now - time[at]) / Math.max(1, time[next] - time[at]));
       total.left[number] += left[at] + share * (left[next] - left[at]);
       if (now >= time[0]) total.bytes[number] += bytes[at] + share * (bytes[next] - bytes[at]);
     }
@@ -79,16 +106,35 @@ function sums(flow) {
 function drawTotal(node, flow) {
   flow.total ||= sums(flow);
   const total = flow.total;
-  const expiries = flow.parts.flatMap((part) => marksOf(part).filter((mark) => mark.kind === "expiry")).slice(0, MOST_MARKS);
+  const expiries = flow.parts
+    .flatMap((part) => marksOf(part).filter((mark) => mark.kind === "expiry"))
+    .slice(0, MOST_MARKS);
   const traces = [
     {
-      type: "scatter", mode: "lines", name: "records left", x: total.time, y: total.left, fill: "tozeroy", line: { color: colour("accent"), width: 2 },
-      fillcolor: colour("accent-wash"), hovertemplate: "%{x|%H:%M:%S}<br><b>%{y:,.0f}</b> records left<extra></extra>",
+      type: "scatter",
+      mode: "lines",
+      name: "records left",
+      x: total.time,
+      y: total.left,
+      fill: "tozeroy",
+      line: { color: colour("accent"), width: 2 },
+      fillcolor: colour("accent-wash"),
+      hovertemplate: "%{x|%H:%M:%S}<br><b>%{y:,.0f}</b> records left<extra></extra>",
     },
     ...markTraces(expiries, (mark) => leftAt(total, mark.time)),
     {
-      type: "scatter", mode: "lines", name: "bytes per second", x: total.time, y: total.rate, yaxis: "y2", fill: "tozeroy", showlegend: false,
-      line: { color: colour("fetching"), width: 1.5 }, fillcolor: colour("rate-wash"), text: total.rate.map((bytes) => `${size(bytes)}/s`), hovertemplate: "%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
+      type: "scatter",
+      mode: "lines",
+      name: "bytes per second",
+      x: total.time,
+      y: total.rate,
+      yaxis: "y2",
+      fill: "tozeroy",
+      showlegend: false,
+      line: { color: colour("fetching"), width: 1.5 },
+      fillcolor: colour("rate-wash"),
+      text: total.rate.map((bytes) => `${size(bytes)}/s`),
+      hovertemplate: "%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
     },
   ];
   const shown = layout({
@@ -118,14 +164,25 @@ function drawLines(node, flow) {
   for (const outcome of OUTCOMES) {
     const those = parts.filter((part) => part.outcome === outcome);
     if (!those.length) continue;
-    const trace = { type: "scatter", mode: "lines", name: outcome, x: [], y: [], customdata: [], text: [], connectgaps: false };
+    const trace = {
+      type: "scatter",
+      mode: "lines",
+      name: outcome,
+      x: [],
+      y: [],
+      customdata: [],
+      text: [],
+      connectgaps: false,
+    };
     for (const part of those) {
       const { time, left, bytes } = part.curve;
       time.forEach((now, at) => {
         trace.x.push(now);
         trace.y.push(high(part, left[at]));
         trace.customdata.push([part.place, -1]);
-        trace.text.push(`<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`);
+        trace.text.push(
+          `<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`,
+        );
       });
       trace.x.push(null);
       trace.y.push(null);
@@ -138,15 +195,25 @@ function drawLines(node, flow) {
     trace.hovertemplate = "%{text}<extra></extra>";
     traces.push(trace);
   }
-  const marks = parts.flatMap(marksOf).filter((mark) => mark.kind !== "mirror.catch_up").slice(0, MOST_MARKS);
+  const marks = parts
+    .flatMap(marksOf)
+    .filter((mark) => mark.kind !== "mirror.catch_up")
+    .slice(0, MOST_MARKS);
   traces.push(...markTraces(marks, (mark) => high(mark.part, leftAt(mark.part.curve, mark.time))));
   const shown = layout({
     xaxis: TIME,
-    yaxis: { rangemode: "tozero", title: titled(share ? "% left" : "records left"), ...(share ? {} : { tickformat: "~s" }) },
+    yaxis: {
+      rangemode: "tozero",
+      title: titled(share ? "% left" : "records left"),
+      ...(share ? {} : { tickformat: "~s" }),
+    },
     showlegend: true,
     margin: { l: 74, r: 18, t: 34, b: 36 },
   });
-  const of = parts.length < drawn ? `the ${whole(parts.length)} that are sick or had most to copy, of ${whole(drawn)}` : `${whole(drawn)} that had something to copy`;
+  const of =
+    parts.length < drawn
+      ? `the ${whole(parts.length)} that are sick or had most to copy, of ${whole(drawn)}`
+      : `${whole(drawn)} that had something to copy`;
   node.closest(".flow").querySelector('[data-said="lines"]').textContent = of;
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
 }
@@ -157,17 +224,31 @@ function drawSlow(node, flow) {
   const traces = Object.keys(PHASES)
     .filter((phase) => phase !== "idle" && parts.some((part) => part.phases[phase]))
     .map((phase) => ({
-      type: "bar", orientation: "h", name: phase, y: parts.map((part) => part.place), x: parts.map((part) => (part.phases[phase] || 0) / 1000),
-      customdata: parts.map((part) => [part.place, -1]), marker: { color: colour(phase), line: { width: 1, color: colour("card") } },
-      text: parts.map((part) => `<b>${plain(part.name)}</b><br>${phase}: ${span(part.phases[phase] || 0)} of ${span(part.busy)}<br>${rate(part.bytes, part.busy)}`),
-      textposition: "none", hovertemplate: "%{text}<extra></extra>",
+      type: "bar",
+      orientation: "h",
+      name: phase,
+      y: parts.map((part) => part.place),
+      x: parts.map((part) => (part.phases[phase] || 0) / 1000),
+      customdata: parts.map((part) => [part.place, -1]),
+      marker: { color: colour(phase), line: { width: 1, color: colour("card") } },
+      text: parts.map(
+        (part) =>
+          `<b>${plain(part.name)}</b><br>${phase}: ${span(part.phases[phase] || 0)} of ${span(part.busy)}<br>${rate(part.bytes, part.busy)}`,
+      ),
+      textposition: "none",
+      hovertemplate: "%{text}<extra></extra>",
     }));
   const widest = Math.min(260, 7.2 * names.reduce((most, name) => Math.max(most, Math.min(34, name.length)), 8) + 16);
   const shown = layout({
     barmode: "stack",
     bargap: 0.32,
     xaxis: { title: titled("seconds"), rangemode: "tozero" },
-    yaxis: { type: "category", tickvals: parts.map((part) => part.place), ticktext: names.map((name) => plain(name, 34)), gridcolor: "rgba(0,0,0,0)" },
+    yaxis: {
+      type: "category",
+      tickvals: parts.map((part) => part.place),
+      ticktext: names.map((name) => plain(name, 34)),
+      gridcolor: "rgba(0,0,0,0)",
+    },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { size: 12.5 } },
     margin: { l: widest, r: 18, t: 30, b: 44 },
   });
@@ -190,17 +271,39 @@ function heights(part) {
 /** One partition: its curve with all its marks, and below it its rate. */
 function drawOne(node, part) {
   const { time, left, offset, bytes } = part.curve;
-  const rates = bytes.map((now, at) => (at && time[at] > time[at - 1] ? ((now - bytes[at - 1]) * 1000) / (time[at] - time[at - 1]) : 0));
+  const rates = bytes.map((now, at) =>
+    at && time[at] > time[at - 1] ? ((now - bytes[at - 1]) * 1000) / (time[at] - time[at - 1]) : 0,
+  );
   const traces = [
     {
-      type: "scatter", mode: time.length > 40 ? "lines" : "lines+markers", name: "records left", x: time, y: left, fill: "tozeroy", fillcolor: colour("accent-wash"),
-      line: { color: colour("accent"), width: 2 }, marker: { size: 4 },
-      text: time.map((now, at) => `${clock(now)}<br><b>${whole(left[at])}</b> records left<br>next offset ${whole(offset[at])} of ${whole(offset[at] + left[at])}<br>${size(bytes[at])} copied`),
+      type: "scatter",
+      mode: time.length > 40 ? "lines" : "lines+markers",
+      name: "records left",
+      x: time,
+      y: left,
+      fill: "tozeroy",
+      fillcolor: colour("accent-wash"),
+      line: { color: colour("accent"), width: 2 },
+      marker: { size: 4 },
+      text: time.map(
+        (now, at) =>
+          `${clock(now)}<br><b>${whole(left[at])}</b> records left<br>next offset ${whole(offset[at])} of ${whole(offset[at] + left[at])}<br>${size(bytes[at])} copied`,
+      ),
       hovertemplate: "%{text}<extra></extra>",
     },
     {
-      type: "scatter", mode: "lines", name: "bytes per second", x: time, y: rates, yaxis: "y2", fill: "tozeroy", showlegend: false,
-      line: { color: colour("fetching"), width: 1.5, shape: "vh" }, fillcolor: colour("rate-wash"), text: rates.map((now) => `${size(now)}/s`), hovertemplate: "%{text}<extra></extra>",
+      type: "scatter",
+      mode: "lines",
+      name: "bytes per second",
+      x: time,
+      y: rates,
+      yaxis: "y2",
+      fill: "tozeroy",
+      showlegend: false,
+      line: { color: colour("fetching"), width: 1.5, shape: "vh" },
+      fillcolor: colour("rate-wash"),
+      text: rates.map((now) => `${size(now)}/s`),
+      hovertemplate: "%{text}<extra></extra>",
     },
     ...markTraces(marksOf(part), heights(part), { cliponaxis: false }),
   ];
@@ -210,9 +313,18 @@ function drawOne(node, part) {
     yaxis2: { domain: [0, 0.22], rangemode: "tozero", title: titled("bytes/s"), tickformat: "~s", nticks: 3 },
     showlegend: true,
     margin: { l: 70, r: 18, t: 34, b: 36 },
-    shapes: marksOf(part).filter((mark) => mark.kind === "expiry").map((mark) => ({
-      type: "line", x0: mark.time, x1: mark.time, y0: 0, y1: 1, yref: "paper", layer: "below", line: { color: colour("critical"), width: 1, dash: "dot" },
-    })),
+    shapes: marksOf(part)
+      .filter((mark) => mark.kind === "expiry")
+      .map((mark) => ({
+        type: "line",
+        x0: mark.time,
+        x1: mark.time,
+        y0: 0,
+        y1: 1,
+        yref: "paper",
+        layer: "below",
+        line: { color: colour("critical"), width: 1, dash: "dot" },
+      })),
   });
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, part.flow));
 }
@@ -227,4 +339,17 @@ function clicks(node, flow) {
   });
 }
 
-const PHASES = Object.fromEntries(["fencing", "settling", "fetching", "memory", "producing", "committing", "looking", "aborting", "resting", "idle"].map((name) => [name, true]));
+const PHASES = Object.fromEntries(
+  [
+    "fencing",
+    "settling",
+    "fetching",
+    "memory",
+    "producing",
+    "committing",
+    "looking",
+    "aborting",
+    "resting",
+    "idle",
+  ].map((name) => [name, true]),
+);

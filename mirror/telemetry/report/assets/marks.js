@@ -92,12 +92,20 @@ function marksOf(part) {
 
 /** All fields of a mark, the known ones first; also those that this page does not know yet. */
 function fieldsOf(mark) {
-  const names = [...Object.keys(FIELDS).filter((name) => name in mark.fields), ...Object.keys(mark.fields).filter((name) => !(name in FIELDS))];
-  const rows = names.filter((name) => mark.fields[name] !== null).map((name) => {
-    const [label, write] = FIELDS[name] || [name.replaceAll("_", " "), (value) => (typeof value === "object" ? JSON.stringify(value) : String(value))];
-    const value = mark.fields[name];
-    const fits = typeof value === "number" || write === String || typeof value === "boolean";
-    return [make("dt", {}, label), make("dd", { class: "num" }, fits ? write(value) : String(value))];
-  });
+  const names = [
+    ...Object.keys(FIELDS).filter((name) => name in mark.fields),
+    ...Object.keys(mark.fields).filter((name) => !(name in FIELDS)),
+  ];
+  const rows = names
+    .filter((name) => mark.fields[name] !== null)
+    .map((name) => {
+      const [label, write] = FIELDS[name] || [
+        name.replaceAll("_", " "),
+        (value) => (typeof value === "object" ? JSON.stringify(value) : String(value)),
+      ];
+      const value = mark.fields[name];
+      const fits = typeof value === "number" || write === String || typeof value === "boolean";
+      return [make("dt", {}, label), make("dd", { class: "num" }, fits ? write(value) : String(value))];
+    });
   return make("dl", { class: "fields" }, ...rows);
 }

@@ -7,13 +7,16 @@ const DRAW = { total: drawTotal, lines: drawLines, slow: drawSlow };
 const LIBRARY = new Promise((here) => document.addEventListener("mirror-plotly", here, { once: true }));
 
 /** Each chart when it comes into view: the page is there before its last chart is drawn. */
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    if (!entry.isIntersecting) continue;
-    seen.unobserve(entry.target);
-    draw(entry.target);
-  }
-}, { rootMargin: "300px" });
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      seen.unobserve(entry.target);
+      draw(entry.target);
+    }
+  },
+  { rootMargin: "300px" },
+);
 
 /** One of a flow's charts, as soon as there is what draws it. */
 function draw(node) {
@@ -23,7 +26,8 @@ function draw(node) {
 
 function showFlow(number) {
   SECTIONS.forEach((section, at) => (section.hidden = at !== number));
-  for (const button of document.querySelectorAll("#flows button")) button.setAttribute("aria-pressed", String(Number(button.dataset.flow) === number));
+  for (const button of document.querySelectorAll("#flows button"))
+    button.setAttribute("aria-pressed", String(Number(button.dataset.flow) === number));
   const flow = DATA.flows[number];
   if (!TABLES.has(flow) && flow.parts.length) {
     TABLES.set(flow, new Table(SECTIONS[number], flow));
@@ -42,7 +46,8 @@ function named(hash) {
   };
   const text = hash.slice(1);
   const colon = text.indexOf(":");
-  const [wanted, name] = colon < 0 ? [null, decode(text)] : [decode(text.slice(0, colon)), decode(text.slice(colon + 1))];
+  const [wanted, name] =
+    colon < 0 ? [null, decode(text)] : [decode(text.slice(0, colon)), decode(text.slice(colon + 1))];
   for (const flow of DATA.flows) {
     const part = wanted === null || wanted === flow.name ? flow.parts.find((one) => one.name === name) : null;
     if (part) return part;
@@ -62,7 +67,8 @@ function follow() {
 }
 
 function colours() {
-  for (const button of document.querySelectorAll("#theme button")) button.setAttribute("aria-pressed", String(button.dataset.theme === window.mirrorTheme.choice));
+  for (const button of document.querySelectorAll("#theme button"))
+    button.setAttribute("aria-pressed", String(button.dataset.theme === window.mirrorTheme.choice));
   for (const node of document.querySelectorAll('[data-drawn="yes"]')) {
     if (node.dataset.chart === "one") drawOne(node, OPEN.part);
     else draw(node);
@@ -73,7 +79,8 @@ for (const node of document.querySelectorAll("[data-phase]")) {
   node.style.setProperty("--p", `var(--${node.dataset.phase})`);
   if (node.dataset.share) node.style.flex = `${node.dataset.share} 0 0`;
 }
-for (const button of document.querySelectorAll("#theme button")) button.addEventListener("click", () => window.mirrorTheme.choose(button.dataset.theme));
+for (const button of document.querySelectorAll("#theme button"))
+  button.addEventListener("click", () => window.mirrorTheme.choose(button.dataset.theme));
 for (const button of document.querySelectorAll("#flows button")) {
   button.addEventListener("click", () => {
     if (OPEN.part) close();

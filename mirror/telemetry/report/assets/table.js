@@ -7,7 +7,12 @@ const COLUMNS = [
   { key: "curve", title: "Catch-up", value: (part) => part.most },
   { key: "records", title: "Records", value: (part) => part.records, number: whole },
   { key: "bytes", title: "Bytes", value: (part) => part.bytes, number: size },
-  { key: "rate", title: "Rate", value: (part) => part.bytes / Math.max(1, part.busy), cell: (part) => rate(part.bytes, part.busy) },
+  {
+    key: "rate",
+    title: "Rate",
+    value: (part) => part.bytes / Math.max(1, part.busy),
+    cell: (part) => rate(part.bytes, part.busy),
+  },
   { key: "busy", title: "Busy", value: (part) => part.busy, number: span },
   { key: "before", title: "Left at start", value: (part) => part.before ?? -1, cell: (part) => whole(part.before) },
   { key: "after", title: "Left now", value: (part) => part.after ?? -1, cell: (part) => whole(part.after) },
@@ -36,20 +41,31 @@ class Table {
   head() {
     const cells = COLUMNS.map((column) => {
       const button = make("button", { type: "button", onclick: () => this.sortBy(column) }, column.title);
-      return make("th", { "data-key": column.key, class: column.number || column.cell ? "num" : null, scope: "col" }, button);
+      return make(
+        "th",
+        { "data-key": column.key, class: column.number || column.cell ? "num" : null, scope: "col" },
+        button,
+      );
     });
     this.section.querySelector("thead").append(make("tr", {}, ...cells));
   }
 
   chips() {
     const place = this.section.querySelector("[data-chips]");
-    const counts = new Map(OUTCOMES.map((outcome) => [outcome, this.flow.parts.filter((part) => part.outcome === outcome).length]));
+    const counts = new Map(
+      OUTCOMES.map((outcome) => [outcome, this.flow.parts.filter((part) => part.outcome === outcome).length]),
+    );
     for (const outcome of [...OUTCOMES].reverse()) {
       if (!counts.get(outcome)) continue;
-      const chip = make("button", { type: "button", class: "chip", "aria-pressed": "false", "data-outcome": outcome }, `${outcome} ${whole(counts.get(outcome))}`);
+      const chip = make(
+        "button",
+        { type: "button", class: "chip", "aria-pressed": "false", "data-outcome": outcome },
+        `${outcome} ${whole(counts.get(outcome))}`,
+      );
       chip.addEventListener("click", () => {
         this.outcome = this.outcome === outcome ? null : outcome;
-        for (const other of place.children) other.setAttribute("aria-pressed", String(other.dataset.outcome === this.outcome));
+        for (const other of place.children)
+          other.setAttribute("aria-pressed", String(other.dataset.outcome === this.outcome));
         this.shown = PAGE;
         this.draw();
       });
@@ -84,7 +100,8 @@ class Table {
     this.found = this.rows();
     const shown = this.found.slice(0, this.shown);
     for (const cell of this.section.querySelectorAll("th")) {
-      if (cell.dataset.key === this.sort.key) cell.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+      if (cell.dataset.key === this.sort.key)
+        cell.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
     this.section.querySelector(".table tbody").replaceChildren(...shown.map((part) => this.row(part)));
@@ -96,7 +113,8 @@ class Table {
   row(part) {
     const cells = COLUMNS.map((column) => {
       if (column.key === "name") return make("td", { class: "name" }, make("a", { href: link(part) }, part.name));
-      if (column.key === "outcome") return make("td", {}, make("span", { class: `badge ${part.outcome}` }, part.outcome), flag(part));
+      if (column.key === "outcome")
+        return make("td", {}, make("span", { class: `badge ${part.outcome}` }, part.outcome), flag(part));
       if (column.key === "curve") return make("td", {}, spark(part));
       const amount = column.value(part);
       const text = column.cell ? column.cell(part) : column.number(amount);
@@ -113,9 +131,23 @@ class Table {
     const rest = this.found.length - shown;
     const place = this.section.querySelector(".more-rows");
     place.hidden = rest <= 0;
-    const show = (count, text) => make("button", { type: "button", class: "plain", onclick: () => { this.shown += count; this.draw(); } }, text);
+    const show = (count, text) =>
+      make(
+        "button",
+        {
+          type: "button",
+          class: "plain",
+          onclick: () => {
+            this.shown += count;
+            this.draw();
+          },
+        },
+        text,
+      );
     place.replaceChildren(
-      show(PAGE, `Show ${whole(Math.min(PAGE, rest))} more`), " ", rest > PAGE ? show(rest, `Show all ${whole(this.found.length)}`) : "",
+      show(PAGE, `Show ${whole(Math.min(PAGE, rest))} more`),
+      " ",
+      rest > PAGE ? show(rest, `Show all ${whole(this.found.length)}`) : "",
     );
   }
 }
@@ -123,7 +155,11 @@ class Table {
 /** That a complete partition is not well all the same. */
 function flag(part) {
   if (part.outcome !== "complete" || !part.sick) return null;
-  return make("span", { class: "flag", title: part.findings.map((finding) => part.flow.titles[finding]).join("; ") }, "!");
+  return make(
+    "span",
+    { class: "flag", title: part.findings.map((finding) => part.flow.titles[finding]).join("; ") },
+    "!",
+  );
 }
 
 const NAMES = new Intl.Collator("en", { numeric: true });
@@ -145,8 +181,18 @@ function spark(part) {
   const y = (now) => (high - 2 - (now / part.most) * (high - 5)).toFixed(1);
   const line = time.map((now, at) => `${x(now)} ${y(left[at])}`).join("L");
   const marks = part.expiries.map((expiry) => expiry.time_ms).filter(Boolean);
-  const picture = shape("svg", { class: "spark", width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": "records left over time" });
-  picture.append(shape("path", { class: "fill", d: `M${x(time[0])} ${high - 2}L${line}L${x(time.at(-1))} ${high - 2}Z` }), shape("path", { d: `M${line}` }));
+  const picture = shape("svg", {
+    class: "spark",
+    width: wide,
+    height: high,
+    viewBox: `0 0 ${wide} ${high}`,
+    role: "img",
+    "aria-label": "records left over time",
+  });
+  picture.append(
+    shape("path", { class: "fill", d: `M${x(time[0])} ${high - 2}L${line}L${x(time.at(-1))} ${high - 2}Z` }),
+    shape("path", { d: `M${line}` }),
+  );
   for (const now of marks) picture.append(shape("path", { class: "mark", d: `M${x(now)} 2V${high - 2}` }));
   return picture;
 }

@@ -31,7 +31,11 @@ function span(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  for (const [unit, name, smaller, small] of [[86_400_000, "d", 3_600_000, "h"], [3_600_000, "h", 60_000, "min"], [60_000, "min", 1000, "s"]]) {
+  for (const [unit, name, smaller, small] of [
+    [86_400_000, "d", 3_600_000, "h"],
+    [3_600_000, "h", 60_000, "min"],
+    [60_000, "min", 1000, "s"],
+  ]) {
     if (ms >= unit) {
       const rest = Math.floor((ms % unit) / smaller);
       return `${Math.floor(ms / unit)} ${name}${rest ? ` ${rest} ${small}` : ""}`;
@@ -88,7 +92,8 @@ function leftAt(curve, time) {
 /** When the first of a flow's curves begins, and the last one ends. */
 function times(flow) {
   flow.times ??= flow.parts.reduce(
-    ([begin, end], { curve: { time } }) => (time.length ? [Math.min(begin, time[0]), Math.max(end, time.at(-1))] : [begin, end]),
+    ([begin, end], { curve: { time } }) =>
+      time.length ? [Math.min(begin, time[0]), Math.max(end, time.at(-1))] : [begin, end],
     [Infinity, -Infinity],
   );
   return flow.times;
@@ -101,7 +106,23 @@ DATA.flows.forEach((flow, number) => {
     part.place = place;
     part.name = `${part.topic}-${part.number}`;
     part.curve = decode(flow, part.curve || []);
-    for (const count of ["start", "end", "records", "batches", "bytes", "ms", "busy", "expired", "retries", "commits", "committing", "longest", "throttled", "unsaid"]) part[count] ||= 0;
+    for (const count of [
+      "start",
+      "end",
+      "records",
+      "batches",
+      "bytes",
+      "ms",
+      "busy",
+      "expired",
+      "retries",
+      "commits",
+      "committing",
+      "longest",
+      "throttled",
+      "unsaid",
+    ])
+      part[count] ||= 0;
     for (const list of ["expiries", "events", "findings", "traces"]) part[list] ||= [];
     for (const counts of ["skipped", "deep", "gaps", "phases"]) part[counts] ||= {};
     for (const known of ["before", "after", "late", "later"]) part[known] ??= null;
