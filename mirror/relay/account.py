@@ -105,7 +105,7 @@ class Account:
         self._begin_story(outbox, reading)
         chronicle.committed(
             self.result.end,
-            _end_of(reading, self.result.end),
+            None if reading.stable_end == FOREVER_MS else reading.stable_end,
             records=self.result.records,
             size=self.result.bytes,
             last_ms=outbox.acked_time_ms,
@@ -177,7 +177,3 @@ class Account:
         told.story = self._story(now)
         self._watcher.done(self._range, told)
         return told
-
-
-def _end_of(reading: Reading, otherwise: int) -> int:
-    return otherwise if reading.stable_end == FOREVER_MS else reading.stable_end

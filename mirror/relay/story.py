@@ -217,15 +217,20 @@ class Chronicle:
         self._catching_up = story.lag_before > 0
         self._curve.add(self._began_ms, offset, end, 0)
 
-    def committed(self, offset: int, end: int, *, records: int, size: int, last_ms: int | None, took_ms: int) -> None:
+    def committed(
+        self, offset: int, end: int | None, *, records: int, size: int, last_ms: int | None, took_ms: int
+    ) -> None:
         """Progress is at ``offset``, the last record before it of time ``last_ms``; the commit took ``took_ms``.
 
-        ``records`` and ``size`` (bytes) are what was copied in all.
+        ``end`` is the source's, None before its first answer: the place is kept before anything is read. ``records``
+        and ``size`` (bytes) are what was copied in all.
         """
         story = self._story
         story.commits += 1
         story.commit_ms += took_ms
         story.commit_max_ms = max(story.commit_max_ms, took_ms)
+        if end is None:
+            return
         self._curve.add(self._wall(), offset, end, size)
         lag = max(0, end - offset)
         story.lag_after, story.late_after_ms = lag, self._age_ms(lag, last_ms)

@@ -56,6 +56,20 @@ def test_lag_before_and_after_in_records_and_time() -> None:
     assert (story.commits, story.commit_ms, story.commit_max_ms) == (1, 1_000, 1_000)
 
 
+def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -> None:
+    run = Run(2).opened_with(None).settled()
+    run.commit()
+    run.clock.advance(300)
+    run.fetch(made(0, 2), stable_end=2)
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    story = story_of(run)
+    assert (story.commits, story.lag_before, story.lag_after) == (2, 2, 0)
+    assert [point[1:3] for point in story.curve] == [[0, 2], [2, 2]]
+    assert [span["name"] for span in story.spans] == [Span.CATCH_UP]
+
+
 def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
     run = Run(2).opened()
     run.fetch(made(0, 2), stable_end=2)
