@@ -420,16 +420,21 @@ offsets = st.integers(0, 10**12)
 unknown = st.none()
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[int, Offsets]]:
+maybe = st.one_of(unknown, offsets, offsets)
+steps = st.lists(st.tuples(st.integers(1, 200_000), maybe, maybe, maybe), min_size=1, max_size=40)
+
+
+def history_of(told: list[tuple[int, int | None, int | None, int | None]]) -> list[tuple[int, Offsets]]:
     """Any looks at all, in the order of time: offsets may fall, and be unknown."""
     at_ms, found = 0, []
-    for _ in range(draw(st.integers(1, 40))):
-        at_ms += draw(st.integers(1, 200_000))
-        start, end, progress = (draw(st.one_of(unknown, offsets, offsets)) for _ in range(3))
+    for step_ms, start, end, progress in told:
+        at_ms += step_ms
         known = start is not None and end is not None
         found.append((at_ms, Offsets(start if known else None, end if known else None, progress)))
     return found
+
+
+histories = steps.map(history_of)
 
 
 def estimated(history: list[tuple[int, Offsets]], retention_ms: int | None, after_ms: int = 0) -> Lag:
@@ -439,7 +444,7 @@ def estimated(history: list[tuple[int, Offsets]], retention_ms: int | None, afte
     return lags.estimates(T0 + history[-1][0] + after_ms, {"orders": retention_ms})[TP]
 
 
-@given(histories(), st.one_of(unknown, st.integers(0, 10**12)), st.integers(0, 10**7))
+@given(histories, st.one_of(unknown, st.integers(0, 10**12)), st.integers(0, 10**7))
 def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int | None, after_ms: int) -> None:
     found = estimated(history, retention_ms, after_ms)
     last = history[-1][1]
@@ -462,14 +467,14 @@ def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int
         assert found[4:6] == (None, None)
 
 
-@given(histories(), st.integers(0, 10**10), st.integers(0, 10**10))
+@given(histories, st.integers(0, 10**10), st.integers(0, 10**10))
 def test_longer_retention_never_leaves_less_room(history: list[tuple[int, Offsets]], one_ms: int, more_ms: int) -> None:
     short, long = (estimated(history, each).loss_s for each in (one_ms, one_ms + more_ms))
     if short is not None and long is not None:
         assert long >= short
 
 
-@given(histories(), st.integers(1, 10**9), st.integers(1, 10**15))
+@given(histories, st.integers(1, 10**9), st.integers(1, 10**15))
 def test_only_differences_count(history: list[tuple[int, Offsets]], later_ms: int, more: int) -> None:
     def moved(seen: Offsets) -> Offsets:
         return Offsets(*(None if each is None else each + more for each in seen))
@@ -493,7 +498,7 @@ def test_the_history_is_bounded_however_it_is_looked_at(gaps_ms: list[int]) -> N
         assert rates == ((None, None) if at_ms == T0 + gaps_ms[0] else (0.0, 0.0))
 
 
-@given(histories())
+@given(histories)
 def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tuple[int, Offsets]]) -> None:
     """With a source that only grows, and looks that reach back: no younger than the first look that had more."""
     grown, end = [], 0
