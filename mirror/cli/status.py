@@ -3,129 +3,112 @@
 from __future__ import annotations
 
 import json
-import operator
 import sys
 import time
-from datetime import UTC, datetime
+from contextlib import ExitStack
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from mirror.cli.options import AsJson, Config, Flow, SecretsDir
+from mirror.cli import status_view
+from mirror.cli.options import REPORT_DIR, AsJson, Config, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
 from mirror.errors import KafkaError
-from mirror.spark.status import FlowStatus, PartitionStatus, look
+from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch, look
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.status import FlowStatus
 
 _PLAIN_WIDTH: Final = 160
-_SHOWN: Final = 40
-"""Partitions of a flow, those with the most lag, unless all are asked for."""
+pause = time.sleep
+"""Between two looks."""
 
 
 def status(
     config: Config,
     flow: Flow = None,
+    report_dir: ReportDir = REPORT_DIR,
     secrets_dir: SecretsDir = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks of --watch.")] = 2.0,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"All partitions, not only the {_SHOWN} that lag most.")
+        bool, typer.Option("--all", help=f"All partitions, not only the {status_view.SHOWN} that are worst off.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how far each flow is: progress and lag per partition, and which run copies it now.
 
-    It looks at both clusters and changes nothing. With --json and --watch it prints a line for each look.
+    With --watch also how fast it is copied, how late it is, when it will have caught up, and whether it will before the
+    source's retention takes records away; the sick partitions first. It looks at both clusters and changes nothing.
+    With --json and --watch it prints a line for each look.
 
     Exit status: 0 looked, 1 could not.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     flows = loaded.select(flow)
     if not watch:
-        found = _look(loaded, flows)
-        print(json.dumps(_json(found), indent=2)) if as_json else _console().print(_shown(found, everything=everything))
+        found = [look(loaded, each, report_dir=report_dir) for each in flows]
+        if as_json:
+            print(json.dumps({"flows": [one.to_json() for one in found]}, indent=2))
+        else:
+            _console().print(status_view.once(found, None if everything else status_view.SHOWN))
         return
-    try:
-        _watch(loaded, flows, every, everything=everything, as_json=as_json)
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+    with ExitStack() as stack:
+        watches = [
+            stack.enter_context(StatusWatch(loaded, each, report_dir=report_dir, within_ms=WATCH_WITHIN_MS))
+            for each in flows
+        ]
+        try:
+            _watch_json(watches, every) if as_json else _watch(watches, every, everything=everything)
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
 
 
-def _look(config: MirrorConfig, flows: Sequence[FlowConfig]) -> list[FlowStatus]:
-    return [look(config, each) for each in flows]
+def _look(watches: Sequence[StatusWatch]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
+    """Those that answered, and by flow why others did not: who watches wants to see the end of it."""
+    found: list[FlowStatus] = []
+    errors: dict[str, KafkaError] = {}
+    for each in watches:
+        try:
+            found.append(each.look())
+        except KafkaError as error:
+            errors[each.flow.name] = error
+    return found, errors
 
 
-def _watch(config: MirrorConfig, flows: Sequence[FlowConfig], every: float, *, everything: bool, as_json: bool) -> None:
-    if as_json:
+def _watch_json(watches: Sequence[StatusWatch], every: float) -> None:
+    while True:
+        found, errors = _look(watches)
+        told = {"flows": [one.to_json() for one in found], "errors": {name: str(one) for name, one in errors.items()}}
+        print(json.dumps(told), flush=True)
+        pause(every)
+
+
+def _watch(watches: Sequence[StatusWatch], every: float, *, everything: bool) -> None:
+    console = _console()
+    if not console.is_terminal:
         while True:
-            print(json.dumps(_json(_look(config, flows))), flush=True)
-            time.sleep(every)
-    with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as live:
+            found, errors = _look(watches)
+            console.print(_view(found, errors, None if everything else status_view.SHOWN, console.width))
+            pause(every)
+    with Live(console=console, auto_refresh=False, screen=True) as screen:
         while True:
-            try:
-                live.update(_shown(_look(config, flows), everything=everything), refresh=True)
-            except KafkaError as error:
-                live.update(Text(f"{error}; looking again"), refresh=True)  # who watches wants to see the end of it
-            time.sleep(every)
+            found, errors = _look(watches)
+            most = None if everything else status_view.rows_for(console.height - 1, len(watches))
+            screen.update(_view(found, errors, most, console.width), refresh=True)
+            pause(every)
 
 
-def _json(found: Sequence[FlowStatus]) -> dict[str, object]:
-    return {"flows": [one.to_json() for one in found]}
+def _view(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+    at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
+    return Group(status_view.live(found, errors, most, width), at)
 
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-
-
-def _shown(found: Sequence[FlowStatus], *, everything: bool) -> Group:
-    return Group(*(_table(one, everything=everything) for one in found))
-
-
-def _table(one: FlowStatus, *, everything: bool) -> Table:
-    order = [(each.lag is not None, -(each.lag or 0), each.topic, each.partition) for each in one.partitions]
-    lagging = [each for _, each in sorted(zip(order, one.partitions, strict=True), key=operator.itemgetter(0))]
-    shown = lagging if everything else lagging[:_SHOWN]
-    left = len(lagging) - len(shown)
-    more = f"{left} more partitions, none of which lags more (--all)" if left else None
-    table = Table(title=Text(_title(one)), title_justify="left", caption=more, caption_justify="left")
-    for name in ("topic", "partition", "progress", "source end", "lag", "committed"):
-        table.add_column(name, justify="left" if name in {"topic", "committed"} else "right", overflow="fold")
-    for each in shown:
-        table.add_row(*_cells(each))
-    return table
-
-
-def _title(one: FlowStatus) -> str:
-    by = "nothing runs" if one.run is None else f"run {one.run.run} on {one.run.host}"
-    told = ", told to stop" if one.run is not None and one.run.stop else ""
-    unknown = f", {one.unknown} partitions not begun or not known" if one.unknown else ""
-    return f"flow {one.flow}: {one.source} to {one.target}; {one.lag:,} behind{unknown}; {by}{told}"
-
-
-def _cells(each: PartitionStatus) -> list[Text]:
-    # Text, not str: a topic's name is never markup.
-    return [
-        Text(each.topic),
-        Text(f"{each.partition}"),
-        Text("none yet" if each.progress is None else f"{each.progress:,}"),
-        Text("no leader" if each.end is None else f"{each.end:,}"),
-        Text("" if each.lag is None else f"{each.lag:,}", style="yellow" if each.lag else "green"),
-        Text("" if each.committed_ms is None else _ago(each.committed_ms)),
-    ]
-
-
-def _ago(wall_ms: int) -> str:
-    seconds = max(0, int(datetime.now(UTC).timestamp() - wall_ms / 1000))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    for count, unit in ((days, "d"), (hours, "h"), (minutes, "min")):
-        if count > 1:
-            return f"{count} {unit} ago"
-    return f"{seconds} s ago"

@@ -103,9 +103,9 @@ class ConnectionPool:
     def pick(self, node: int, now: int, *, slow: bool = False, sole: bool = False) -> Slot | None:
         """A connection to ``node`` that a request goes out on at once, the least busy; None where there is none.
 
-        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart. ``sole``
-        is for one of which nothing is known yet: none that does answer is put behind it before it has. What is picked
-        is meant to be used, by :meth:`carry`, before the next is picked.
+        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart, where it
+        may stand behind anybody. ``sole`` is for one of which nothing is known yet: none that does answer is put behind
+        it before it has. What is picked is meant to be used, by :meth:`carry`, before the next is picked.
         """
         broker = self._brokers.setdefault(node, _Broker())
         self._sort_out(broker, now)
@@ -173,9 +173,13 @@ class ConnectionPool:
             if (free := self._grown(slots, node, now)) is not None:
                 return free
             opening = True
-        # What is on its way is there sooner than an answer that takes longer already than they usually do.
-        stuck = best is not None and not behind_slow and self._brokers[node].is_overdue(best, now)
-        return None if opening and stuck else best
+        return None if best is None or (opening and self._better_waits(best, now, behind_slow=behind_slow)) else best
+
+    def _better_waits(self, best: Slot, now: int, *, behind_slow: bool) -> bool:
+        """Whether a connection on its way is there sooner than ``best`` will have answered."""
+        if behind_slow:  # nothing is known of that answer; but the connection may never come, either
+            return best.sole and self._network.trouble(best.node) is None
+        return self._brokers[best.node].is_overdue(best, now)
 
     def _unoccupied(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
         """One that owes nothing; whether one is on its way."""
@@ -200,10 +204,14 @@ class ConnectionPool:
         return slot if self._ready(slot, now) else None
 
     def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool, new: bool = False) -> Slot | None:
-        """Of those that owe something; ``new``: of those that are kept for the new ones."""
-        shared = [slot for slot in slots if slot.owed and slot.has_room and slot.sole == new]
-        shared = [slot for slot in shared if behind_slow or not slot.slow]
-        shared.sort(key=lambda slot: (len(slot.owed), slot.bytes))
+        """Of those that owe something; ``new``: of those that are kept for the new ones.
+
+        ``behind_slow``: of all, those that are kept for the new ones last. New ones that do not answer can come to hold
+        every connection apart, and who is slow, too, would have none for as long.
+        """
+        shared = [slot for slot in slots if slot.owed and slot.has_room]
+        shared = [slot for slot in shared if behind_slow or (slot.sole == new and not slot.slow)]
+        shared.sort(key=lambda slot: (slot.sole, len(slot.owed), slot.bytes))
         return next((slot for slot in shared if self._ready(slot, now)), None)
 
     def _ready(self, slot: Slot, now: int) -> bool:
@@ -270,7 +278,7 @@ class ConnectionPool:
 
         def on_response(body: Any, at: int) -> None:
             # The broker takes up the next one only when this client is no longer throttled.
-            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)))
+            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)), answered=True)
             respond(body, at)
 
         def on_failure(error: KafkaError, at: int) -> None:
@@ -287,11 +295,12 @@ class ConnectionPool:
         request.on_response, request.on_failure, request.on_settled = on_response, on_failure, on_settled
         return request
 
-    def _settle(self, slot: Slot, token: int, at_ms: int) -> None:
+    def _settle(self, slot: Slot, token: int, at_ms: int, *, answered: bool = False) -> None:
         if token not in slot.owed:
             return
         if token == next(iter(slot.owed)):
-            if (broker := self._brokers.get(slot.node)) is not None:
+            # What is lost with its connection, all at one time, says nothing of how long answers take.
+            if answered and (broker := self._brokers.get(slot.node)) is not None:
                 broker.took(at_ms - slot.since_ms)
             slot.since_ms = at_ms
         slot.bytes -= slot.owed.pop(token)

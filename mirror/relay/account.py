@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.expiries import other_source
 from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.story import Chronicle, Happening, Story
@@ -50,7 +51,9 @@ class Account:
         return self.known, self.target_end
 
     def begins_at(self, progress: Progress) -> bool:
-        """An attempt begins at ``progress``; whether it is the first."""
+        """An attempt begins at ``progress``; whether it is the first. Raises FlowError: it is another source's."""
+        if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
+            raise other_source(self._range, progress)
         first = self.known is None
         if first:
             self.result.start = progress.offset
@@ -59,6 +62,14 @@ class Account:
         self.known = progress
         self.result.end = progress.offset
         return first
+
+    def is_of_another_topic(self, progress: Progress) -> bool:
+        """Whether the topic was deleted and made again since."""
+        return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
+
+    def is_old(self, progress: Progress, renew_ms: int) -> bool:
+        """Whether it was kept ``renew_ms`` ago, or earlier; 0: it never is."""
+        return renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms
 
     def _count(self, left: Sums) -> None:
         self.result.records += left.records
@@ -120,7 +131,10 @@ class Account:
     def ends(self, after: Ruling | None, attempt: int, why: str) -> None:
         """An attempt is over, with this ruling."""
         if after is not None and after.expiry is not None:
-            self.result.expiries.append(after.expiry)
+            # Without a batch of its own it is all that was to be copied that has waited.
+            at = self.result.end
+            offsets = {"start": at, "end": at if self._range.follows else max(at, self._range.end)}
+            self.result.expiries.append({**offsets, **after.expiry})
         if after is not None and after.outcome is Outcome.FENCED:
             self.chronicle.happened(Happening.FENCED, error=after.error)
         if why:
@@ -147,6 +161,10 @@ class Account:
     def _story(self, now: int) -> Story:
         story, one = self.chronicle.told(now), self._range
         story.sick_since_ms, story.sick_trace, story.last_trace = one.sick_since_ms, one.sick_trace, one.last_trace
+        if story.lag_before is None and one.source_end:
+            # The source was never heard: what it had when this was planned.
+            story.lag_before = max(0, one.source_end - self.result.start)
+            story.lag_after = max(0, one.source_end - self.result.end)
         return story
 
     def so_far(self, now: int, after: Ruling, stuck_since_ms: int | None) -> RangeResult:

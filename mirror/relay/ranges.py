@@ -20,6 +20,7 @@ class Range:
     ``stuck_since_ms`` (ms since 1970) is since when its first undelivered batch has waited, in epochs before this one.
     A stream follows: its ranges end at :data:`OPEN_END`. ``sick_since_ms``, ``sick_trace`` and ``last_trace`` are as in
     :class:`mirror.relay.story.Story`: they tell this epoch's trace where the story of a sick partition began.
+    ``source_end`` is where the source's log ended when this was planned.
     """
 
     flow: str
@@ -34,6 +35,7 @@ class Range:
     sick_since_ms: int | None = None
     sick_trace: str = ""
     last_trace: str = ""
+    source_end: int = 0
 
     @property
     def follows(self) -> bool:

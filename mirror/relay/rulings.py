@@ -15,16 +15,13 @@ from mirror.errors import (
     Fenced,
     FlowError,
     KafkaTimeout,
-    LogTruncated,
     RecordRejected,
     TransactionExpired,
 )
 from mirror.relay.copying import Lost
 from mirror.relay.expiries import timed_out, told
 from mirror.relay.feed import Feed, Piece
-from mirror.relay.gaps import Gap, GapKind, SourceState, classify
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome
 from mirror.relay.refusals import remedy
 from mirror.relay.stages import ABORTS
@@ -117,17 +114,3 @@ class Rulings:
             return Ruling(Outcome.EXPIRED, f"{where}{error}", told(error, piece, self._wall()))
         outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
         return Ruling(outcome, str(error) or type(error).__name__)
-
-    def gap(self, known: Progress, state: SourceState, error: object, *, end: int, silent: bool) -> Gap | None:
-        """On a source that does not have what comes next: where to go on behind it, if anything is missing.
-
-        ``end`` is the planned one, ``error`` what reading ended with. Raises FlowError where a gap is not passed over.
-        """
-        diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
-        gap = classify(known, state.topic_id, state.earliest, state.end, diverging=diverging)
-        if gap is None and silent and state.end < end:
-            # Below what was planned; what is left is still to be copied.
-            gap = Gap(GapKind.TRUNCATED, known.offset, known.offset, 0)
-        if gap is not None and self._policy.on_gap != "skip":
-            raise FlowError(f"{self._source}: {gap}; {gap.advice()}")
-        return gap

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from mirror.relay.story import Phase
+
 DROP_MS: Final = 5_000
 """How long a dropped transaction's abort is waited for; after that its end is left to the next attempt, or to time."""
 REST_MS: Final = 15_000
@@ -26,3 +28,13 @@ class Stage(enum.Enum):
     DROPPING = "dropping"
     RESTING = "resting"
     DONE = "done"
+
+
+PHASES: Final = {
+    Stage.OPENING: Phase.FENCING,
+    Stage.SETTLING: Phase.SETTLING,
+    Stage.LOOKING: Phase.LOOKING,
+    Stage.DROPPING: Phase.ABORTING,
+    Stage.RESTING: Phase.RESTING,
+}
+"""As its story tells it; who copies has phases of its own."""

@@ -160,7 +160,7 @@ class Task:
 
     def kept(self) -> dict[TopicPartition, Kept]:
         """What is to be noted of each target partition, where its end is known."""
-        return {copy.target: Kept(*kept) for copy in self._copies if (kept := copy.kept) is not None}
+        return {copy.target: Kept(*kept) for copy in self._copies if (kept := copy.account.kept) is not None}
 
     # --- one turn
 

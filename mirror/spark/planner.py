@@ -146,6 +146,7 @@ def start_of(
             end=max(start, seen.stop),
             source_cluster_id=source_cluster_id,
             topic_id=seen.topic_id,
+            source_end=seen.end,
         )
 
     if seen.leader == NO_LEADER and not (follow and progress):

@@ -20,6 +20,7 @@ _TYPES: Final = {
     "partition": IntegerType(),
     "start": LongType(),
     "end": LongType(),
+    "source_end": LongType(),
     "stuck_since_ms": LongType(),
     "sick_since_ms": LongType(),
 }

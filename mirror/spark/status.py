@@ -2,99 +2,320 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from mirror.client import LATEST, Admin, TopicPartition
-from mirror.relay.progress import Progress, ProgressStore
-from mirror.spark.planner import NO_LEADER, select_topics
+from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartition
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
+from mirror.relay.gaps import classify
+from mirror.relay.progress import ProgressStore
+from mirror.runtime.clock import SystemClock
+from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
+from mirror.spark.preflight import FOREVER, TopicConfig
 from mirror.spark.run_orders import RunOrders
+from mirror.spark.troubles import Trouble, Troubles
+from mirror.telemetry.lags import STUCK_AFTER_S, Lag, Lags, State, Totals, totals
+from mirror.telemetry.looks import Offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+    from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.orders import Orders
+    from mirror.relay.progress import Progress
+
+WATCH_WITHIN_MS: Final = 10_000
+"""What a call may take where the next look comes soon, and somebody waits for this one."""
+_SILENT_MS: Final = 10_000
+"""A leader that does not answer must not keep the others from being shown."""
+_START_EVERY_MS: Final = 1
+"""For each partition: a log's start is news only now and then, and 10,000 are asked for it every 10 seconds."""
+_TIMEOUT: Final = "default.api.timeout.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """One source partition; None where it is not known.
 
-    ``end`` is the source's last stable offset, ``progress`` the next one to copy, ``lag`` the offsets between them, and
-    ``committed_ms`` (ms since 1970) when the progress was committed.
+    ``earliest`` is its log's start, ``end`` its last stable offset (no more than where the flow ends), ``progress`` the
+    next one to copy, ``committed_ms`` (ms since 1970) when the progress was committed, ``lag`` what that comes to.
+    ``trouble`` is what was last said against it; only of one that is sick.
     """
 
     topic: str
     partition: int
     target_topic: str
+    earliest: int | None
     end: int | None
     progress: int | None
-    lag: int | None
     committed_ms: int | None
+    lag: Lag
+    trouble: Trouble | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; a time that is infinite is None, as one that is not known."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "target_topic": self.target_topic,
+            "state": self.lag.state.value,
+            "earliest": self.earliest,
+            "end": self.end,
+            "progress": self.progress,
+            "lag": self.lag.records,
+            "committed_ms": self.committed_ms,
+            **_measures(self.lag),
+            "trouble": None if self.trouble is None else self.trouble.line,
+            "trouble_ms": None if self.trouble is None else self.trouble.time_ms,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
-    """One flow; ``run`` is who copies it now, as far as it said so, or None."""
+    """One flow at ``time_ms`` (ms since 1970); ``run`` is who copies it now, as far as it said so, or None.
+
+    ``totals`` are those of its partitions.
+    """
 
     flow: str
     source: str
     target: str
+    time_ms: int
     run: Orders | None
+    totals: Totals
     partitions: list[PartitionStatus]
-
-    @property
-    def lag(self) -> int:
-        """Offsets that are not copied, of all partitions where that is known."""
-        return sum(one.lag or 0 for one in self.partitions)
-
-    @property
-    def unknown(self) -> int:
-        """Partitions of which the lag is not known: without progress on the target, or without a leader."""
-        return sum(one.lag is None for one in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "lag": self.lag, "unknown": self.unknown}
+        return {
+            "flow": self.flow,
+            "source": self.source,
+            "target": self.target,
+            "time_ms": self.time_ms,
+            "run": None if self.run is None else asdict(self.run),
+            "lag": self.totals.records,
+            "unknown": self.totals.unknown,
+            **_measures(self.totals),
+            "states": {state.value: count for state, count in self.totals.states.items()},
+            "partitions": [one.to_json() for one in self.partitions],
+        }
 
 
-def look(config: MirrorConfig, flow: FlowConfig) -> FlowStatus:
-    """Ask both clusters. Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked."""
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-    ):
+def _measures(of: Lag | Totals) -> dict[str, float | None]:
+    measures = {
+        "lag_seconds": of.seconds,
+        "copied_per_second": of.copied_per_s,
+        "produced_per_second": of.produced_per_s,
+        "seconds_to_drain": of.drain_s,
+        "seconds_to_loss": of.loss_s,
+    }
+    return {name: None if value is None or math.isinf(value) else round(value, 3) for name, value in measures.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What one look showed, by source partition.
+
+    ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress.
+    """
+
+    time_ms: int
+    run: Orders | None
+    offsets: dict[TopicPartition, Offsets]
+    progress: dict[TopicPartition, Progress]
+    silent: dict[TopicPartition, str]
+    gaps: dict[TopicPartition, str]
+
+    def status(self, tp: TopicPartition, target_topic: str, lag: Lag, trouble: Trouble | None) -> PartitionStatus:
+        offsets, progress = self.offsets[tp], self.progress.get(tp)
+        return PartitionStatus(
+            topic=tp.topic,
+            partition=tp.partition,
+            target_topic=target_topic,
+            earliest=offsets.earliest,
+            end=offsets.end,
+            progress=offsets.progress,
+            committed_ms=None if progress is None or not progress.time_ms else progress.time_ms,
+            lag=lag,
+            trouble=trouble,
+        )
+
+
+class StatusWatch:
+    """Looks at one flow, as often as it is asked to: rates take two looks at least.
+
+    Between looks it keeps its connections, what it saw, and how long the source's topics keep their records.
+    ``report_dir`` (None: not asked) is where the flow's runs leave their ledger; ``within_ms``
+    bounds each call (None: as the clusters' configuration does). ``wall`` gives ms since 1970 (None: this host's).
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        *,
+        report_dir: Path | None = None,
+        within_ms: int | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        self.flow: Final = flow
+        self._config: Final = config
+        self._within_ms: Final = within_ms
+        self._wall: Final = wall or SystemClock().wall
+        self._troubles: Final = None if report_dir is None else Troubles(report_dir, flow.name)
+        self._lags: Final = Lags()
+        self._clients: tuple[Admin, Admin] | None = None
+        self._retention_ms: dict[str, int | None] = {}
+        self._until: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._starts_ms = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back; the next look makes new ones."""
+        for client in self._clients or ():
+            client.close()
+        self._clients = None
+
+    def look(self) -> FlowStatus:
+        """Ask both clusters. Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked."""
+        try:
+            return self._look(*self._open())
+        except MirrorError:
+            self.close()
+            raise
+
+    def _open(self) -> tuple[Admin, Admin]:
+        if self._clients is None:
+            source = self._admin(self.flow.source)
+            try:
+                self._clients = source, self._admin(self.flow.target)
+            except BaseException:
+                source.close()
+                raise
+        return self._clients
+
+    def _admin(self, cluster: str) -> Admin:
+        options = self._config.clusters[cluster].client_options()
+        if self._within_ms is not None:
+            options[_TIMEOUT] = min(self._within_ms, ClusterSettings.parse(options).default_api_timeout_ms)
+        return Admin(options)
+
+    def _look(self, source: Admin, target: Admin) -> FlowStatus:
+        seen = self._see(source, target)
+        self._lags.look(seen.time_ms, seen.offsets)
+        # Between scheduled runs nothing moves, and nothing is stuck.
+        stuck_after_s = math.inf if seen.run is None else STUCK_AFTER_S
+        retention_ms = self._retention(source, {tp.topic for tp in seen.offsets})
+        lags = self._lags.estimates(self._wall(), retention_ms, stuck_after_s=stuck_after_s)
+        lags |= {tp: lags[tp]._replace(state=State.LOSING) for tp in seen.gaps}
+        told = {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.sick])
+        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | seen.gaps).items()}
+        return FlowStatus(
+            flow=self.flow.name,
+            source=self.flow.source,
+            target=self.flow.target,
+            time_ms=seen.time_ms,
+            run=seen.run,
+            totals=totals(lags.values()),
+            partitions=[seen.status(tp, self.flow.target_topic(tp.topic), lags[tp], troubles.get(tp)) for tp in lags],
+        )
+
+    def _see(self, source: Admin, target: Admin) -> _Seen:
         topics = source.list_topics()
-        partitions = [
-            (TopicPartition(name, each.partition), each.leader != NO_LEADER)
-            for name in select_topics(flow, topics)
-            for each in topics[name].partitions
-        ]
-        led = {tp: LATEST for tp, has_leader in partitions if has_leader}
-        ends = {tp: found.offset for tp, found in source.list_offsets(led).items()} if led else {}
-        targets = {tp: TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp, _ in partitions}
-        progress = ProgressStore(target, flow.name).read(set(targets.values()))
-        run = RunOrders(target, flow.name).read()
-    return FlowStatus(
-        flow=flow.name,
-        source=flow.source,
-        target=flow.target,
-        run=None if run is None or run.ended else run,
-        partitions=[_status(tp, targets[tp], ends.get(tp), progress) for tp, _ in partitions],
-    )
+        wanted = {name: topics[name] for name in select_topics(self.flow, topics)}
+        tps = [(TopicPartition(name, one.partition), one.leader) for name in wanted for one in wanted[name].partitions]
+        targets = {tp: TopicPartition(self.flow.target_topic(tp.topic), tp.partition) for tp, _ in tps}
+        # Progress before ends: never less lag than there is, and what lies beyond its end is of another log.
+        kept = ProgressStore(target, self.flow.name).read(set(targets.values()))
+        run = RunOrders(target, self.flow.name).read()
+        time_ms = self._wall()
+        ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
+        starts = self._starts_of(source, ends, time_ms)
+        ends = self._bounded(source, ends)
+        progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
+        offsets = {
+            tp: Offsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None) for tp, _ in tps
+        }
+        ids = {name: str(topic.topic_id or "") for name, topic in wanted.items()}
+        gaps = {tp: self._gap(one, ids[tp.topic], offsets[tp], tp) for tp, one in progress.items()}
+        return _Seen(
+            time_ms=time_ms,
+            run=None if run is None or run.ended else run,
+            offsets=offsets,
+            progress=progress,
+            silent={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp, _ in tps if tp not in ends},
+            gaps={tp: line for tp, line in gaps.items() if line},
+        )
+
+    def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
+        if not 0 <= time_ms - self._starts_ms < len(ends) * _START_EVERY_MS:
+            self._starts, self._starts_ms = {}, time_ms
+        found, _ = _ask(source, [tp for tp in ends if tp not in self._starts], EARLIEST)
+        self._starts |= found
+        return self._starts
+
+    def _bounded(self, source: Admin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """No end behind the one of the flow. Where a time is does not change once there is a record of that time."""
+        until = self.flow.ends
+        if until is None:
+            return dict(ends)
+        if until.timestamp_ms is None:
+            self._until = dict.fromkeys(ends, until.offset or 0)
+        else:
+            found, _ = _ask(source, ends.keys() - self._until.keys(), until.timestamp_ms)
+            self._until |= {tp: offset for tp, offset in found.items() if offset >= 0}
+        return {tp: min(end, self._until.get(tp, end)) for tp, end in ends.items()}
+
+    def _gap(self, progress: Progress, topic_id: str, seen: Offsets, tp: TopicPartition) -> str | None:
+        """Why a copy could not go on from the progress, or None."""
+        if seen.earliest is None or seen.end is None:
+            return None
+        until = self._until.get(tp)
+        if until is not None and progress.offset >= until:
+            return None  # it is done
+        gap = classify(progress, topic_id, seen.earliest, seen.end)
+        return None if gap is None else str(gap)
+
+    def _retention(self, source: Admin, topics: Iterable[str]) -> Mapping[str, int | None]:
+        """How long the topics keep their records, by name; None for ever, or where that may not be read."""
+        lacking = [ConfigResource.topic(name) for name in topics if name not in self._retention_ms]
+        if not lacking:
+            return self._retention_ms
+        try:
+            found = source.describe_configs(lacking, partial=True, timeout_ms=_SILENT_MS)
+        except KafkaError:
+            return self._retention_ms  # the next look asks again
+        for resource, entries in found.items():
+            told = TopicConfig.of({key: entry.value for key, entry in entries.items() if entry.value is not None})
+            self._retention_ms[resource.name] = None if told.retention_ms == FOREVER else told.retention_ms
+        refused = [each.name for each, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
+        self._retention_ms |= dict.fromkeys(refused)
+        return self._retention_ms
 
 
-def _status(
-    tp: TopicPartition, target: TopicPartition, end: int | None, progress: Mapping[TopicPartition, Progress]
-) -> PartitionStatus:
-    known = progress.get(target)
-    return PartitionStatus(
-        topic=tp.topic,
-        partition=tp.partition,
-        target_topic=target.topic,
-        end=end,
-        progress=None if known is None else known.offset,
-        lag=None if known is None or end is None else max(0, end - known.offset),
-        committed_ms=None if known is None or not known.time_ms else known.time_ms,
-    )
+def look(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:
+    """One look; see :meth:`StatusWatch.look`. Rates are not known."""
+    with StatusWatch(config, flow, report_dir=report_dir) as watch:
+        return watch.look()
+
+
+def _ask(
+    source: Admin, tps: Collection[TopicPartition], spec: int
+) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, KafkaError]]:
+    """The offsets of those who answer, and why the others do not. Raises KafkaError where nobody does."""
+    if not tps:
+        return {}, {}
+    found = source.list_offsets(dict.fromkeys(tps, spec), partial=True, timeout_ms=_SILENT_MS)
+    if not found:
+        raise next(iter(found.failed.values()))
+    return {tp: result.offset for tp, result in found.items()}, found.failed

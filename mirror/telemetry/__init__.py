@@ -1,1 +1,6 @@
-"""What a run shows of itself: traces, metrics, logs, a report. The one place that knows OpenTelemetry."""
+"""What the operator looks at: traces, measurements, logs, a report. The one place that knows OpenTelemetry.
+
+Above the relay, whose values it shows, and below Spark, which brings them.
+"""
+
+from __future__ import annotations

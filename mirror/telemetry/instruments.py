@@ -193,3 +193,18 @@ DROPPED: Final = Instrument(
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))
 """In the order above."""
+
+OF_TASKS: Final = frozenset(
+    {
+        COMMIT_DURATION,
+        REQUEST_DURATION,
+        REQUESTS_LOST,
+        THROTTLED,
+        BUFFER,
+        BUFFER_SIZE,
+        IN_FLIGHT,
+        HELD,
+        BUSY,
+    }
+)
+"""What executors export themselves while they run, where there is a backend; the driver has their sums."""

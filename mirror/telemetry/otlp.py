@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.metrics.export import (
@@ -83,10 +83,11 @@ def _context(one: SpanId) -> SpanContext:
     return SpanContext(one.trace, one.span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def as_metrics(measured: Measured, began_ms: int, now_ms: int) -> MetricsData:
-    """All points, cumulative since ``began_ms``; both in ms since 1970."""
+def as_metrics(measured: Measured, began_ms: int, now_ms: int, without: Collection[Instrument] = ()) -> MetricsData:
+    """All points but for those of some instruments, cumulative since ``began_ms``; times in ms since 1970."""
     with measured.lock:
-        metrics = [_metric(what, points, began_ms * _NS, now_ms * _NS) for what, points in measured.points()]
+        found = [(what, points) for what, points in measured.points() if what not in without]
+    metrics = [_metric(what, points, began_ms * _NS, now_ms * _NS) for what, points in found]
     scope = ScopeMetrics(_SCOPE, metrics, "")
     return MetricsData([ResourceMetrics(resource(), [scope], "")])
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mirror.runtime.clock import SystemClock
+from mirror.telemetry.measured import Measured
 from mirror.telemetry.outlet import Outlet
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
-    from mirror.telemetry.measured import Measured
+    from mirror.telemetry.instruments import Instrument
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.spans import Span
 
 _MEASUREMENTS: Final = 10
-"""That wait for a backend, at most: the next ones say all that the older ones do."""
+"""That wait for a backend, at most: they are cumulative, so that the next ones say all that these do."""
 
 
 class Exports:
@@ -25,6 +27,9 @@ class Exports:
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings: Final = settings
+        self.of_tasks: Final = Measured()
+        """What the tasks of this process have counted, one after the other."""
+        self.began_ms: Final = SystemClock().wall()
         self._spans: Outlet[Span] | None = None
         self._metrics: Outlet[MetricsData] | None = None
         if settings.traces:
@@ -49,9 +54,12 @@ class Exports:
         from mirror.telemetry.otlp import metric_exporter
 
         export = metric_exporter(self.settings)
-        return Outlet(
-            "metrics", lambda all_: export(all_[-1]), queue_size=_MEASUREMENTS, batch_size=_MEASUREMENTS, delay_ms=0
-        )
+
+        def each(waiting: Sequence[MetricsData]) -> bool:
+            taken = [export(one) for one in waiting]
+            return all(taken)
+
+        return Outlet("metrics", each, queue_size=_MEASUREMENTS, batch_size=1, delay_ms=0)
 
     def span(self, span: Span) -> None:
         """Returns at once."""
@@ -63,12 +71,12 @@ class Exports:
         for one in spans:
             self.span(one)
 
-    def metrics(self, measured: Measured, began_ms: int, now_ms: int) -> None:
-        """All that was measured since ``began_ms``; returns at once."""
+    def metrics(self, measured: Measured, began_ms: int, now_ms: int, without: Collection[Instrument] = ()) -> None:
+        """All that was measured since ``began_ms``, but for these; returns at once."""
         if self._metrics is not None:
             from mirror.telemetry.otlp import as_metrics
 
-            self._metrics.put(as_metrics(measured, began_ms, now_ms))
+            self._metrics.put(as_metrics(measured, began_ms, now_ms, without))
 
     def dropped(self) -> dict[str, int]:
         """How many spans, and looks at measurements, no backend has taken; by signal."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.ranges import RangeResult
+from mirror.telemetry.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.measured import Measured
 from mirror.telemetry.process import exports
 from mirror.telemetry.settings import sampled
@@ -100,13 +101,11 @@ class RunTelemetry:
         self._count_dropped()
         now_ms = self._clock.wall()
         if self._settings.metrics:
-            self._exports.metrics(self.measured, self._began_ms, now_ms)
+            self._exports.metrics(self.measured, self._began_ms, now_ms, without=OF_TASKS)
         elif self._settings.prometheus is None:
             self._write_metrics(now_ms)
 
     def _count_dropped(self) -> None:
-        from mirror.telemetry.instruments import DROPPED
-
         for signal, count in self._exports.dropped().items():
             self.measured.add(DROPPED, count - self._dropped.get(signal, 0), signal=signal)
             self._dropped[signal] = count

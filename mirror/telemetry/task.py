@@ -14,7 +14,6 @@ from mirror.meters import Histogram
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.telemetry.ids import SpanId, partition_id
 from mirror.telemetry.logs import tell_partition
-from mirror.telemetry.measured import Measured
 from mirror.telemetry.process import exports
 from mirror.telemetry.settings import sampled
 from mirror.telemetry.spans import TaskFacts, part_span, partition_span, task_span
@@ -60,7 +59,6 @@ class TaskTelemetry:
         self._first: TaskLook | None = None
         self._last: TaskLook | None = None
         self._peaks: Counter[str] = Counter()
-        self._measured: Final = Measured()
         self._over: Final = threading.Event()
         self._dropped_before: Final = self._exports.dropped()
         self._results: list[RangeResult] = []
@@ -187,8 +185,10 @@ class TaskTelemetry:
                 "held": look.held,
             },
         )
-        take_task(self._measured, self._flow, told)
-        self._exports.metrics(self._measured, self._began_ms, now_ms)
+        measured = self._exports.of_tasks
+        with measured.lock:
+            take_task(measured, self._flow, told)
+        self._exports.metrics(measured, self._exports.began_ms, now_ms)
 
 
 def is_idle(result: RangeResult) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS, Slot
+from mirror.errors import ConnectionFailed
 from tests.cluster.pool_probes import Bench
 
 _LARGEST = 2 * ROOM_BYTES
@@ -23,6 +24,7 @@ class PoolModel(RuleBasedStateMachine):
         self.slots: dict[int, Slot] = {}
         self.refused: dict[int, int] = {}
         self.sole: set[int] = set()
+        self.quickest: dict[int, int] = {}
 
     @initialize(size=st.integers(1, 3), quick=st.booleans())
     def begin(self, size: int, quick: bool) -> None:
@@ -79,7 +81,14 @@ class PoolModel(RuleBasedStateMachine):
     def throttle(self, node: int) -> None:
         self.bench.network.throttling ^= {node}
 
-    @rule(ms=st.sampled_from([1, 50, SLOW_AFTER_MS - 1, SLOW_AFTER_MS, 5_000]))
+    @rule(node=NODES)
+    def trouble(self, node: int) -> None:
+        """Connections to it fail, or no longer do."""
+        troubles = self.bench.network.troubles
+        if troubles.pop(node, None) is None:
+            troubles[node] = ConnectionFailed("no more of you")
+
+    @rule(ms=st.sampled_from([1, 20, 50, SLOW_AFTER_MS - 1, SLOW_AFTER_MS, 5_000]))
     def wait(self, ms: int) -> None:
         self.bench.now += ms
         self.bench.pool.look(self.bench.now)
@@ -118,7 +127,11 @@ class PoolModel(RuleBasedStateMachine):
         return st.sampled_from(sorted(channel for channel, owed in self.bench.owed.items() if owed))
 
     def _answer(self, channel: int, throttle_ms: int) -> None:
-        self.bench.answer(channel, throttle_ms)
+        bench, node = self.bench, self.slots[channel].node
+        took_ms = bench.now + throttle_ms - (bench.waiting_since(channel) or 0)
+        bench.answer(channel, throttle_ms)
+        # One that was slow counts as one that has just become so.
+        self.quickest[node] = min(took_ms, SLOW_AFTER_MS, self.quickest.get(node, SLOW_AFTER_MS))
 
     def _lose(self, channel: int) -> None:
         self.bench.lose(channel)
@@ -141,30 +154,58 @@ class PoolModel(RuleBasedStateMachine):
         if sole and not slow:
             assert slot in group or not slot.owed, "set apart, and nobody's"
             return
-        assert slot.channel not in self.sole, "behind none of which nothing is known"
         assert slot in group
-        if not slow:
+        if slow:
+            assert slot.channel not in self.sole or not self._comes(node), "a connection comes that is nobody's"
+        else:
+            assert slot.channel not in self.sole, "behind none of which nothing is known"
             self._not_behind_a_slow_one(slot)
         usable = [one for one in group if one.channel in bench.network.usable and (slow or not one.slow)]
-        usable = [one for one in usable if one.channel not in self.sole]
+        usable = [one for one in usable if slow or one.channel not in self.sole]
         roomy = [one for one in usable if one.bytes < ROOM_BYTES]
-        assert (len(slot.owed), slot.bytes) == min((len(one.owed), one.bytes) for one in roomy), "the least busy"
+        assert self._cost(slot) == min(self._cost(one) for one in roomy), "the least busy"
         if slot.owed:
             opening = any(not one.owed for one in group)
             assert opening or len(group) == bench.size or node in bench.network.throttling, "grown while it helps"
+
+    def _cost(self, slot: Slot) -> tuple[bool, int, int]:
+        """Where nothing is known of an answer, whoever is slow goes last."""
+        return slot.channel in self.sole, len(slot.owed), slot.bytes
+
+    def _on_its_way(self, slots: list[Slot]) -> bool:
+        return any(not one.owed and one.channel not in self.bench.network.usable for one in slots)
+
+    def _comes(self, node: int) -> bool:
+        """Whether one is on its way that is set apart, and nothing is known against it."""
+        return self._on_its_way(self._group(node, True)) and node not in self.bench.network.troubles
 
     def _not_behind_a_slow_one(self, slot: Slot) -> None:
         since = self.bench.waiting_since(slot.channel)
         throttled = slot.node in self.bench.network.throttling
         assert throttled or since is None or self.bench.now - since < SLOW_AFTER_MS
 
+    def _may_be_overdue(self, slot: Slot) -> bool:
+        """Usual is never less than the quickest answer."""
+        quickest = self.quickest.get(slot.node)
+        owed = self.bench.owed.get(slot.channel)
+        if quickest is None or not owed:
+            return False
+        return self.bench.now - owed[0].sent_ms > max(10, 3 * quickest)
+
     def _refused(self, node: int, slow: bool, sole: bool) -> None:
         group = self._group(node, slow)
         usable = self.bench.network.usable
         healthy = [one for one in group if one.channel in usable and (slow or not one.slow)]
-        on_its_way = sole and any(not one.owed and one.channel not in usable for one in self._group(node, True))
-        for one in healthy:
-            wait = one.bytes >= ROOM_BYTES or (on_its_way and one.owed) or (one.channel in self.sole and not sole)
+        roomy = [one for one in healthy if one.bytes < ROOM_BYTES]
+        least = min((self._cost(one) for one in roomy), default=None)
+        overdue = any(self._may_be_overdue(one) for one in roomy if self._cost(one) == least)
+        for one in roomy:
+            new = one.channel in self.sole
+            if slow:  # it stands behind anybody, but where one comes that is nobody's
+                wait = new and self._comes(node)
+            else:
+                wait = (new and not sole) or (overdue and self._on_its_way(group))
+                wait = wait or (sole and self._comes(node) and bool(one.owed))
             assert wait, "no connection was to be had"
         if any(one.owed for one in group):
             self.refused.setdefault(node, self.bench.pool.freed)
@@ -199,6 +240,32 @@ class PoolModel(RuleBasedStateMachine):
     def nobody_was_told_twice(self) -> None:
         for owed in self.bench.owed.values():
             assert all(one.probe.told <= 1 for one in owed)
+
+
+def test_slow_and_new_behind_one_that_is_new_and_has_become_slow() -> None:
+    """Found by the model: a pool of one, whose only connection apart was kept for those that are new."""
+    model = PoolModel()
+    model.begin(size=1, quick=True)
+    model.send(node=2, size=10, slow=False, sole=True, burst=1)
+    model.stall(node=1, slow=False, ms=SLOW_AFTER_MS - 1)
+    model.stall(node=1, slow=False, ms=SLOW_AFTER_MS - 1)
+    model.send(node=2, size=10, slow=True, sole=True, burst=1)
+    model.everything_is_answered()
+
+
+def test_nobody_goes_behind_an_overdue_one_while_another_is_on_its_way() -> None:
+    """The model once took that for a refusal without a reason."""
+    model = PoolModel()
+    model.begin(size=2, quick=False)
+    model.send(node=1, size=10, slow=False, sole=False, burst=1)
+    model.everything_is_ready()
+    model.send(node=1, size=10, slow=False, sole=False, burst=1)
+    model.everything_is_answered()
+    model.send(node=1, size=10, slow=False, sole=False, burst=2)
+    model.wait(20)
+    refusals = model.bench.pool.refusals
+    model.send(node=1, size=10, slow=False, sole=False, burst=1)
+    assert model.bench.pool.refusals == refusals + 1
 
 
 PoolModel.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

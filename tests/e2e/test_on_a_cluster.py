@@ -18,13 +18,16 @@ from typing import Final
 import pytest
 
 from mirror.sandbox import judge
+from mirror.sandbox.cluster import Cluster
 from mirror.spark.ledger import Ledger
 from tests import jvm
+from tests.copying.pair import End
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Run, Site, flow
 from tests.e2e.standalone import Standalone, standalone
 from tests.polling import eventually
+from tests.telemetry import receiver
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -35,6 +38,22 @@ WITHIN_S: Final = 240.0
 SHORT: Final = """epoch-ms = 3000
 refresh-ms = 2000
 shutdown-timeout-ms = 10000"""
+EXPIRES_SOON: Final = """commit-interval-ms = 500
+[flows.f.producer]
+"delivery.timeout.ms" = 5000
+"request.timeout.ms" = 2000
+"linger.ms" = 0"""
+CLOSE_MS: Final = 50
+SOON_MISSED: Final = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+"""A controller finds out quickly that a broker is gone, and coordinators are where a test puts them."""
+EXPIRY: Final = {"phase", "cause", "age_ms", "queued_ms", "in_flight_ms", "attempts", "last_error", "start", "end"} | {
+    "may_have_been_written"
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +81,9 @@ class Flow:
             {"a": self.source.address, "b": self.target.address}, {"f": flow("a", "b", [self.topic], *lines)}
         )
 
-    def start(self, job: str, report: str, *settings: Mapping[str, object]) -> subprocess.Popen[str]:
+    def start(
+        self, job: str, report: str, *settings: Mapping[str, object], environ: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """`mirror run` or `mirror stream` on the cluster, by this interpreter and these sources on all sides."""
         conf = self.site.folder / f"conf-{report}"
         conf.mkdir(exist_ok=True)
@@ -70,7 +91,8 @@ class Flow:
         write(conf / "spark-defaults.conf", python, *settings)
         where = ["--config", str(HERE / "mirror.toml"), "--report-dir", str(HERE / report)]
         command = [sys.executable, "-m", "mirror.cli", job, *where, "--master", self.executors.url]
-        return self.site.launch(command, environ={"SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(CHECKOUT)})
+        ours = {"SPARK_CONF_DIR": str(conf), "PYTHONPATH": str(CHECKOUT)}
+        return self.site.launch(command, environ={**ours, **(environ or {})})
 
     def stop(self) -> Run:
         """`mirror stop`, from this host, which is not among those of the run."""
@@ -162,3 +184,65 @@ def _in_mid_epoch(report: Path) -> bool:
     """Whether tasks copy an epoch that nobody has reported yet."""
     ledger = Ledger.runs(report, "f")[0]
     return (ledger.planned() or 0) > (ledger.done() or 0)
+
+
+def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_executors(
+    site: Site, source: Side, executors: Standalone, unique: Callable[[str], str]
+) -> None:
+    topic, sick = unique("traced"), unique("sick")
+    source.create(topic, 4)
+    source.create(sick)
+    for name, partition in [(sick, 0), *((topic, each) for each in range(4))]:
+        source.fill(name, [b"%d" % number for number in range(50)], partition)
+    with Cluster(2, properties=SOON_MISSED, heap=jvm.BROKER) as cluster, receiver.http() as (address, taken):
+        target = End(cluster.bootstrap_servers)
+        for internal in ("__transaction_state", "__consumer_offsets"):
+            target.create_at(internal, [1], cleanup_policy="compact")
+        target.create_at(f"a.{sick}", [2])
+        cluster.kill(2)
+        eventually(lambda: target.leader(f"a.{sick}") < 0, what="no leader")
+        ends = {"a": source.address, "b": target.address}
+        site.write(ends, {"f": flow("a", "b", [topic, sick], EXPIRES_SOON)})
+        one = Flow(site, source, target, topic, 4, executors)
+        asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        run = site.finish(one.start("run", "traced", cores(2), environ=asked))
+    assert run.status == 3, run.err
+    (flow_told,) = json.loads((site.folder / "traced" / "summary.json").read_text())["flows"]
+    results = {(each["topic"], each["partition"]): each for each in flow_told["partitions"]}
+    _one_tree(taken)
+    tasks = taken.named("mirror.task")
+    assert len({span.resource["process.pid"] for span in tasks}) == 2, "two executors' workers"
+    assert {span.resource["process.pid"] for span in taken.named("mirror.epoch")}.isdisjoint(
+        span.resource["process.pid"] for span in tasks
+    )
+    for span in taken.named("mirror.partition"):
+        told = results[span.attributes["mirror.topic"], span.attributes["mirror.partition"]]
+        assert span.attributes["mirror.outcome"] == told["outcome"]
+        assert abs(span.ended_ms - span.began_ms - told["seconds"] * 1000) <= CLOSE_MS
+        assert span.began_ms == told["story"]["began_ms"]
+    (late,) = [span for span in taken.named("mirror.partition") if span.attributes["mirror.topic"] == sick]
+    (told,) = results[sick, 0]["expiries"]
+    (expiry,) = [event for event in late.events if event[0] == "mirror.delivery.expired"]
+    assert abs(expiry[1] - told["time_ms"]) <= CLOSE_MS
+    wanted = {f"mirror.expiry.{name}": value for name, value in told.items() if name != "time_ms" and value is not None}
+    assert expiry[2] == wanted
+    assert {name.removeprefix("mirror.expiry.") for name in expiry[2]} >= EXPIRY
+    assert expiry[2]["mirror.expiry.cause"] == "no leader"
+    healthy = [span for span in taken.named("mirror.partition") if span is not late]
+    assert min(span.at_s for span in healthy) * 1000 < late.ended_ms, "told while the sick one was still tried"
+    assert late.attributes["mirror.lag.before"] == 50
+    assert all(span.attributes["mirror.lag.after"] == 0 for span in healthy)
+
+
+def _one_tree(taken: receiver.Taken) -> None:
+    # An exporter whose connection breaks sends again: stores know a span by its id.
+    by_id = {span.id: span for span in taken.spans}
+    assert all(span.began_ms == by_id[span.id].began_ms for span in taken.spans)
+    (root,) = [span for span in taken.spans if not span.parent]
+    assert root.name == "mirror.epoch"
+    assert {span.trace for span in taken.spans} == {root.trace}
+    for span in taken.spans:
+        if span.parent:
+            parent = by_id[span.parent]
+            assert parent.began_ms - CLOSE_MS <= span.began_ms <= span.ended_ms <= parent.ended_ms + CLOSE_MS
+    assert len({span.id for span in taken.named("mirror.partition")}) == 5

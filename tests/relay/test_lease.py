@@ -16,7 +16,7 @@ from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.task import Task
 from mirror.wire.records import Batch
 from tests.relay.site import made, progress_at
-from tests.relay.test_task import World
+from tests.relay.task_world import World
 
 EPOCH_MS = 60_000
 LEASE_MS = 10_000

@@ -86,17 +86,17 @@ def test_who_may_not_keep_progress_copies_nothing(atomic: bool) -> None:
     result = run.ends(Outcome.FAILED)
     assert result.error == "paris.t-0: progress was not kept: no Read on the group"
     assert run.sent == []
-    assert run.copy.kept is None, "there is nothing to note"
+    assert run.copy.account.kept is None, "there is nothing to note"
 
 
 def test_a_forgotten_progress_is_restored() -> None:
     run = Run(10).opened_with(None).settled(progress_at(6), target_end=99)
     assert run.committing == 6
-    assert run.copy.kept is None, "not before it is committed"
+    assert run.copy.account.kept is None, "not before it is committed"
     assert run.site.reading == (6, None)
     run.commit()
-    assert run.copy.kept is not None
-    assert (run.copy.kept[0].offset, run.copy.kept[1]) == (6, 99)
+    assert run.copy.account.kept is not None
+    assert (run.copy.account.kept[0].offset, run.copy.account.kept[1]) == (6, 99)
 
 
 @pytest.mark.parametrize("error", [FlowError("progress-lost: ..."), ValueError("odd")])

@@ -242,11 +242,11 @@ def test_who_was_shut_out_after_a_retry_says_so_and_stops() -> None:
 def test_who_was_shut_out_has_no_progress_to_note() -> None:
     run = Run(9).opened_with(None).settled(target_end=99)
     run.commit()
-    assert run.copy.kept is not None
+    assert run.copy.account.kept is not None
     run.fetch(made(0))
     run.fail(0, Fenced("another one took over", 90))
     run.ends(Outcome.FENCED)
-    assert run.copy.kept is None
+    assert run.copy.account.kept is None
 
 
 # --- aborts

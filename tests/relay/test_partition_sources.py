@@ -8,7 +8,7 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, DeliveryTimeout, KafkaTimeout, LogTruncated
 from mirror.errors import OffsetOutOfRange as OutOfRange
-from mirror.relay.ranges import Outcome
+from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import Stage
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
@@ -206,6 +206,21 @@ def test_a_silence_that_was_explained_is_not_told_of_what_comes_later() -> None:
     run.looked(end=8)
     assert run.copy.stage is Stage.COPYING
     assert run.site.reading == (5, None)
+
+
+def test_a_silence_that_ended_an_attempt_is_not_told_of_the_next() -> None:
+    """Who follows was given up a second time for it, when the source had answered and there was no gap."""
+    run = Run(OPEN_END).opened(0)
+    run.site.neighbours_are_healthy = True
+    run.advance(TIMES.stall_ms)
+    run.looked(end=0)
+    run.dropped()
+    run.rest()
+    run.opened(0)
+    run.fetch_fails(OutOfRange("gone", 1))
+    run.looked(end=0)
+    assert run.copy.stage is Stage.COPYING
+    assert run.site.reading == (0, None)
 
 
 @pytest.mark.parametrize("atomic", [True, False])

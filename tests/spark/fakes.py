@@ -99,8 +99,9 @@ class Cluster:
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
-        ``list_offsets``, ``broker_configs``, ``log_dirs``: refused with that text. ``silent``: a JSON list of source
-        partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``: permissions, see Admin.
+        ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
+        JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
+        permissions, see Admin.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -186,18 +187,22 @@ class Admin:
         *,
         partial: bool = False,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
-    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
         state = self.cluster.state()
         of_brokers = any(resource.kind == ConfigKind.BROKER for resource in resources)
         if of_brokers and "broker_configs" in state["moods"]:
             raise AuthorizationFailed(state["moods"]["broker_configs"], 31)
+        if "topic_configs" in state["moods"]:
+            error = AuthorizationFailed(state["moods"]["topic_configs"], 29)
+            return Outcomes({}, dict.fromkeys(resources, error))
         topics = state["topics"]
-        return {
+        found = {
             resource: _entries(topics[resource.name]["configs"])
             if resource.kind == ConfigKind.TOPIC
             else {"offsets.retention.minutes": ConfigEntry(RETENTION_MINUTES, ConfigSource.DEFAULT, False, True)}
             for resource in resources
         }
+        return Outcomes(found, {})
 
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         for topic in topics:

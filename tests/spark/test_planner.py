@@ -82,6 +82,7 @@ def copy(start: int, end: int) -> Range:
         end=end,
         source_cluster_id=HERE,
         topic_id="t1",
+        source_end=100,
     )
 
 
@@ -100,7 +101,7 @@ def copy(start: int, end: int) -> Range:
     ],
 )
 def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
-    expected = replace(copy(start, end), topic_id=partition.topic_id)
+    expected = replace(copy(start, end), topic_id=partition.topic_id, source_end=partition.end)
     assert start_of(flow(), HERE, partition, progress) == expected
 
 
@@ -146,7 +147,7 @@ def test_what_must_not_be_copied_fails(
 def test_a_flow_that_skips_goes_on_behind_the_gap(
     partition: SourcePartition, progress: Progress, start: int, end: int
 ) -> None:
-    expected = replace(copy(start, end), topic_id=partition.topic_id)
+    expected = replace(copy(start, end), topic_id=partition.topic_id, source_end=partition.end)
     assert start_of(flow(on_gap="skip"), HERE, partition, progress) == expected
 
 

@@ -1,0 +1,342 @@
+"""``mirror status`` as it is typed: once, live, in a terminal, as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from mirror.cli import status as command
+from mirror.cli import status_view
+from mirror.cli.app import app
+from mirror.client import TopicPartition
+from mirror.relay.progress import Progress, group_of, to_offset
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark import status
+from mirror.spark.attempts import Attempt
+from mirror.spark.ledger import Ledger
+from mirror.spark.status import FlowStatus, PartitionStatus
+from mirror.spark.troubles import Trouble
+from mirror.telemetry.lags import Lag, State, totals
+from tests.spark import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from typer.testing import Result
+
+T0 = 1_800_000_000_000
+CONFIG = """
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[flows.f]
+source = "a"
+target = "b"
+topics = ["orders.*"]
+"""
+SECOND = """
+[clusters.gone]
+"bootstrap.servers" = "gone:1"
+[flows.g]
+source = "gone"
+target = "b"
+topics = ["clicks"]
+"""
+
+
+class Site:
+    """Two clusters, and a clock that moves when the command pauses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "mirror.toml"
+        self.config.write_text(CONFIG)
+        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
+        self.now_ms = T0
+        self.pauses: list[float] = []
+        self.looks = 5
+        self.meanwhile: Callable[[int], None] = lambda _: None
+
+    def wall(self) -> int:
+        return self.now_ms
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now_ms += round(seconds * 1000)
+        if len(self.pauses) == self.looks:
+            raise KeyboardInterrupt
+        self.meanwhile(len(self.pauses))
+
+    def status(self, *arguments: str) -> Result:
+        report = str(self.folder / "report")
+        return CliRunner().invoke(app, ["status", "--config", str(self.config), "--report-dir", report, *arguments])
+
+    def commit(self, offset: int, partition: int = 0) -> None:
+        tp = TopicPartition("a.orders", partition)
+        progress = Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id="", time_ms=self.now_ms)
+        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr(status, "Admin", fakes.Admin)
+    site = Site(tmp_path)
+    monkeypatch.setattr(status, "SystemClock", lambda: site)
+    monkeypatch.setattr(command, "pause", site.pause)
+    return site
+
+
+def test_one_look_is_a_table(site: Site) -> None:
+    site.a.add_topic("orders", [1_500, 10, 3])
+    site.commit(500)
+    site.commit(10, 1)
+    site.now_ms += 7_200_000
+    found = site.status()
+    assert (found.exit_code, found.stderr) == (0, "")
+    lines = [" ".join(line.replace("│", " ").split()) for line in found.stdout.splitlines()]
+    assert lines[0] == "flow f: a to b; 1,000 behind, 1 partitions not begun or not known; nothing runs"
+    rows = [line for line in lines if line.startswith("orders ")]
+    assert rows == ["orders 2 none yet 3", "orders 0 500 1,500 1,000 2 h ago", "orders 1 10 10 0 2 h ago"]
+    assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_one_look_as_json(site: Site) -> None:
+    site.a.add_topic("orders", [1_500])
+    site.commit(500)
+    (flow,) = json.loads(site.status("--json").stdout)["flows"]
+    (one,) = flow["partitions"]
+    assert (flow["flow"], flow["lag"], flow["run"], flow["states"]) == ("f", 1_000, None, {"behind": 1})
+    assert (one["lag"], one["copied_per_second"], one["seconds_to_drain"]) == (1_000, None, None)
+
+
+def test_watching_tells_rates_and_times(site: Site) -> None:
+    site.a.add_topic("orders", [10_000])
+    site.commit(0)
+    site.meanwhile = lambda looks: site.commit(500 * looks)
+    found = site.status("--watch", "--every", "5")
+    assert (found.exit_code, found.stderr, site.pauses) == (0, "", [5.0] * 5)
+    assert found.stdout.count("flow f: a to b") == 5
+    last = found.stdout.split("flow f: a to b")[-1]
+    assert "copied 100/s, new 0/s; drained in 80 s; 1 catching up" in last
+    (row,) = [line.split() for line in last.splitlines() if "orders" in line]
+    assert row == ["catching", "up", "orders", "0", "8,000", "-", "100", "0", "80", "s", "-"]
+    head = next(line.split() for line in last.splitlines() if "state" in line)
+    assert head == ["state", "topic", "p", "lag", "late", "copied/s", "new/s", "to", "drain", "to", "loss"]
+
+
+def test_who_has_caught_up_waits_for_nothing(site: Site) -> None:
+    site.a.add_topic("orders", [10])
+    site.commit(10)
+    site.looks = 2
+    last = site.status("--watch").stdout.split("flow f: a to b")[-1]
+    (row,) = [line.split() for line in last.splitlines() if "orders" in line]
+    assert row == ["caught", "up", "orders", "0", "0", "0", "s", "0", "0"]
+    assert "loss;" not in last
+
+
+def test_the_head_says_when_the_first_records_are_lost() -> None:
+    far = Lag(5, 10.0, 0.0, 0.0, math.inf, 90_000.0, State.STUCK)
+    fine = Lag(0, 0.0, 0.0, 0.0, 0.0, 60.0, State.CAUGHT_UP)
+    assert "25 h to the first loss; 1 stuck, 1 caught up" in shown(flow(partition(0, far), partition(1, fine)))
+    gone = far._replace(loss_s=-5.0, state=State.LOSING)
+    assert "never drained; losing records; 1 losing" in shown(flow(partition(0, gone)))
+
+
+def test_watching_as_json_is_a_line_for_each_look(site: Site) -> None:
+    site.a.add_topic("orders", [10_000])
+    site.commit(0)
+    site.meanwhile = lambda looks: site.commit(500 * looks)
+    found = site.status("--watch", "--every", "5", "--json")
+    told = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [each["errors"] for each in told] == [{}] * 5
+    assert [each["flows"][0]["lag"] for each in told] == [10_000, 9_500, 9_000, 8_500, 8_000]
+    assert [each["flows"][0]["partitions"][0]["copied_per_second"] for each in told] == [None, 100, 100, 100, 100]
+    assert [each["flows"][0]["time_ms"] for each in told] == [T0 + 5_000 * each for each in range(5)]
+
+
+def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(site: Site) -> None:
+    site.a.add_topic("orders", [10])
+    site.config.write_text(CONFIG + SECOND)
+    site.looks = 2
+    line = "no broker of gone:1 could be reached; is the address right?"
+
+    def appears(_: int) -> None:
+        fakes.Cluster("gone:1", site.folder).make().add_topic("clicks", [5])
+
+    site.meanwhile = appears
+    first, second = (json.loads(each) for each in site.status("--watch", "--json").stdout.splitlines())
+    assert ([each["flow"] for each in first["flows"]], first["errors"]) == (["f"], {"g": line})
+    assert ([each["flow"] for each in second["flows"]], second["errors"]) == (["f", "g"], {})
+    (site.folder / "gone-1.json").unlink()
+    site.looks, site.pauses = 1, []
+    shown = site.status("--watch").stdout
+    assert f"flow g: {line}; looking again" in shown
+    once = site.status()
+    assert (once.exit_code, once.stderr) == (1, f"mirror: {line}\n")
+
+
+def test_a_sick_partition_s_last_error_is_shown(site: Site) -> None:
+    site.a.add_topic("orders", [10, 10])
+    site.commit(10, 1)
+    with site.a.change() as state:
+        state["topics"]["orders"]["partitions"][0]["earliest"] = 5
+    site.commit(2)
+    result = RangeResult(
+        flow="f", topic="orders", target_topic="a.orders", partition=0, start=0, end=0, outcome=Outcome.FAILED
+    )
+    result.error = "the ledger says so"
+    Ledger.open(site.folder / "report", "f", "run").write_attempts([Attempt(0, 0, result)])
+    site.looks = 1
+    shown = site.status("--watch").stdout
+    assert "losing" in shown
+    assert "retention: copied up to offset 2, but the source begins at 5" in shown, "what is seen now comes first"
+
+
+def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its height holds the ten worst of 30 partitions."""
+    site.a.add_topic("orders", [10] * 30)
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=120, height=17, _environ={})
+    monkeypatch.setattr(command, "_console", lambda: console)
+    site.looks = 3
+    assert site.status("--watch").exit_code == 0
+    text = out.getvalue()
+    assert (text.count("\x1b[?1049h"), text.count("\x1b[?1049l")) == (1, 1)
+    last = text.split("flow f: a to b")[-1]
+    assert text.count("flow f: a to b") == 3
+    assert last.count(" orders ") == 10
+    assert "20 more partitions" in last
+
+
+def test_names_are_never_markup(site: Site) -> None:
+    site.a.add_topic("orders[red]", [10])
+    site.looks = 1
+    assert "orders[red]" in site.status().stdout
+    assert "orders[red]" in site.status("--watch").stdout
+
+
+def test_it_needs_no_spark_and_without_a_ledger_no_arrow() -> None:
+    script = "import sys, mirror.cli.status; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+# --- the view
+
+
+def partition(number: int, lag: Lag, trouble: Trouble | None = None, topic: str = "orders") -> PartitionStatus:
+    return PartitionStatus(
+        topic=topic,
+        partition=number,
+        target_topic=f"a.{topic}",
+        earliest=0,
+        end=10,
+        progress=5,
+        committed_ms=T0,
+        lag=lag,
+        trouble=trouble,
+    )
+
+
+def flow(*partitions: PartitionStatus, name: str = "f") -> FlowStatus:
+    return FlowStatus(
+        flow=name,
+        source="a",
+        target="b",
+        time_ms=T0,
+        run=None,
+        totals=totals(each.lag for each in partitions),
+        partitions=list(partitions),
+    )
+
+
+def shown(one: FlowStatus, most: int | None = 40, width: int = 160) -> str:
+    console = Console(file=StringIO(), width=width)
+    console.print(status_view.live([one], {}, most, width))
+    text = console.file
+    assert isinstance(text, StringIO)
+    return text.getvalue()
+
+
+def lag(state: State, records: int | None = 1, seconds: float | None = None) -> Lag:
+    return Lag(records, seconds, 10.0, 20.0, math.inf, 3_000.0, state)
+
+
+def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
+    healthy = [partition(each, lag(State.CAUGHT_UP, 0)) for each in range(100)]
+    sick = [partition(200, lag(State.STUCK, 5, 90)), partition(201, lag(State.LOSING, 5, 10))]
+    text = shown(flow(*healthy, *sick), 4)
+    rows = [line.split() for line in text.splitlines() if " orders " in line]
+    assert [row[0] for row in rows] == ["losing", "stuck", "caught", "caught"]
+    assert "98 more partitions, none of which is worse (--all)" in text
+    assert "1 losing, 1 stuck, 100 caught up" in text
+    everything = shown(flow(*healthy, *sick), None)
+    assert everything.count(" orders ") == 102
+    assert "--all" not in everything
+
+
+def test_trouble_has_a_column_only_where_there_is_some_and_its_age() -> None:
+    stuck = lag(State.STUCK, 5, 90)
+    assert "last trouble" not in shown(flow(partition(0, stuck)))
+    text = shown(flow(partition(0, stuck, Trouble("it\nbroke", T0 - 600_000))))
+    assert "10 min ago: it broke" in text
+
+
+@pytest.mark.parametrize("width", [84, 100, 120, 200])
+def test_a_row_is_one_line_and_its_numbers_are_whole_however_narrow(width: int) -> None:
+    trouble = Trouble("a very long story " * 20, T0)
+    rows = [partition(each, lag(State.FALLING_BEHIND, 123_456_789, 9e4), trouble, "o" * 90) for each in range(7)]
+    lines = shown(flow(*rows), 7, width).splitlines()
+    assert max(map(len, lines)) <= width
+    told = [line for line in lines if line.startswith("falling behind ")]
+    assert [line.split()[3] for line in told] == [f"{each}" for each in range(7)]
+    assert all("123,456,789" in line and "25 h" in line and "50 min" in line for line in told)
+    beside = [line for line in told if "a very long story" in line]
+    below = [line for line in lines if line.startswith("ooo") and line not in told]
+    assert (len(beside), len(below)) == ((7, 0) if width == 200 else (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (0.04, "0.0 s"),
+        (4.21, "4.2 s"),
+        (95.0, "95 s"),
+        (119.0, "119 s"),
+        (120.0, "2.0 min"),
+        (2_100.0, "35 min"),
+        (7_199.0, "120 min"),
+        (7_200.0, "2.0 h"),
+        (86_400.0, "24 h"),
+        (600_000.0, "6.9 d"),
+        (-30.0, "-30 s"),
+        (-600_000.0, "-6.9 d"),
+        (math.inf, "never"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert status_view.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"), [(None, "-"), (0.0, "0"), (0.34, "0.3"), (9.96, "10.0"), (12.4, "12"), (1_234.5, "1,234")]
+)
+def test_rates(per_s: float | None, text: str) -> None:
+    assert status_view.rate(per_s) == text
+
+
+@pytest.mark.parametrize(("height", "flows", "rows"), [(24, 1, 18), (200, 1, 40), (24, 3, 3), (5, 1, 3), (60, 2, 24)])
+def test_as_many_rows_as_the_terminal_has_room_for(height: int, flows: int, rows: int) -> None:
+    assert status_view.rows_for(height, flows) == rows

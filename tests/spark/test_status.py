@@ -1,0 +1,505 @@
+"""A flow looked at, once and again: what of both clusters and of the ledger becomes of each partition's status."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.client import EARLIEST, LATEST, TopicPartition
+from mirror.config.load import load
+from mirror.errors import ConnectionFailed, KafkaTimeout
+from mirror.relay.orders import Orders, place_of
+from mirror.relay.progress import Progress, group_of, to_offset
+from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark import status
+from mirror.spark.attempts import Attempt
+from mirror.spark.ledger import Ledger
+from mirror.spark.plan import Plan
+from mirror.spark.status import PartitionStatus, StatusWatch
+from mirror.spark.troubles import Trouble, Troubles
+from mirror.telemetry.lags import State
+from tests.spark import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mirror.client import OffsetResult, Outcomes
+
+T0 = 1_800_000_000_000
+HOUR_MS = 3_600_000
+CONFIG = """
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[flows.f]
+source = "a"
+target = "b"
+topics = ["orders.*"]
+"""
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "mirror.toml"
+        self.config.write_text(CONFIG)
+        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
+        self.now_ms = T0
+        self.options: list[Mapping[str, object]] = []
+        self.asked: list[int] = []
+
+    def watch(self, within_ms: int | None = None) -> StatusWatch:
+        config, report = load(self.config), self.folder / "report"
+        return StatusWatch(config, config.flows["f"], report_dir=report, within_ms=within_ms, wall=lambda: self.now_ms)
+
+    def later(self, seconds: float) -> None:
+        self.now_ms += round(seconds * 1000)
+
+    def produce(self, records: int, partition: int = 0, topic: str = "orders") -> None:
+        with self.a.change() as state:
+            state["topics"][topic]["partitions"][partition]["end"] += records
+
+    def commit(self, offset: int, partition: int = 0, topic: str = "orders", topic_id: str = "") -> None:
+        tp = TopicPartition(f"a.{topic}", partition)
+        progress = Progress(
+            offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms
+        )
+        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+
+    def run(self, *, ended: bool = False) -> None:
+        group, tp = place_of("f")
+        orders = Orders(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
+        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+
+    def looked(self, watch: StatusWatch, seconds: float) -> State:
+        """The first partition's state; then so much time goes by."""
+        found = watch.look().partitions[0].lag.state
+        self.later(seconds)
+        return found
+
+    def lead(self, leader: int, partition: int = 0) -> None:
+        with self.a.change() as state:
+            state["topics"]["orders"]["partitions"][partition]["leader"] = leader
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    site = Site(tmp_path)
+
+    class Admin(fakes.Admin):
+        def __init__(self, options: Mapping[str, object]) -> None:
+            super().__init__(options)
+            site.options.append(options)
+
+        def list_offsets(
+            self, asked: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
+        ) -> Outcomes[TopicPartition, OffsetResult]:
+            site.asked += asked.values()
+            return super().list_offsets(asked, partial=partial, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(status, "Admin", Admin)
+    return site
+
+
+def only(watch: StatusWatch) -> PartitionStatus:
+    (one,) = watch.look().partitions
+    return one
+
+
+def test_one_look_tells_what_is_left_and_no_rates(site: Site) -> None:
+    site.a.add_topic("orders", [100, 7, 0], earliest=0)
+    site.commit(40)
+    site.commit(7, 1)
+    with site.watch() as watch:
+        found = watch.look()
+    assert (found.flow, found.source, found.target, found.time_ms, found.run) == ("f", "a", "b", T0, None)
+    behind, done, empty = found.partitions
+    assert (behind.target_topic, behind.earliest, behind.end, behind.progress) == ("a.orders", 0, 100, 40)
+    assert (behind.lag.records, behind.lag.state, behind.committed_ms) == (60, State.BEHIND, T0)
+    assert behind.lag[1:5] == (None, None, None, None)
+    assert (done.lag.records, done.lag.state) == (0, State.CAUGHT_UP)
+    assert (empty.progress, empty.lag.records, empty.lag.state) == (None, 0, State.CAUGHT_UP)
+    assert (found.totals.records, found.totals.unknown) == (60, 0)
+
+
+def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
+    site.a.add_topic("orders", [60_000], configs={"retention.ms": str(HOUR_MS)})
+    site.run()
+    with site.watch() as watch:
+        for each in range(39):
+            site.commit(1_500 * each)
+            watch.look()
+            site.later(2)
+            site.produce(2_000)
+        site.commit(1_500 * 39)
+        found = watch.look()
+        (one,) = found.partitions
+    assert found.run is not None
+    assert found.run.run == "r1"
+    assert (one.lag.copied_per_s, one.lag.produced_per_s, one.lag.state) == (750.0, 1_000.0, State.FALLING_BEHIND)
+    assert one.lag.records == 60_000 + 39 * 500
+    assert one.lag.seconds == pytest.approx(79.5)
+    assert one.lag.loss_s == pytest.approx(3_600 - one.lag.records / 750)
+    assert len(site.options) == 2, "the connections stay"
+
+
+def test_stuck_is_only_what_somebody_copies(site: Site) -> None:
+    site.a.add_topic("orders", [100])
+    site.commit(40)
+    with site.watch() as watch:
+        assert [site.looked(watch, 10) for _ in range(9)][-1] is State.FALLING_BEHIND
+        site.run()
+        assert only(watch).lag.state is State.STUCK
+        site.run(ended=True)
+        assert only(watch).lag.state is State.FALLING_BEHIND
+
+
+def test_a_partition_without_a_leader_says_so(site: Site) -> None:
+    site.a.add_topic("orders", [100, 5])
+    site.lead(-1, 0)
+    with site.watch() as watch:
+        lost, other = watch.look().partitions
+    assert (lost.end, lost.lag.state) == (None, State.NO_LEADER)
+    assert lost.trouble == Trouble("the source partition has no leader", T0)
+    assert (other.lag.state, other.trouble) == (State.NOT_BEGUN, None)
+
+
+def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
+    site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
+    with site.watch() as watch:
+        lost, other = watch.look().partitions
+    assert lost.trouble == Trouble("orders-0: no answer", T0)
+    assert (lost.lag.state, other.end) == (State.NO_LEADER, 5)
+
+
+def test_where_no_leader_answers_the_look_fails(site: Site) -> None:
+    site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
+    with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
+        watch.look()
+
+
+def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Site) -> None:
+    site.a.add_topic("orders", [100])
+    with site.watch() as watch:
+        watch.look()
+        hidden = site.a.path.rename(site.a.path.with_suffix(".away"))
+        with pytest.raises(ConnectionFailed):
+            watch.look()
+        hidden.rename(site.a.path)
+        site.later(2)
+        assert only(watch).end == 100
+    assert len(site.options) == 4
+
+
+def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "_START_EVERY_MS", 3_000)
+    site.a.add_topic("orders", [100, 100])
+    with site.watch() as watch:
+        for _ in range(3):
+            site.looked(watch, 2)
+        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (6, 2)
+        site.a.add_topic("orders-2", [3], earliest=1)
+        assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"
+        assert site.asked.count(EARLIEST) == 3
+        site.later(2)
+        watch.look()
+        assert site.asked.count(EARLIEST) == 3
+        site.later(2)
+        watch.look()
+        assert site.asked.count(EARLIEST) == 6
+
+
+@pytest.mark.parametrize(("configured", "within_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
+def test_who_watches_waits_no_longer_for_a_call(
+    site: Site, configured: str, within_ms: int | None, expected: int
+) -> None:
+    line = f'"default.api.timeout.ms" = {configured}' if configured else ""
+    site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"\n{line}'))
+    site.a.add_topic("orders", [100])
+    with site.watch(within_ms) as watch:
+        watch.look()
+    assert site.options[0]["default.api.timeout.ms"] == expected
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ({}, 604_800.0),
+        ({"retention.ms": "60000"}, 60.0),
+        ({"retention.ms": "-1"}, None),
+        ({"cleanup.policy": "compact"}, None),
+        ({"cleanup.policy": "compact,delete"}, 604_800.0),
+    ],
+)
+def test_retention_is_that_of_the_source_s_topic(site: Site, configs: dict[str, str], expected: float | None) -> None:
+    site.a.add_topic("orders", [100], configs=configs)
+    site.commit(100)
+    with site.watch() as watch:
+        assert only(watch).lag.loss_s == expected
+
+
+def test_retention_is_read_once_for_each_topic(site: Site) -> None:
+    site.a.add_topic("orders", [100], configs={"retention.ms": "60000"})
+    site.commit(100)
+    with site.watch() as watch:
+        watch.look()
+        site.a.add_topic("orders", [100], configs={"retention.ms": "90000"})
+        site.a.add_topic("orders-2", [3], configs={"retention.ms": "70000"})
+        site.commit(3, topic="orders-2")
+        site.later(2)
+        found = watch.look()
+    assert [each.lag.loss_s for each in found.partitions] == [60.0, 70.0]
+
+
+def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site: Site) -> None:
+    site.a.add_topic("orders", [100]).set_moods({"topic_configs": "not authorized"})
+    site.commit(100)
+    with site.watch() as watch:
+        one = only(watch)
+    assert (one.lag.loss_s, one.lag.state) == (None, State.CAUGHT_UP)
+
+
+def test_retention_that_could_not_be_read_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.a.add_topic("orders", [100])
+    site.commit(100)
+
+    def fails(*_: object, **__: object) -> None:
+        raise KafkaTimeout("no answer")
+
+    with site.watch() as watch:
+        with monkeypatch.context() as patched:
+            patched.setattr(fakes.Admin, "describe_configs", fails)
+            assert only(watch).lag.loss_s is None
+        site.later(2)
+        assert only(watch).lag.loss_s == 604_800.0
+
+
+def test_a_target_that_is_configured_wrongly_keeps_no_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
+    watch = site.watch()
+    monkeypatch.setattr(status, "Admin", lambda options: _refused(options, fakes.Admin))
+    with pytest.raises(ConnectionFailed):
+        watch.look()
+    assert closed == ["a:1"]
+
+
+def _refused(options: Mapping[str, object], admin: type[fakes.Admin]) -> fakes.Admin:
+    if options["bootstrap.servers"] == "b:1":
+        raise ConnectionFailed("no")
+    return admin(options)
+
+
+def test_what_the_source_lost_is_lost(site: Site) -> None:
+    site.a.add_topic("orders", [100, 30, 9], earliest=5)
+    with site.a.change() as state:
+        topic_id = state["topics"]["orders"]["id"]
+    site.commit(2, topic_id=topic_id)
+    site.commit(70, 1, topic_id=topic_id)
+    site.commit(9, 2, topic_id="another")
+    with site.watch() as watch:
+        found = watch.look()
+    assert [each.lag.state for each in found.partitions] == [State.LOSING] * 3
+    kinds = [each.trouble.line.split(":")[0] for each in found.partitions if each.trouble]
+    assert kinds == ["retention", "truncated", "recreated"]
+
+
+@pytest.mark.parametrize("until", ["60", '"1970-01-01T00:00:00.060Z"'])
+def test_nothing_is_left_behind_the_flow_s_own_end(site: Site, until: str) -> None:
+    """The fake's record n has the time n."""
+    site.config.write_text(f"{CONFIG}until = {until}\n")
+    site.a.add_topic("orders", [100])
+    site.commit(60)
+    with site.watch() as watch:
+        one = only(watch)
+        assert (one.end, one.lag.records, one.lag.state, one.trouble) == (60, 0, State.CAUGHT_UP, None)
+        site.commit(50)
+        assert only(watch).lag.records == 10
+        with site.a.change() as state:
+            state["topics"]["orders"]["partitions"][0]["earliest"] = 90
+        site.commit(60)
+        assert only(watch).lag.state is State.CAUGHT_UP, "what it does not want may go"
+
+
+def test_an_end_that_is_not_reached_yet(site: Site) -> None:
+    site.config.write_text(f'{CONFIG}until = "1970-01-01T00:00:00.060Z"\n')
+    site.a.add_topic("orders", [40])
+    site.commit(10)
+    with site.watch() as watch:
+        assert only(watch).lag.records == 30
+        site.produce(50)
+        site.later(2)
+        assert only(watch).lag.records == 50
+
+
+def test_as_json(site: Site) -> None:
+    site.a.add_topic("orders", [100, 5])
+    site.commit(100)
+    site.lead(-1, 1)
+    site.run()
+    with site.watch() as watch:
+        told = json.loads(json.dumps(watch.look().to_json()))
+    first, second = told.pop("partitions")
+    assert told == {
+        "flow": "f",
+        "source": "a",
+        "target": "b",
+        "time_ms": T0,
+        "run": {"run": "r1", "host": "h1", "since_ms": T0, "epoch": 0, "stop": False, "ended": False},
+        "lag": 0,
+        "unknown": 1,
+        "lag_seconds": 0.0,
+        "copied_per_second": None,
+        "produced_per_second": None,
+        "seconds_to_drain": 0.0,
+        "seconds_to_loss": 604_800.0,
+        "states": {"no leader": 1, "caught up": 1},
+    }
+    assert list(told["states"]) == ["no leader", "caught up"]
+    assert first == {
+        "topic": "orders",
+        "partition": 0,
+        "target_topic": "a.orders",
+        "state": "caught up",
+        "earliest": 0,
+        "end": 100,
+        "progress": 100,
+        "lag": 0,
+        "committed_ms": T0,
+        "lag_seconds": 0.0,
+        "copied_per_second": None,
+        "produced_per_second": None,
+        "seconds_to_drain": 0.0,
+        "seconds_to_loss": 604_800.0,
+        "trouble": None,
+        "trouble_ms": None,
+    }
+    assert (second["state"], second["trouble"], second["trouble_ms"]) == (
+        "no leader",
+        "the source partition has no leader",
+        T0,
+    )
+
+
+def test_a_lag_that_never_drains_is_null_in_json(site: Site) -> None:
+    site.a.add_topic("orders", [100])
+    site.commit(40)
+    with site.watch() as watch:
+        site.looked(watch, 10)
+        found = watch.look()
+    assert found.totals.drain_s == float("inf")
+    assert found.to_json()["seconds_to_drain"] is None
+
+
+# --- the ledger's word
+
+
+def result(partition: int, error: str | None, *expiries: dict[str, object]) -> Attempt:
+    outcome = Outcome.COMPLETE if error is None else Outcome.FAILED
+    found = RangeResult(
+        flow="f", topic="orders", target_topic="a.orders", partition=partition, start=0, end=0, outcome=outcome
+    )
+    found.error, found.expiries = error, list(expiries)
+    return Attempt(0, 0, found)
+
+
+def expiry(time_ms: int) -> dict[str, object]:
+    return {"phase": "queue", "cause": "no leader", "age_ms": 1, "last_error": "not the leader", "time_ms": time_ms}
+
+
+def dated(path: Path, time_ms: int) -> None:
+    os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
+
+ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
+
+
+def test_without_a_ledger_nothing_is_said(tmp_path: Path) -> None:
+    assert Troubles(tmp_path / "nowhere", "f").of([ZERO]) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_error_of_a_partition_is_told(tmp_path: Path) -> None:
+    old = Ledger.open(tmp_path, "f", "20260101")
+    old.write_attempts([result(0, "first"), result(1, "of the first run")])
+    dated(old.path / "results-00000000.parquet", T0)
+    run = Ledger.open(tmp_path, "f", "20260102")
+    run.write_attempts([result(0, "second"), result(2, None)], 1)
+    dated(run.path / "results-00000001.parquet", T0 + 1_000)
+    run.write_attempts([result(0, "third"), result(2, None)], 2)
+    dated(run.path / "results-00000002.parquet", T0 + 2_000)
+    troubles = Troubles(tmp_path, "f")
+    assert troubles.of([ZERO, ONE, TWO]) == {
+        ZERO: Trouble("third", T0 + 2_000),
+        ONE: Trouble("of the first run", T0),
+    }
+    run.write_attempts([result(0, "fourth")], 3)
+    dated(run.path / "results-00000003.parquet", T0 + 3_000)
+    assert troubles.of([ZERO]) == {ZERO: Trouble("fourth", T0 + 3_000)}
+    assert troubles.of([]) == {}
+
+
+def test_an_expiry_has_its_own_time(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+    recovered = result(0, None, expiry(T0 + 1), expiry(T0 + 7))
+    ledger.write_attempts([recovered, result(1, "orders-1: delivery.timeout.ms was over", expiry(T0 + 5))])
+    assert Troubles(tmp_path, "f").of([ZERO, ONE]) == {
+        ZERO: Trouble("expired (queue, no leader): not the leader", T0 + 7),
+        ONE: Trouble("orders-1: delivery.timeout.ms was over", T0 + 5),
+    }
+
+
+def test_what_no_task_could_copy_is_told_by_the_plan(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+    settled = [result(0, "retention: gone").result, result(1, None).result]
+    ledger.write_plan(Plan(flow="f", tasks=[], settled=settled, epoch=4))
+    dated(ledger.path / "plan-00000004.json", T0)
+    assert Troubles(tmp_path, "f").of([ZERO, ONE]) == {ZERO: Trouble("retention: gone", T0)}
+
+
+def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+    (ledger.path / "results-00000001.parquet").write_bytes(b"PAR1 cut short")
+    (ledger.path / "plan-00000001.json").write_text('{"flow": "f"')
+    (ledger.path / "plan-00000002.json").write_text('{"flow": "f"}')
+    ledger.write_attempts([result(0, "good")], 3)
+    assert Troubles(tmp_path, "f").of([ZERO]).keys() == {ZERO}
+
+
+def test_only_the_last_files_are_read(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+    for epoch in range(1, 12):
+        ledger.write_attempts([result(1 if epoch == 1 else 0, f"epoch {epoch}")], epoch)
+        dated(ledger.path / f"results-{epoch:08}.parquet", T0 + epoch)
+    troubles = Troubles(tmp_path, "f")
+    assert troubles.of([ZERO, ONE]) == {ZERO: Trouble("epoch 11", T0 + 11)}
+    assert len(troubles._read) == 6
+
+
+def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(site: Site) -> None:
+    site.a.add_topic("orders", [100, 100])
+    site.lead(-1, 1)
+    site.commit(100)
+    ledger = Ledger.open(site.folder / "report", "f", "run")
+    ledger.write_attempts([result(0, "old"), result(1, "older")])
+    site.run()
+    with site.watch() as watch:
+        healthy, _ = watch.look().partitions
+        assert healthy.trouble is None
+        site.produce(50)
+        for _ in range(8):
+            site.later(10)
+            watch.look()
+        site.later(10)
+        stuck, lost = watch.look().partitions
+    assert (stuck.lag.state, stuck.trouble and stuck.trouble.line) == (State.STUCK, "old")
+    assert lost.trouble is not None
+    assert lost.trouble.line == "the source partition has no leader", "what is seen now comes first"

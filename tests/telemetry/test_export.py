@@ -1,0 +1,234 @@
+"""Through the real exporters to a receiver that decodes with the official messages; and into files without one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.meters import Histogram, NetworkLook
+from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.watching import TaskLook
+from mirror.runtime.clock import SystemClock
+from mirror.telemetry import jsonl, process
+from mirror.telemetry.ids import epoch_id
+from mirror.telemetry.run import RunTelemetry, TaskResults
+from mirror.telemetry.settings import TelemetrySettings
+from mirror.telemetry.spans import EXPIRED, EpochFacts
+from mirror.telemetry.task import TaskTelemetry
+from tests.polling import eventually
+from tests.telemetry import receiver
+from tests.telemetry.results import AT_MS, a_task, expired, result
+
+pytestmark = pytest.mark.timeout(120)
+
+EPOCH = epoch_id("f", "run-1", 0)
+HTTP = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Each test has exporters of its own, and leaves no thread behind."""
+    process._exports_of.cache_clear()
+    yield
+    process._exports_of.cache_clear()
+
+
+def settings(address: str, **more: str) -> TelemetrySettings:
+    return TelemetrySettings.of({"OTEL_EXPORTER_OTLP_ENDPOINT": address, **HTTP, **more})
+
+
+def a_range(partition: int) -> Range:
+    return Range(
+        flow="f",
+        topic="orders",
+        target_topic="a.orders",
+        partition=partition,
+        start=10,
+        end=110,
+        source_cluster_id="a",
+        topic_id="t",
+    )
+
+
+def look() -> TaskLook:
+    networks = {"source": NetworkLook({}, 0), "target": NetworkLook({}, 0)}
+    return TaskLook(
+        buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram(), phases={"idle": 1}
+    )
+
+
+def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = False) -> Any:
+    telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, follows=follows, clock=SystemClock())
+    telemetry.begins(look)
+    for one in results:
+        for span in one.story.spans if one.story else ():
+            telemetry.passed(a_range(one.partition), span)
+        telemetry.done(a_range(one.partition), one)
+    return telemetry
+
+
+def facts(*results: RangeResult) -> EpochFacts:
+    return EpochFacts(
+        id=EPOCH,
+        flow="f",
+        run="run-1",
+        epoch=0,
+        source="a",
+        target="b",
+        began_ms=AT_MS,
+        ended_ms=AT_MS + 8_000,
+        planned_ms=40,
+        results=results,
+    )
+
+
+def of_environment(address: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> TelemetrySettings:
+    """The SDK's exporters read the environment themselves."""
+    for name, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": address, **more}.items():
+        monkeypatch.setenv(name, value)
+    return settings(address, **more)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with receiver.http() if protocol != "grpc" else receiver.grpc_server() as (address, taken):
+        asked = of_environment(address, monkeypatch, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+        results = [result(0), expired(1)]
+        told = a_task_of(asked, *results).ends()
+        assert told.exported
+        run = RunTelemetry(asked, tmp_path, SystemClock())
+        run.epoch(facts(*results), [TaskResults(0, 0, results, told)])
+        run.close()
+        names = sorted(span.name for span in taken.spans)
+    assert names == sorted(
+        ["mirror.epoch", "mirror.plan", "mirror.task", "mirror.partition", "mirror.partition", "mirror.attempt"]
+    ), "each once: the driver does not repeat what the task has exported"
+    ids = {span.id for span in taken.spans}
+    assert {span.parent for span in taken.spans} - ids == {""}
+    assert {span.trace for span in taken.spans} == {EPOCH.trace_hex}
+    (event,) = [each for span in taken.named("mirror.partition") for each in span.events if each[0] == EXPIRED]
+    assert event[1] == AT_MS + 6_100
+    assert event[2]["mirror.expiry.cause"] == "not enough replicas"
+    assert event[2]["mirror.expiry.may_have_been_written"] is True
+    assert taken.spans[0].resource["service.name"] == "kafka-spark-mirror"
+    assert taken.metrics["mirror.expiries"]["sum"]["dataPoints"][0]["asInt"] == "1"
+    assert not list(tmp_path.iterdir()), "no files where there is a backend"
+
+
+def test_a_partition_is_exported_while_others_are_still_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver.http() as (address, taken):
+        telemetry = a_task_of(of_environment(address, monkeypatch, **HTTP), result(0))
+        eventually(lambda: taken.named("mirror.partition"), what="the first partition's span")
+        assert not taken.named("mirror.task")
+        telemetry.ends()
+        assert taken.named("mirror.task")
+
+
+def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with receiver.http() as (address, taken):
+        asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
+        healthy = a_task_of(asked, result(0)).ends()
+        assert not healthy.exported
+        assert taken.spans == []
+        sick = a_task_of(asked, expired(1)).ends()
+        assert sick.exported
+        run = RunTelemetry(asked, tmp_path, SystemClock())
+        tasks = [TaskResults(0, 0, [result(0)], healthy), TaskResults(1, 0, [expired(1)], sick)]
+        run.epoch(facts(result(0), expired(1)), tasks)
+        run.close()
+    partitions = {span.attributes["mirror.partition"] for span in taken.named("mirror.partition")}
+    assert partitions == {0, 1}, "the healthy ones', too: the driver has made up for them"
+    assert len(taken.named("mirror.epoch")) == 1
+
+
+def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with receiver.http() as (address, taken):
+        asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
+        run = RunTelemetry(asked, tmp_path, SystemClock())
+        run.epoch(facts(result(0)), [TaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
+        run.close()
+    assert taken.spans == []
+    assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
+
+
+def test_a_backend_that_hangs_holds_up_a_task_s_end_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with receiver.http(hangs=True) as (address, taken):
+        asked = of_environment(address, monkeypatch)
+        telemetry = a_task_of(asked, result(0), expired(1), follows=True)
+        began = time.monotonic()
+        told = telemetry.ends()
+        assert time.monotonic() - began < 5
+        assert taken.asked.wait(10)
+        assert not told.exported
+        monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
+        run = RunTelemetry(asked, tmp_path, SystemClock())
+        run.epoch(facts(result(0)), [TaskResults(0, 0, [result(0)], told)])
+        began = time.monotonic()
+        run.close()
+        assert time.monotonic() - began < 5
+
+
+def test_idle_partitions_have_no_span_and_sick_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver.http() as (address, taken):
+        asked = of_environment(address, monkeypatch)
+        idle = result(0, records=0, batches=0, bytes=0)
+        a_task_of(asked, idle, result(1, Outcome.FAILED, records=0, error="no leader")).ends()
+    assert [span.attributes["mirror.partition"] for span in taken.named("mirror.partition")] == [1]
+    assert taken.named("mirror.task")[0].attributes["mirror.partitions"] == 2
+
+
+def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> None:
+    asked = TelemetrySettings.of({})
+    results = [result(0), expired(1)]
+    run = RunTelemetry(asked, tmp_path, SystemClock())
+    run.epoch(facts(*results), [TaskResults(0, 0, results, a_task())])
+    run.close()
+    spans = [span for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
+    assert len(spans) == 6
+    assert {span["traceId"] for span in spans} == {EPOCH.trace_hex}
+    ids = {span["spanId"] for span in spans}
+    assert {span["parentSpanId"] for span in spans if "parentSpanId" in span} <= ids
+    metrics = lines(tmp_path / jsonl.METRICS)
+    names = {one["name"] for one in metrics[-1]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
+    assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.epoch.last"} <= names
+
+
+def test_a_file_that_has_become_large_is_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "LARGEST", 10)
+    path = tmp_path / "traces.jsonl"
+    for number in range(3):
+        jsonl.append(path, json.dumps({"line": "x" * 20, "number": number}))
+    assert lines(path) == [{"line": "x" * 20, "number": 2}]
+    assert lines(tmp_path / "traces.jsonl.1") == [{"line": "x" * 20, "number": 1}]
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path: Path) -> None:
+    run = RunTelemetry(TelemetrySettings.of({}), tmp_path / "gone", SystemClock())
+    run.epoch(facts(result(0)), [])
+    run.close()
+    assert run.trouble is not None
+    assert "cannot be written: No such file or directory" in run.trouble
+
+
+def test_disabled_is_nothing_at_all(tmp_path: Path) -> None:
+    run = RunTelemetry(TelemetrySettings.of({"OTEL_SDK_DISABLED": "TRUE"}), tmp_path, SystemClock())
+    run.epoch(facts(result(0)), [])
+    run.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def spans_of(line: Any) -> list[dict[str, Any]]:
+    return [span for one in line["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
