@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.spark.lag_watch import show_lags
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
 from mirror.spark.showing import show_epoch
+from mirror.spark.status import look
 from mirror.spark.topics import prepare_topics
 from mirror.spark.watcher import Watcher
 
@@ -141,6 +143,9 @@ class FlowRun:
         attempts = ledger.attempts()
         report.partitions = join(plan, attempts)
         show_epoch(self._telemetry, flow, ledger, plan.epoch, attempts)
+        if self._telemetry.on:
+            with contextlib.suppress(MirrorError):
+                show_lags(self._telemetry, look(self._config, flow))
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)

@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.lag_watch import LagWatch
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import epoch_json, join
@@ -81,6 +82,7 @@ class StreamRun:
         self._query = sink.start()
         warn = self._warn
         self._watch = self._open.enter_context(StreamWatch(self._options, self._ledger, runner.prepare_again, warn))
+        self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry))
 
     def _claim(self) -> None:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""

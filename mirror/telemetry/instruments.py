@@ -80,7 +80,7 @@ PARTITIONS: Final = Instrument(
     Kind.GAUGE,
     "{partition}",
     ("flow", "state"),
-    "partitions by how they stand: caught up, catching up, falling behind, stuck, not begun, no leader, losing",
+    "partitions by how they stand, as `mirror status` tells it",
 )
 SENT: Final = Instrument(
     "messaging.client.sent.messages", Kind.COUNTER, "{message}", _TOPIC, "records committed on the target"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.ranges import RangeResult
 from mirror.telemetry.instruments import DROPPED, OF_TASKS
+from mirror.telemetry.lag_points import forget_lags
 from mirror.telemetry.measured import Measured
 from mirror.telemetry.process import exports
 from mirror.telemetry.settings import sampled
@@ -37,7 +38,7 @@ class TaskResults:
 
 
 class RunTelemetry:
-    """Of all flows of a run. For one thread, but for the endpoint's; nothing of it raises for what a backend does."""
+    """Of all flows of a run. Nothing of it raises for what a backend does."""
 
     def __init__(self, settings: TelemetrySettings, report_dir: Path, clock: Clock) -> None:
         """Raises FlowError where Prometheus is to find an endpoint, and the port is taken."""
@@ -50,6 +51,7 @@ class RunTelemetry:
         self._report_dir: Final = report_dir
         self._clock: Final = clock
         self._began_ms: Final = clock.wall()
+        self._next_ms = self._began_ms
         self._exports: Final = exports(settings)
         self._dropped: dict[str, int] = {}
         self._open: Final = contextlib.ExitStack()
@@ -59,6 +61,16 @@ class RunTelemetry:
             endpoint = Endpoint(self.measured, *settings.prometheus)
             self.port = endpoint.port
             self._open.callback(endpoint.close)
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is made."""
+        return not self._settings.disabled
+
+    def forget_lags(self, flow: str) -> None:
+        """How far a flow is cannot be seen any more."""
+        with self.measured.lock:
+            forget_lags(self.measured, flow)
 
     def epoch(self, facts: EpochFacts, tasks: Iterable[TaskResults]) -> None:
         """An epoch is over. Returns at once."""
@@ -94,12 +106,17 @@ class RunTelemetry:
         else:
             self._write_traces([*root, *_spans(tasks, facts)])
 
-    def export_metrics(self) -> None:
-        """What was measured so far goes where it is to go. Returns at once."""
-        if self._settings.disabled:
-            return
-        self._count_dropped()
+    def export_metrics(self, *, at_once: bool = False) -> None:
+        """What was measured so far goes where it is to go, from any thread, where it is time for that, or ``at_once``.
+
+        Returns at once.
+        """
         now_ms = self._clock.wall()
+        with self.measured.lock:
+            if self._settings.disabled or (now_ms < self._next_ms and not at_once):
+                return
+            self._next_ms = now_ms + self._settings.metrics_every_ms
+            self._count_dropped()
         if self._settings.metrics:
             self._exports.metrics(self.measured, self._began_ms, now_ms, without=OF_TASKS)
         elif self._settings.prometheus is None:
@@ -112,7 +129,7 @@ class RunTelemetry:
 
     def close(self) -> None:
         """The run is over; waits for a backend, but not for long."""
-        self.export_metrics()
+        self.export_metrics(at_once=True)
         self._exports.flush(FLUSH_MS)
         self._open.close()
 

@@ -1,0 +1,51 @@
+"""How far a flow is, as it is measured."""
+
+from __future__ import annotations
+
+import math
+
+from mirror.telemetry.lag_points import WORST, Place, take_lags
+from mirror.telemetry.lags import Lag, State
+from mirror.telemetry.measured import Measured
+from tests.telemetry.test_measured import values
+
+
+def lag(records: int, state: State = State.CATCHING_UP, **more: float) -> Lag:
+    told = {"seconds": 1.0, "copied_per_s": 10.0, "produced_per_s": 1.0, "drain_s": 2.0, "loss_s": 100.0, **more}
+    return Lag(records=records, state=state, **told)
+
+
+def test_by_topic_all_and_by_partition_those_that_are_behind() -> None:
+    measured = Measured()
+    stuck = lag(9, State.STUCK, drain_s=math.inf, seconds=70.0, loss_s=-5.0)
+    take_lags(measured, "f", [Place("t", 0, lag(0, State.CAUGHT_UP)), Place("t", 1, stuck), Place("u", 0, lag(5))])
+    told = values(measured)
+    assert told["mirror.lag.records"] == {("f", "t"): 9, ("f", "u"): 5}
+    assert told["mirror.lag.time"] == {("f", "t"): 70.0, ("f", "u"): 1.0}
+    assert told["mirror.drain.time"] == {("f", "t"): math.inf, ("f", "u"): 2.0}
+    assert told["mirror.loss.time"] == {("f", "t"): -5.0, ("f", "u"): 100.0}
+    assert told["mirror.copy.rate"] == {("f", "t"): 20.0, ("f", "u"): 10.0}
+    assert told["mirror.partition.lag.records"] == {("f", "t", "1"): 9, ("f", "u", "0"): 5}
+    states = told["mirror.partitions"]
+    assert (states["f", "stuck"], states["f", "caught up"], states["f", "no leader"]) == (1, 1, 0)
+
+
+def test_the_next_look_takes_the_place_of_the_one_before() -> None:
+    measured = Measured()
+    take_lags(measured, "f", [Place("t", 0, lag(9)), Place("gone", 0, lag(1))])
+    take_lags(measured, "g", [Place("t", 0, lag(3))])
+    take_lags(measured, "f", [Place("t", 0, lag(0, State.CAUGHT_UP))])
+    told = values(measured)
+    assert told["mirror.lag.records"] == {("g", "t"): 3, ("f", "t"): 0}
+    assert told["mirror.partition.lag.records"] == {("g", "t", "0"): 3}
+
+
+def test_of_many_the_worst_only_have_values_of_their_own() -> None:
+    measured = Measured()
+    places = [Place("t", number, lag(number)) for number in range(1, 10_000)]
+    take_lags(measured, "f", [*places, Place("t", 0, lag(0, State.LOSING))])
+    told = values(measured)
+    worst = {int(key[2]) for key in told["mirror.partition.lag.records"]}
+    assert len(worst) == WORST
+    assert worst == {0, *range(9_999, 9_999 - WORST + 1, -1)}
+    assert told["mirror.lag.records"] == {("f", "t"): sum(range(10_000))}
