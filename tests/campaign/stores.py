@@ -28,13 +28,14 @@ from tests.campaign.zipkin import Zipkin, zipkin
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.prometheus import Prometheus, prometheus
-from tests.e2e.sick import PARTITIONS, SICK, TOPIC, SickFlow
+from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 from tests.telemetry import receiver
 from tests.telemetry.boards import RULES
 from tests.telemetry.receiver import Taken
 
+TOPIC: Final = "orders"
 FLOW: Final = "paris-berlin"
 SHORT: Final = f"""epoch-ms = 12000
 refresh-ms = 1000
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         running.callback(site.kill)
         (port,) = free_ports(1)
         measured = running.enter_context(prometheus(folder, f"127.0.0.1:{port}", RULES))
-        sick = SickFlow(Side(source.bootstrap_servers), target, FLOW, "paris")
+        sick = SickFlow(Side(source.bootstrap_servers), TOPIC, target, f"paris.{TOPIC}", name=FLOW)
         _copy(site, sick, backend, port, lambda: _prometheus_pages(measured, arguments.folder))
         store.take(taken.spans)
         wrong = list(_searches(store, taken))

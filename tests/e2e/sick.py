@@ -17,7 +17,6 @@ from tests.polling import eventually
 PARTITIONS: Final = 4
 SICK: Final = PARTITIONS - 1
 """The partition whose leader goes away."""
-TOPIC: Final = "orders"
 _GOOD, _DOWN = 1, 2
 _COORDINATORS: Final = 6
 """As many as the sandbox's brokers count with."""
@@ -25,16 +24,20 @@ _DAY_MS: Final = 86_400_000
 
 
 class SickFlow:
-    """Topic ``orders`` of ``source``, to be copied by the flow ``name`` to ``cluster``, which has two brokers."""
+    """``topic`` of ``source``, to be copied by the flow ``name`` to ``cluster``, which has two brokers.
 
-    def __init__(self, source: Side, cluster: Cluster, name: str, prefix: str) -> None:
+    There it is called ``target_topic``.
+    """
+
+    def __init__(self, source: Side, topic: str, cluster: Cluster, target_topic: str, *, name: str) -> None:
         self.source: Final = source
+        self.topic: Final = topic
         self.cluster: Final = cluster
         self.address: Final = cluster.bootstrap_servers
         """The good broker first."""
         self.target: Final = Side(self.address.partition(",")[0])
-        self.target_topic: Final = f"{prefix}.{TOPIC}"
-        source.create(TOPIC, PARTITIONS, retention_ms=_DAY_MS)
+        self.target_topic: Final = target_topic
+        source.create(topic, PARTITIONS, retention_ms=_DAY_MS)
         # Before the brokers make them, anywhere.
         for coordinators in ("__consumer_offsets", "__transaction_state"):
             self._create(coordinators, [_GOOD] * _COORDINATORS, **{"cleanup.policy": "compact"})
@@ -49,12 +52,12 @@ class SickFlow:
         """So many records into each partition, of now; the first one also has transactions, of which one is aborted."""
         for partition in range(PARTITIONS):
             values = (b"%d" % number + b"x" * 200 for number in range(count))
-            self.source.fill(TOPIC, values, partition, first_ms=int(time.time() * 1000) - count)
-        producer = self.source.producer(transactional_id="writer")
+            self.source.fill(self.topic, values, partition, first_ms=int(time.time() * 1000) - count)
+        producer = self.source.producer(transactional_id=f"writer-{self.topic}")
         producer.init_transactions(WITHIN_S)
         for end in (producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
-            producer.produce(TOPIC, b"in a transaction", partition=0)
+            producer.produce(self.topic, b"in a transaction", partition=0)
             end(WITHIN_S)
 
     def copied(self, partition: int) -> int:

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.prometheus import Prometheus, prometheus
-from tests.e2e.sick import PARTITIONS, SICK, TOPIC, SickFlow
+from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 from tests.telemetry.boards import BOARDS, RULES, Query, choices, filled_in, queries
@@ -28,21 +28,20 @@ from tests.telemetry.boards import BOARDS, RULES, Query, choices, filled_in, que
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.prometheus, pytest.mark.timeout(900)]
 
 NAME = "sick-flow"
-VALUES = {"flow": NAME, "topic": TOPIC, "partition": str(SICK), "window": "1m"}
-"""What is chosen in the dashboards."""
-SHORT = """epoch-ms = 6000
+SHORT = """epoch-ms = 5000
 refresh-ms = 1000
 [flows.sick-flow.producer]
-"delivery.timeout.ms" = 3000
-"request.timeout.ms" = 1500
+"delivery.timeout.ms" = 2500
+"request.timeout.ms" = 1200
 "linger.ms" = 0"""
 WITHIN_S = 120.0
 
 
 @pytest.fixture
-def sick(source: Side) -> Iterator[SickFlow]:
+def sick(source: Side, unique: Callable[[str], str]) -> Iterator[SickFlow]:
+    topic = unique("orders")
     with Cluster(2, heap=jvm.BROKER) as cluster:
-        yield SickFlow(source, cluster, NAME, "a")
+        yield SickFlow(source, topic, cluster, f"a.{topic}", name=NAME)
 
 
 class Said:
@@ -78,12 +77,13 @@ class Said:
 def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sick: SickFlow, tmp_path: Path) -> None:
     """One stream for all of it: its start takes longer than the asking."""
     sick.fill(300)
-    site.write({"a": source.address, "b": sick.address}, {NAME: flow("a", "b", [TOPIC], SHORT)})
+    site.write({"a": source.address, "b": sick.address}, {NAME: flow("a", "b", [sick.topic], SHORT)})
     (nobody,) = free_ports(1)
     environ = {
         "OTEL_METRICS_EXPORTER": "prometheus",
         "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
         "OTEL_EXPORTER_PROMETHEUS_PORT": "0",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
         # So that telemetry is dropped, too.
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{nobody}/v1/traces",
         "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1",
@@ -91,24 +91,29 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
     child = site.start(command="stream", environ=environ)
     said = Said(child)
     address = said.find(r"mirror: info: measurements for Prometheus at http://(127\.0\.0\.1:\d+)/metrics")
-    with prometheus(tmp_path, address, RULES) as asked, Feed(source, TOPIC, PARTITIONS, 100):
-        eventually(lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well")
+    with prometheus(tmp_path, address, RULES) as asked, Feed(source, sick.topic, PARTITIONS, 100):
+        eventually(
+            lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well"
+        )
         sick.harm()
-        await_answers(asked)
-        await_alerts(asked)
+        # A rate needs two epochs that ended before its eyes.
+        two = "sum(rate(mirror_epoch_duration_seconds_count[1m])) > 0"
+        eventually(lambda: asked.query(two), within_s=WITHIN_S, what="epochs")
+        await_answers(asked, {"flow": NAME, "topic": sick.topic, "partition": str(SICK), "window": "1m"})
+        await_alerts(asked, sick.topic)
         child.send_signal(signal.SIGTERM)
         assert child.wait(WITHIN_S) == 0, said.all()
     site.await_end()
     assert "Traceback" not in said.all()
 
 
-def await_answers(asked: Prometheus) -> None:
-    """Of every query, a number that is one; of every choice, the one that was chosen."""
+def await_answers(asked: Prometheus, chosen: Mapping[str, str]) -> None:
+    """Of every query, a number that is one; of every choice that Grafana offers, the ``chosen`` one."""
     left: list[Query] = [query for path in BOARDS for query in queries(path)]
     assert len(left) > 60
 
     def answered() -> bool:
-        left[:] = [query for query in left if not numbers(asked.ranged(filled_in(query.expr, VALUES), 20))]
+        left[:] = [query for query in left if not numbers(asked.ranged(filled_in(query.expr, chosen), 20))]
         return not left
 
     try:
@@ -117,7 +122,7 @@ def await_answers(asked: Prometheus) -> None:
         raise AssertionError(f"no data: {left}") from error
     for path in BOARDS:
         for name, selector, label in choices(path):
-            assert VALUES[name] in asked.label_values(label, filled_in(selector, VALUES)), (path, name)
+            assert chosen[name] in asked.label_values(label, filled_in(selector, chosen)), (path, name)
 
 
 def numbers(series: list[dict[str, Any]]) -> list[float]:
@@ -126,7 +131,7 @@ def numbers(series: list[dict[str, Any]]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
-def await_alerts(asked: Prometheus) -> None:
+def await_alerts(asked: Prometheus, topic: str) -> None:
     """Those whose time has come; all others can be worked out."""
 
     def firing(name: str) -> list[dict[str, Any]]:
@@ -137,7 +142,7 @@ def await_alerts(asked: Prometheus) -> None:
     rules = asked.rules()
     assert {name: rule["lastError"] for name, rule in rules.items() if rule["health"] != "ok"} == {}
     (expiry,) = (each for each in firing("MirrorExpiry") if each["labels"]["phase"] == "metadata")
-    assert (expiry["labels"]["topic"], expiry["labels"]["cause"]) == (TOPIC, DeliveryCause.NO_LEADER.value)
-    assert expiry["annotations"]["summary"] == f"{TOPIC} (flow {NAME}): deliveries expire (metadata, no leader)"
+    assert (expiry["labels"]["topic"], expiry["labels"]["cause"]) == (topic, DeliveryCause.NO_LEADER.value)
+    assert expiry["annotations"]["summary"] == f"{topic} (flow {NAME}): deliveries expire (metadata, no leader)"
     assert "MirrorGone" in rules
     assert not firing("MirrorGone")
