@@ -14,7 +14,7 @@ from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
 from mirror.spark.showing import show_epoch
-from mirror.spark.status import look
+from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch
 from mirror.spark.topics import prepare_topics
 from mirror.spark.watcher import Watcher
 
@@ -79,6 +79,7 @@ class FlowRun:
                 Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err),
             ):
                 self._replicate(flow, ledger, run if claimed else "")
+            self._show_lag(flow)
         except MirrorError:
             raise
         except Exception as error:
@@ -136,6 +137,13 @@ class FlowRun:
         ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
+    def _show_lag(self, flow: FlowConfig) -> None:
+        """What is left; whoever does not answer now has been heard of already."""
+        if not self._telemetry.on:
+            return
+        with contextlib.suppress(MirrorError), StatusWatch(self._config, flow, within_ms=WATCH_WITHIN_MS) as watch:
+            show_lags(self._telemetry, watch.look())
+
     def _gather(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         plan = ledger.plan()
         if plan is None:
@@ -143,9 +151,6 @@ class FlowRun:
         attempts = ledger.attempts()
         report.partitions = join(plan, attempts)
         show_epoch(self._telemetry, flow, ledger, plan.epoch, attempts)
-        if self._telemetry.on:
-            with contextlib.suppress(MirrorError):
-                show_lags(self._telemetry, look(self._config, flow))
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)

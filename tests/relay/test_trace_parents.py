@@ -1,0 +1,77 @@
+"""A trace that a record belongs to is found now and then, and the batch stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.cluster.topics import TopicPartition
+from mirror.consumer.fetched import Fetched
+from mirror.errors import KafkaError
+from mirror.relay.trace_parents import EVERY_MS, LARGEST, TraceParents, trace_parent
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import AnyBatch, Batch
+from tests.fakes.record_batches import batch, build
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def fetched(*batches: AnyBatch, error: KafkaError | None = None) -> Fetched:
+    return Fetched(tp=TopicPartition("t", 0), offset=0, next_offset=1, batches=list(batches), error=error)
+
+
+def with_headers(*headers: tuple[str, bytes | None], codec: str = "none", value: bytes = b"v" * 200) -> Batch:
+    builder = BatchBuilder(codec, 64 * 1024 * 1024)
+    assert builder.append(None, value, headers, 1)
+    assert builder.append(None, value, (), 1)
+    return builder.build()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
+def test_the_first_record_s_trace_is_found_and_the_bytes_stay(codec: str) -> None:
+    one = with_headers(("a", b"1"), ("traceparent", PARENT.encode()), codec=codec)
+    before = bytes(one.view)
+    assert TraceParents(0).look(fetched(one), 0) == PARENT
+    assert bytes(one.view) == before
+
+
+def test_now_and_then_only() -> None:
+    look = TraceParents(0).look
+    one = fetched(with_headers(("traceparent", PARENT.encode())))
+    assert look(one, 5) == PARENT
+    assert look(one, 4 + EVERY_MS) is None
+    assert look(one, 5 + EVERY_MS) == PARENT
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        fetched(),
+        fetched(with_headers(("a", b"1"))),
+        fetched(with_headers(("traceparent", None))),
+        fetched(with_headers(("traceparent", b"\xff\xfe"))),
+        fetched(with_headers(value=b"traceparent" * 20)),
+        fetched(batch(build([b"traceparent"], payload=b"traceparent and no record at all"))),
+        fetched(with_headers(("traceparent", PARENT.encode()), value=b"x" * LARGEST)),
+        # It unfolds to more than is looked at.
+        fetched(with_headers(("traceparent", PARENT.encode()), value=b"x" * 5_000_000, codec="zstd")),
+        fetched(batch(build([b"v"], attributes=4, payload=b"no zstd, traceparent"))),
+        fetched(with_headers(("traceparent", PARENT.encode())), error=KafkaError("gone")),
+    ],
+)
+def test_where_there_is_none_there_is_no_harm(told: Fetched) -> None:
+    assert TraceParents(0).look(told, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (PARENT.encode(), PARENT),
+        (PARENT.upper().encode(), None),
+        (b"00-" + b"0" * 32 + b"-b7ad6b7169203331-01", None),
+        (b"00-0af7651916cd43dd8448eb211c80319c-" + b"0" * 16 + b"-01", None),
+        (b"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None),
+        (b"", None),
+    ],
+)
+def test_what_a_trace_parent_is(value: bytes, found: str | None) -> None:
+    assert trace_parent(value) == found

@@ -1,0 +1,65 @@
+"""A line for each event, with the ids of its trace."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from mirror.relay.ranges import Outcome
+from mirror.telemetry import logs
+from mirror.telemetry.ids import epoch_id, partition_id
+from tests.telemetry.results import expired, result
+
+EPOCH = epoch_id("f", "run", 0)
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured() -> Iterator[None]:
+    """As in a process that nobody has configured yet."""
+    before = logs.EVENTS.handlers, logs.EVENTS.level, logs.EVENTS.propagate
+    logs.EVENTS.handlers = []
+    yield
+    logs.EVENTS.handlers, logs.EVENTS.propagate = before[0], before[2]
+    logs.EVENTS.setLevel(before[1])
+
+
+def configure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(logging.getLogger(), "handlers", [])  # pytest's own are put there for each phase
+        logs.configure()
+
+
+def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
+    configure(monkeypatch)
+    logs.configure()  # a worker runs many tasks
+    logs.tell_partition(expired(1), EPOCH, 0)
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(one["level"], one["message"]) for one in told] == [
+        ("WARNING", "expired"),
+        ("INFO", "retry"),
+        ("ERROR", "expired"),
+    ]
+    own = partition_id(EPOCH, "orders", 1, 0)
+    assert {(one["trace_id"], one["span_id"]) for one in told} == {(own.trace_hex, own.span_hex)}
+    assert told[0]["cause"] == "not enough replicas"
+    assert told[0]["may_have_been_written"] is True
+    assert told[2]["error"] == "too late"
+
+
+def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch)
+    logs.tell_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert " WARNING mirror.events fenced flow=f topic=orders partition=1 " in line
+    assert 'error="a \\"newer\\" one"' in line
+    assert f"trace_id={EPOCH.trace_hex}" in line
+
+
+def test_of_what_went_well_nothing_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch)
+    logs.tell_partition(result(1), EPOCH, 0)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,49 @@
+"""What the cores count of themselves."""
+
+from __future__ import annotations
+
+import threading
+
+from mirror.meters import BOUNDS_MS, Histogram, NetworkLook, RequestMeter, RequestMeters
+
+
+def test_a_bucket_ends_with_its_bound() -> None:
+    one = Histogram()
+    for ms in (0, 1, 2, 3, 30_000, 30_001):
+        one.add(ms)
+    assert one.counts[:3] == [2, 1, 1]
+    assert one.counts[-2:] == [1, 1]
+    assert (one.count, one.sum_ms, len(one.counts)) == (6, 60_007, len(BOUNDS_MS) + 1)
+
+
+def test_what_came_since_an_earlier_look() -> None:
+    meters = RequestMeters()
+    meters["END_TXN"].took.add(5)
+    before = NetworkLook(meters.look(), 100)
+    meters["END_TXN"].took.add(70)
+    meters["END_TXN"].lost += 1
+    meters["PRODUCE"].throttled_ms += 9
+    since = NetworkLook(meters.look(), 130).since(before)
+    assert since.busy_ms == 30
+    assert (since.requests["EndTxn"].took.count, since.requests["EndTxn"].took.sum_ms) == (1, 70)
+    assert since.requests["EndTxn"].lost == 1
+    assert since.requests["Produce"] == RequestMeter(throttled_ms=9)
+    assert before.requests["EndTxn"].took.count == 1, "a look does not change"
+
+
+def test_it_may_be_looked_at_while_others_come() -> None:
+    meters, over = RequestMeters(), threading.Event()
+
+    def write() -> None:
+        for number in range(20_000):
+            meters[f"A_{number % 500}"].took.add(1)
+        over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    looks = 0
+    while not over.is_set():
+        looks += len(meters.look()) >= 0
+    writer.join()
+    assert looks
+    assert sum(one.took.count for one in meters.look().values()) == 20_000
