@@ -1,8 +1,9 @@
-"""What an operator sees of a sick partition in real stores: traces in Zipkin, measurements in Prometheus; with pictures.
+"""What an operator sees of a sick partition in real stores: traces in Zipkin, measurements in Prometheus.
 
     python tests/campaign/stores.py [--folder DIR] [--wait]
 
-A scheduled run meets a target partition without a leader; a stream goes on with it, until the broker is back. Then the
+All is copied; then a scheduled run meets a target partition without a leader, and a stream goes on with it, until the
+broker is back. Then the
 searches are made that README and the dashboards name, and what they find is compared with what was exported. DIR gets
 screenshots of both stores' pages, made by Chromium; ``--wait`` leaves both running to be looked at, until Enter.
 Exit status 1 where a search does not find what it should.
@@ -21,6 +22,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from rich.console import Console
 
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.ports import free_ports
@@ -49,6 +52,7 @@ WITHIN_S: Final = 300.0
 _SIZE: Final = "1600,1400"
 _PAGE_WITHIN_S: Final = 60
 _LOADS_MS: Final = 20_000
+_CONSOLE: Final = Console(width=160, highlight=False, markup=False, soft_wrap=True)
 _ITS: Final = f"mirror.topic={TOPIC} and mirror.partition={SICK}"
 
 
@@ -75,8 +79,8 @@ def main(argv: Sequence[str]) -> int:
         wrong = list(_searches(store, taken))
         _zipkin_pages(store, taken, arguments.folder)
         for line in wrong:
-            print(f"WRONG: {line}")
-        print(f"pictures are in {arguments.folder}")
+            _CONSOLE.print(f"WRONG: {line}")
+        _CONSOLE.print(f"pictures are in {arguments.folder}")
         if arguments.wait:
             input(f"{store.url} and http://127.0.0.1:{measured.port}/graph, until Enter: ")
     return 1 if wrong else 0
@@ -90,9 +94,11 @@ def _copy(site: Site, sick: SickFlow, backend: str, port: int, look: Callable[[]
     sick.fill(2_000)
     site.write({"paris": sick.source.address, "berlin": sick.address}, {FLOW: flow("paris", "berlin", [TOPIC], SHORT)})
     environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{backend}/v1/traces"}
+    assert site.run(environ=environ).status == 0
+    sick.fill(1_000)
     sick.harm()
     run = site.run(environ=environ)
-    print(run.out, run.err)
+    _CONSOLE.print(run.out, run.err)
     assert run.status == 3, "some partitions did not complete"
     environ |= {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
     environ |= {"OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1"}
@@ -107,14 +113,14 @@ def _copy(site: Site, sick: SickFlow, backend: str, port: int, look: Callable[[]
         _await_epochs(site, stream, SICK_EPOCHS + 2)
     stream.send_signal(signal.SIGTERM)
     ended = site.finish(stream)
-    print(ended.out, ended.err)
+    _CONSOLE.print(ended.out, ended.err)
     assert ended.status == 0
 
 
 def _await_epochs(site: Site, stream: subprocess.Popen[str], count: int) -> None:
     def done() -> bool:
         assert stream.poll() is None, stream.communicate()
-        return len(list(site.report.glob(f"ledger/{FLOW}/*/results-*.parquet"))) > count  # one is the run's
+        return len(list(site.report.glob(f"ledger/{FLOW}/*/results-*.parquet"))) >= count + 2  # the runs'
 
     eventually(done, within_s=WITHIN_S, what=f"{count} epochs")
 
@@ -126,23 +132,22 @@ def _searches(store: Zipkin, taken: Taken) -> Iterator[str]:
     """What README says an operator should search for; yields what it does not find."""
     partitions = [span for span in taken.named("mirror.partition") if span.attributes["mirror.partition"] == SICK]
     stories = {str(span.attributes.get("mirror.sick.story", "")) for span in partitions} - {""}
-    print(f"{len(taken.spans)} spans, {len({span.trace for span in taken.spans})} traces; stories: {sorted(stories)}")
+    _CONSOLE.print(
+        f"{len(taken.spans)} spans, {len({span.trace for span in taken.spans})} traces; stories: {sorted(stories)}"
+    )
     for story in stories:
         wanted = {span.trace for span in partitions if span.attributes.get("mirror.sick.story") == story}
         yield from _search(store, f"mirror.sick.story={story}", wanted)
     yield from _search(store, _ITS, {span.trace for span in partitions})
     expired = {span.trace for span in taken.named("mirror.partition") if span.attributes["mirror.expiries"]}
-    yield from _search(store, "mirror.outcome=expired", {span.trace for span in taken.spans if _expired(span)})
     assert expired
+    yield from _search(store, "mirror.expired=true", expired)
+    yield from _search(store, "error", {span.trace for span in taken.spans if span.error})
     for trace in expired:
         spans = [span for span in taken.spans if span.trace == trace]
         ids = {span.id for span in spans}
         if lost := [span.name for span in spans if span.parent and span.parent not in ids]:
             yield f"trace {trace}: no parent of {lost}"
-
-
-def _expired(span: receiver.Got) -> bool:
-    return span.attributes.get("mirror.outcome") == "expired"
 
 
 def _search(store: Zipkin, query: str, wanted: set[str]) -> Iterator[str]:
@@ -154,7 +159,7 @@ def _search(store: Zipkin, query: str, wanted: set[str]) -> Iterator[str]:
 
     with contextlib.suppress(AssertionError):
         eventually(there, within_s=10, what=query)  # it indexes what it is given a moment later
-    print(f"{query}: {len(found)} traces")
+    _CONSOLE.print(f"{query}: {len(found)} traces")
     if found != wanted:
         yield f"{query}: found {sorted(found)}, and not {sorted(wanted)}"
 
@@ -170,9 +175,9 @@ def _prometheus_pages(measured: Prometheus, folder: Path) -> None:
     ):
         asked = urllib.parse.urlencode({"g0.expr": expr, "g0.tab": "0", "g0.range_input": "3m"})
         picture(f"http://127.0.0.1:{measured.port}/graph?{asked}", folder / f"prometheus-{name}.png")
-    picture(f"http://127.0.0.1:{measured.port}/alerts", folder / "prometheus-alerts.png")
+    picture(f"http://127.0.0.1:{measured.port}/classic/alerts", folder / "prometheus-alerts.png")
     for name, rule in measured.rules().items():
-        print(name, rule["state"], [each["annotations"]["summary"] for each in rule["alerts"]])
+        _CONSOLE.print(name, rule["state"], [each["annotations"]["summary"] for each in rule["alerts"]])
 
 
 def _zipkin_pages(store: Zipkin, taken: Taken, folder: Path) -> None:

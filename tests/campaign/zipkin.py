@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import time
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -52,7 +53,8 @@ class Zipkin:
 
     def search_page(self, query: str) -> str:
         """The address of what an operator sees who searches for tags."""
-        return f"{self.url}/?{urllib.parse.urlencode({'annotationQuery': query, 'lookback': '1d', 'limit': '50'})}"
+        asked = {"annotationQuery": query, "lookback": "1d", "endTs": str(int(time.time() * 1000)), "limit": "50"}
+        return f"{self.url}/?{urllib.parse.urlencode(asked)}"
 
     def trace_page(self, trace: str) -> str:
         """The address of one trace."""
@@ -105,7 +107,7 @@ def zipkin(folder: Path) -> Iterator[Zipkin]:
     )
     (port,) = free_ports(1)
     options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", f"-DQUERY_PORT={port}"]
-    command = [find_java().path, *options, "-jar", jars[0]]
+    command: list[str | Path] = [find_java().path, *options, "-jar", jars[0]]
     started = process.launch(command, output=folder / "zipkin.log", outlives_owner=False)
     try:
         found = Zipkin(port)

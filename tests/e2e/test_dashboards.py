@@ -1,4 +1,4 @@
-"""The dashboards' queries and the alerts, asked of a real Prometheus that scrapes a real stream with a sick partition."""
+"""The dashboards' queries and the alerts, in a real Prometheus that scrapes a real stream with a sick partition."""
 
 from __future__ import annotations
 
