@@ -12,11 +12,15 @@ DIST := dist
 BROUGHT_BY_SPARK := pyspark
 ENVIRONMENT := build/environment
 PACKED := $(DIST)/mirror-env.tar.gz
+# Where Debian's Prometheus is unpacked, if there is none on the PATH.
+PROMETHEUS := build/prometheus
+DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq prometheus
+export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-NEEDS_NOTHING := not brokers and not spark and not slow and not browser
+NEEDS_NOTHING := not brokers and not spark and not slow and not browser and not prometheus
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
@@ -52,7 +56,7 @@ browser:
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers browser lint ## everything: lint, types, and all the tests, also on real brokers and Spark
+test: brokers browser prometheus lint ## everything: lint, types, and all the tests, also on real brokers and Spark
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report= --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
 
@@ -65,6 +69,19 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Unpacked, not installed: as a package it would begin to run as a service, and want root.
+.PHONY: prometheus
+prometheus:
+	@{ command -v prometheus && command -v promtool; } > /dev/null || $(MAKE) --no-print-directory $(PROMETHEUS)/usr/bin/promtool
+
+$(PROMETHEUS)/usr/bin/promtool:
+	@{ command -v apt-get && command -v dpkg-deb; } > /dev/null || \
+		{ echo 'The tests need prometheus and promtool (2.42 or later) on the PATH; only Debian has them fetched here' >&2; exit 1; }
+	@rm -rf $(PROMETHEUS) && mkdir -p $(PROMETHEUS)
+	@cd $(PROMETHEUS) && { $(DOWNLOAD) || { apt-get update -qq && $(DOWNLOAD); }; } || \
+		{ echo 'Debian has no package prometheus for us: put prometheus and promtool on the PATH' >&2; exit 1; }
+	@dpkg-deb --extract $(PROMETHEUS)/prometheus_*.deb $(PROMETHEUS)
 
 bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes, wants an idle machine)
 	@set -e; found=; for program in tests/benchmarks/bench_*.py; do \

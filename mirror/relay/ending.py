@@ -120,7 +120,8 @@ class Ending:
         What it commits from now on is told with the progress.
         """
         self._account.handed, copying.commits.hold = copying.commits.kept, False
-        waits_ms = 0 if copying.waits_since_ms is None else now - copying.waits_since_ms
-        late = waits_ms > _LATE * commit_ms
-        since_ms = (self._clock.since_ms or wall - waits_ms) if late else None
+        waits_ms = None if copying.waits_since_ms is None else now - copying.waits_since_ms
+        # Who expired is no better for an attempt that has just begun.
+        late = waits_ms is not None and (waits_ms > _LATE * commit_ms or self._rulings.expiries > 0)
+        since_ms = (self._clock.since_ms or wall - (waits_ms or 0)) if late else None
         return self._account.so_far(now, self.of_epoch(kept=not late), since_ms)

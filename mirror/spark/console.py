@@ -78,6 +78,10 @@ class Consoles:
         """The same for what does not stop a flow."""
         self._say("mirror: warning", text)
 
+    def info(self, text: str) -> None:
+        """The same for what is as it should be, and somebody may want to know."""
+        self._say("mirror: info", text)
+
     def _say(self, mark: str, text: str) -> None:
         for line in text.splitlines():
             self.err.print(f"{mark}: {line}", markup=False, highlight=False, soft_wrap=True)

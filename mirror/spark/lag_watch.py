@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mirror.telemetry.run import RunTelemetry
 
 EVERY_MS: Final = 15_000
+"""Or more often, where ``OTEL_METRIC_EXPORT_INTERVAL`` is shorter."""
 _SHARE: Final = 50
 """A look takes at most this part of the time: 10,000 partitions are looked at every half a minute, or so."""
 _JOIN_S: Final = 5.0
@@ -51,7 +52,7 @@ class LagWatch:
             self._thread.join(_JOIN_S)
 
     def _go_on(self) -> None:
-        wait_s = 0.0
+        every_ms, wait_s = min(EVERY_MS, self._telemetry.every_ms), 0.0
         with self._watch:
             while not self._over.wait(wait_s):
                 began_ms = self._clock.now()
@@ -60,7 +61,7 @@ class LagWatch:
                 except MirrorError:
                     self._telemetry.forget_lags(self._flow.name)  # who asks the cluster for more says what is wrong
                 self._telemetry.export_metrics()
-                wait_s = max(EVERY_MS, (self._clock.now() - began_ms) * _SHARE) / 1000
+                wait_s = max(every_ms, (self._clock.now() - began_ms) * _SHARE) / 1000
 
 
 def show_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:

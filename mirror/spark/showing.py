@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
     """A run's telemetry, as the environment asks for it. Raises ConfigError, FlowError where it asks for nonsense."""
-    telemetry = RunTelemetry(TelemetrySettings.of(os.environ), report_dir, SystemClock())
+    settings = TelemetrySettings.of(os.environ)
+    telemetry = RunTelemetry(settings, report_dir, SystemClock())
+    if settings.prometheus is not None:
+        # With port 0 nobody could know it; with any other, who sets the scraping up sees that it is on.
+        consoles.info(f"measurements for Prometheus at http://{settings.prometheus[0]}:{telemetry.port}/metrics")
     try:
         yield telemetry
     finally:

@@ -67,6 +67,11 @@ class RunTelemetry:
         """Whether anything is made."""
         return not self._settings.disabled
 
+    @property
+    def every_ms(self) -> int:
+        """How often a backend wants to hear of measurements."""
+        return self._settings.metrics_every_ms
+
     def forget_lags(self, flow: str) -> None:
         """How far a flow is cannot be seen any more."""
         with self.measured.lock:

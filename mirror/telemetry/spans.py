@@ -123,13 +123,14 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
                 "mirror.partitions": len(facts.results),
                 "mirror.partitions.incomplete": sum(one.outcome is not Outcome.COMPLETE for one in facts.results),
                 "mirror.expiries": sum(len(one.expiries) for one in facts.results),
+                "mirror.expired": any(one.expiries for one in facts.results) or None,
                 "mirror.records": sum(one.records for one in facts.results),
                 "mirror.bytes": sum(one.bytes for one in facts.results),
                 "mirror.lag.before": _sum(one.story.lag_before for one in facts.results if one.story),
                 "mirror.lag.after": _sum(one.story.lag_after for one in facts.results if one.story),
             }
         ),
-        error=next((one.error or one.outcome.value for one in facts.results if one.outcome in _WRONG), None),
+        error=_first_error(facts.results),
     )
     if facts.planned_ms is not None:
         yield Span(
@@ -161,7 +162,7 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
             "mirror.records": sum(one.records for one in told),
             "mirror.bytes": sum(one.bytes for one in told),
         },
-        error=next((one.error or one.outcome.value for one in told if one.outcome in _WRONG), None),
+        error=_first_error(told),
     )
 
 
@@ -178,8 +179,24 @@ def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
         attributes=_known({**_what(result), **_how(result, story), **_sick(story)}),
         events=(*_expiries(result), *_happenings(story)),
         links=(*_story_links(story), *_record_links(story)),
-        error=result.error or result.outcome.value if result.outcome in _WRONG else None,
+        error=_error(result),
     )
+
+
+def _error(result: RangeResult) -> str | None:
+    """What is wrong; also where a stream's epoch ended for one that had expired, and is tried again in the next."""
+    if result.outcome in _WRONG:
+        return result.error or result.outcome.value
+    if result.outcome is Outcome.COMPLETE or not result.expiries:
+        return None
+    last = result.expiries[-1]
+    why = f"{last.get('cause', 'unknown')} ({last.get('phase', 'unknown')})"
+    times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"
+    return f"{result.target_topic}-{result.partition}: expired {times}, the last: {why}"
+
+
+def _first_error(results: Iterable[RangeResult]) -> str | None:
+    return next((error for one in results if (error := _error(one))), None)
 
 
 def _what(result: RangeResult) -> dict[str, Value | None]:
@@ -209,6 +226,8 @@ def _what(result: RangeResult) -> dict[str, Value | None]:
         **{f"mirror.gap.{_key(kind)}": count for kind, count in result.gaps.items()},
         "mirror.retries": result.retries,
         "mirror.expiries": len(result.expiries),
+        # For stores that search for equal values only, and not in events (Zipkin).
+        "mirror.expired": bool(result.expiries) or None,
     }
 
 

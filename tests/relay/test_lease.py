@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from mirror.client import OffsetAndMetadata, RecordMetadata, TopicPartition
-from mirror.errors import Fenced
+from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
 from mirror.relay.carriers import done, failed
 from mirror.relay.orders import Orders
 from mirror.relay.partition import PartitionCopy
@@ -30,6 +30,8 @@ class Transactions:
         self.progress: dict[int, Progress] = {}
         self.fenced_at = OPEN_END
         self.opened: list[tuple[int, int]] = []
+        self.sick: set[int] = set()
+        self.silent_at = 0
 
     def carrier(self, copy: PartitionCopy) -> AutoCarrier:
         self.opened.append((copy.source.partition, self.world.clock.now()))
@@ -50,18 +52,40 @@ class AutoCarrier:
 
     def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
         del batch, created_ms
-        return done(RecordMetadata(TopicPartition("paris.t", self.partition), 0))
+        tp = TopicPartition("paris.t", self.partition)
+        if self.partition not in self.target.sick:
+            return done(RecordMetadata(tp, 0))
+        if self.target.world.clock.now() >= self.target.silent_at:
+            return Future()
+        return failed(expired(tp))
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
         if self.target.world.clock.now() >= self.target.fenced_at:
             return failed(Fenced("another attempt", 90))
+        if self.partition in self.target.sick:
+            return Future()  # it takes along what has no answer
         self.target.progress[self.partition] = progress
         return done(None)
 
     def drop(self, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
         return done(None)
+
+
+def expired(tp: TopicPartition) -> DeliveryTimeout:
+    return DeliveryTimeout(
+        "too late",
+        topic=tp.topic,
+        partition=tp.partition,
+        age_ms=6_000,
+        queued_ms=6_000,
+        in_flight_ms=0,
+        attempts=0,
+        phase=DeliveryPhase.METADATA,
+        cause=DeliveryCause.NO_LEADER,
+        may_have_been_written=False,
+    )
 
 
 class Leased:
@@ -149,6 +173,18 @@ def test_what_failed_is_told_and_not_tried_behind_the_epoch_s_end(leased: Leased
     ((_, told),) = leased.handed
     assert [one.outcome is Outcome.COMPLETE for one in told] == [True, True, False, True]
     assert all(at_ms - leased.began < EPOCH_MS for _, at_ms in leased.target.opened)
+
+
+def test_who_expired_and_has_just_begun_anew_as_the_epoch_ends_is_not_complete(leased: Leased) -> None:
+    """Else its story would end with this epoch, as often as an attempt happens to begin shortly before its end."""
+    leased.target.sick = {2}
+    leased.target.silent_at = leased.began + EPOCH_MS - 1_500
+    leased.run()
+    ((_, told),) = leased.handed
+    assert [one.outcome for one in told] == [Outcome.COMPLETE] * 2 + [Outcome.UNFINISHED, Outcome.COMPLETE]
+    assert told[2].expiries
+    assert told[2].stuck_since_ms is not None
+    assert leased.world.clock.wall() - LEASE_MS - 3_500 < told[2].stuck_since_ms, "it waits since this attempt"
 
 
 @pytest.mark.parametrize("left", ["null", '"x"', "[1,2]", '[1,2,"3"]', "[1,2,true]", "{}"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mirror.relay.ranges import Outcome
 from mirror.telemetry.ids import SpanId, epoch_id, part_id, partition_id, task_id
 from mirror.telemetry.spans import (
@@ -11,6 +13,7 @@ from mirror.telemetry.spans import (
     TaskFacts,
     epoch_spans,
     partition_span,
+    task_span,
     task_spans,
 )
 from tests.telemetry.results import AT_MS, expired, result
@@ -143,3 +146,16 @@ def test_a_result_without_a_story_has_a_span_too() -> None:
 
 def names(spans: list[Span]) -> list[str]:
     return [span.name for span in spans]
+
+
+def test_who_expired_and_was_not_complete_is_wrong_however_the_epoch_ended() -> None:
+    """A stream's epoch ends for everybody: such a partition is unfinished, not expired, and yet what to look at."""
+    one = replace(expired(3), outcome=Outcome.UNFINISHED, error="the epoch ended before it was complete")
+    span = partition_span(TASK, one)
+    assert span.error == "a.orders-3: expired once, the last: not enough replicas (in flight)"
+    assert task_span(TASK, [result(0), one]).error == span.error
+    assert span.attributes["mirror.expired"] is True
+    assert partition_span(TASK, replace(one, outcome=Outcome.COMPLETE, error=None)).error is None
+    quiet = partition_span(TASK, result(0, Outcome.UNFINISHED))
+    assert quiet.error is None
+    assert "mirror.expired" not in quiet.attributes

@@ -1,0 +1,148 @@
+"""The dashboards' queries and the alerts, in a real Prometheus that scrapes a real stream with a sick partition."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.errors import DeliveryCause
+from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.ports import free_ports
+from tests import jvm
+from tests.e2e.broker_side import Side
+from tests.e2e.feed import Feed
+from tests.e2e.prometheus import Prometheus, prometheus
+from tests.e2e.sick import PARTITIONS, SICK, SickFlow
+from tests.e2e.site import Site, flow
+from tests.polling import eventually
+from tests.telemetry.boards import BOARDS, RULES, Query, choices, filled_in, queries
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.prometheus, pytest.mark.timeout(900)]
+
+NAME = "sick-flow"
+SHORT = """epoch-ms = 5000
+refresh-ms = 1000
+[flows.sick-flow.producer]
+"delivery.timeout.ms" = 2500
+"request.timeout.ms" = 1200
+"linger.ms" = 0"""
+WITHIN_S = 120.0
+
+
+@pytest.fixture
+def sick(source: Side, unique: Callable[[str], str]) -> Iterator[SickFlow]:
+    topic = unique("orders")
+    with Cluster(2, heap=jvm.BROKER) as cluster:
+        yield SickFlow(source, topic, cluster, f"a.{topic}", name=NAME)
+
+
+class Said:
+    """What a process says on stderr, as it comes."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self.text = ""
+        self._child = child
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._child.stderr is not None
+        for line in self._child.stderr:
+            self.text += line
+
+    def find(self, pattern: str) -> str:
+        found = list[str]()
+
+        def there() -> bool:
+            assert self._child.poll() is None, self.text
+            found.extend(re.findall(pattern, self.text))
+            return bool(found)
+
+        eventually(there, within_s=WITHIN_S, what=pattern)
+        return found[0]
+
+    def all(self) -> str:
+        self._thread.join(WITHIN_S)
+        return self.text
+
+
+def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sick: SickFlow, tmp_path: Path) -> None:
+    """One stream for all of it: its start takes longer than the asking."""
+    sick.fill(300)
+    site.write({"a": source.address, "b": sick.address}, {NAME: flow("a", "b", [sick.topic], SHORT)})
+    (nobody,) = free_ports(1)
+    environ = {
+        "OTEL_METRICS_EXPORTER": "prometheus",
+        "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": "0",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        # So that telemetry is dropped, too.
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{nobody}/v1/traces",
+        "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1",
+    }
+    child = site.start(command="stream", environ=environ)
+    said = Said(child)
+    address = said.find(r"mirror: info: measurements for Prometheus at http://(127\.0\.0\.1:\d+)/metrics")
+    with prometheus(tmp_path, address, RULES) as asked, Feed(source, sick.topic, PARTITIONS, 100):
+        eventually(
+            lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well"
+        )
+        sick.harm()
+        # A rate needs two epochs that ended before its eyes.
+        two = "sum(rate(mirror_epoch_duration_seconds_count[1m])) > 0"
+        eventually(lambda: asked.query(two), within_s=WITHIN_S, what="epochs")
+        await_answers(asked, {"flow": NAME, "topic": sick.topic, "partition": str(SICK), "window": "1m"})
+        await_alerts(asked, sick.topic)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(WITHIN_S) == 0, said.all()
+    site.await_end()
+    assert "Traceback" not in said.all()
+
+
+def await_answers(asked: Prometheus, chosen: Mapping[str, str]) -> None:
+    """Of every query, a number that is one; of every choice that Grafana offers, the ``chosen`` one."""
+    left: list[Query] = [query for path in BOARDS for query in queries(path)]
+    assert len(left) > 60
+
+    def answered() -> bool:
+        left[:] = [query for query in left if not numbers(asked.ranged(filled_in(query.expr, chosen), 20))]
+        return not left
+
+    try:
+        eventually(answered, within_s=WITHIN_S, what="answers")
+    except AssertionError as error:
+        raise AssertionError(f"no data: {left}") from error
+    for path in BOARDS:
+        for name, selector, label in choices(path):
+            assert chosen[name] in asked.label_values(label, filled_in(selector, chosen)), (path, name)
+
+
+def numbers(series: list[dict[str, Any]]) -> list[float]:
+    """All values of all series that are ones; an infinite time is."""
+    values = [float(value) for one in series for _, value in one["values"]]
+    return [value for value in values if not math.isnan(value)]
+
+
+def await_alerts(asked: Prometheus, topic: str) -> None:
+    """Those whose time has come; all others can be worked out."""
+
+    def firing(name: str) -> list[dict[str, Any]]:
+        return [each for each in asked.rules()[name]["alerts"] if each["state"] == "firing"]
+
+    for name in ("MirrorExpiry", "MirrorTelemetryDropped"):
+        eventually(lambda name=name: firing(name), within_s=WITHIN_S, what=name)  # type: ignore[misc]
+    rules = asked.rules()
+    assert {name: rule["lastError"] for name, rule in rules.items() if rule["health"] != "ok"} == {}
+    (expiry,) = (each for each in firing("MirrorExpiry") if each["labels"]["phase"] == "metadata")
+    assert (expiry["labels"]["topic"], expiry["labels"]["cause"]) == (topic, DeliveryCause.NO_LEADER.value)
+    assert expiry["annotations"]["summary"] == f"{topic} (flow {NAME}): deliveries expire (metadata, no leader)"
+    assert "MirrorGone" in rules
+    assert not firing("MirrorGone")

@@ -1,0 +1,85 @@
+"""What the dashboards and alerts of config/ ask, and with what names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mirror.telemetry.instruments import ALL, Instrument, Kind
+
+CONFIG: Final = Path(__file__).parents[2] / "config"
+BOARDS: Final = tuple(sorted((CONFIG / "dashboards").glob("*.json")))
+RULES: Final = CONFIG / "alerts" / "mirror.rules.yml"
+_PARTS: Final = ("_bucket", "_sum", "_count")
+_NAME: Final = re.compile(r"\b(?:mirror|messaging)_[a-z_]+\b")
+_SELECTED: Final = re.compile(r"\{([^}]*)\}")
+_GROUPED: Final = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+_LABEL_VALUES: Final = re.compile(r"label_values\((.*), (\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An expression of PromQL, with Grafana's variables in it, and where it stands."""
+
+    where: str
+    expr: str
+
+
+def load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All but the rows, which only head others."""
+    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+def queries(path: Path) -> Iterator[Query]:
+    """Of all panels, and of what is marked on them."""
+    board = load(path)
+    for panel in panels(board):
+        for target in panel["targets"]:
+            if target["datasource"]["type"] == "prometheus":
+                yield Query(f"{path.name}: {panel['title']} ({target['refId']})", target["expr"])
+    for marks in board["annotations"]["list"]:
+        yield Query(f"{path.name}: annotation {marks['name']}", marks["expr"])
+
+
+def choices(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Of each variable that is chosen from what Prometheus has: name, selector, label."""
+    for variable in load(path)["templating"]["list"]:
+        if variable["type"] == "query":
+            asked = _LABEL_VALUES.fullmatch(variable["query"]["query"])
+            assert asked is not None, variable["query"]
+            yield variable["name"], asked[1], asked[2]
+
+
+def filled_in(text: str, values: Mapping[str, str]) -> str:
+    """With ``$name`` replaced, as Grafana does."""
+    return re.sub(r"\$(\w+)", lambda match: values[match[1]], text)
+
+
+def measured_in(expr: str) -> set[str]:
+    """The names of measurements."""
+    return set(_NAME.findall(_GROUPED.sub("", expr)))
+
+
+def labels_in(expr: str) -> set[str]:
+    """The names of labels that are selected or grouped by."""
+    selected = {part.partition("=")[0].rstrip("!~ ") for text in _SELECTED.findall(expr) for part in text.split(", ")}
+    grouped = {part.strip() for text in _GROUPED.findall(expr) for part in text.split(",")}
+    return (selected | grouped) - {"le", ""}
+
+
+def instrument(name: str) -> Instrument | None:
+    """The one that a name in Prometheus is of."""
+    for one in ALL:
+        names = {one.prometheus + part for part in _PARTS} if one.kind is Kind.HISTOGRAM else {one.prometheus}
+        if name in names:
+            return one
+    return None
