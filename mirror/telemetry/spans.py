@@ -176,7 +176,7 @@ def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
         parent=facts.id,
         began_ms=began_ms,
         ended_ms=story.ended_ms or facts.ended_ms,
-        attributes=_known({**_what(result), **_how(result, story), **_sick(story)}),
+        attributes=_known({**_what(result), **_how(result, story), **_sick(facts.epoch, result, story)}),
         events=(*_expiries(result), *_happenings(story)),
         links=(*_story_links(story), *_record_links(story)),
         error=_error(result),
@@ -260,12 +260,14 @@ def _bytes_of(records: int | None, result: RangeResult) -> int | None:
     return round(records * result.bytes / result.records) if records else 0
 
 
-def _sick(story: Story) -> dict[str, Value | None]:
-    """The same value in every epoch of one story of sickness: one search shows all of them."""
+def _sick(epoch: SpanId, result: RangeResult, story: Story) -> dict[str, Value | None]:
+    """The same value in every epoch of one story of sickness, also the first: one search shows all of them."""
     first = SpanId.parse(story.sick_trace) if story.sick_trace else None
-    if first is None:
-        return {}
-    return {"mirror.sick.since_ms": story.sick_since_ms, "mirror.sick.story": first.trace_hex}
+    if first is not None:
+        return {"mirror.sick.since_ms": story.sick_since_ms, "mirror.sick.story": first.trace_hex}
+    # Whom the next epoch will call sick (mirror.spark.sickness).
+    begins = result.outcome in _WRONG or result.stuck_since_ms is not None
+    return {"mirror.sick.story": epoch.trace_hex if begins else None}
 
 
 def _expiries(result: RangeResult) -> Iterator[SpanEvent]:

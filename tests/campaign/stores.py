@@ -101,7 +101,7 @@ def _copy(site: Site, sick: SickFlow, backend: str, port: int, look: Callable[[]
     _CONSOLE.print(run.out, run.err)
     assert run.status == 3, "some partitions did not complete"
     environ |= {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
-    environ |= {"OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1"}
+    environ |= {"OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1", "OTEL_METRIC_EXPORT_INTERVAL": "2000"}
     stream = site.start(command="stream", environ=environ)
     with Feed(sick.source, TOPIC, PARTITIONS, 200):
         _await_epochs(site, stream, SICK_EPOCHS)

@@ -129,6 +129,9 @@ def test_the_epochs_of_a_sick_partition_are_linked_to_its_first_and_its_last() -
         (last, "sick.previous"),
     ]
     assert span.attributes["mirror.sick.story"] == first.trace_hex, "one search finds all epochs of the story"
+    begins = partition_span(TASK, expired(1))
+    assert begins.attributes["mirror.sick.story"] == EPOCH.trace_hex, "also the one in which it begins"
+    assert "mirror.sick.story" not in partition_span(TASK, result(1)).attributes
     second = expired(1, sick_trace=str(first), last_trace=str(first))
     assert len(partition_span(TASK, second).links) == 1, "the first is the last"
 
