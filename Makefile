@@ -27,7 +27,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser dist run test check bench campaign murder equality isolation memory follower cluster lock clean
+.PHONY: help install brokers browser dist run test check bench campaign murder equality isolation memory follower cluster stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -110,6 +110,9 @@ memory: brokers ## measure what copies take above their start, against the bound
 
 follower: brokers ## stop a follower of some target partitions, and see what that costs the others (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/follower.py $(ARGUMENTS)
+
+stores: brokers browser prometheus ## look at a sick partition in Zipkin and Prometheus: pictures in build/stores (4 minutes; ARGUMENTS=--wait)
+	PYTHONPATH=. $(BIN)/python tests/campaign/stores.py $(ARGUMENTS)
 
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
