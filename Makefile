@@ -14,6 +14,7 @@ ENVIRONMENT := build/environment
 PACKED := $(DIST)/mirror-env.tar.gz
 # Where Debian's Prometheus is unpacked, if there is none on the PATH.
 PROMETHEUS := build/prometheus
+ARCHIVE := build/spark.jsa
 DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq prometheus
 export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
@@ -56,7 +57,7 @@ browser:
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers browser prometheus lint ## everything: lint, types, and all the tests, also on real brokers and Spark
+test: brokers browser prometheus lint $(ARCHIVE) ## everything: lint, types, and all the tests, also on real brokers and Spark
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report= --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
 
@@ -69,6 +70,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Without it each of the tests' many sessions of Spark takes 4 s of CPU more. Where it cannot be made they do without.
+$(ARCHIVE): $(INSTALLED) tests/spark_archive.py
+	@PYTHONPATH=. $(BIN)/python tests/spark_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
 
 # Unpacked, not installed: as a package it would begin to run as a service, and want root.
 .PHONY: prometheus
