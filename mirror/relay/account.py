@@ -117,6 +117,8 @@ class Account:
         outbox, chronicle = copying.outbox, self.chronicle
         if not chronicle.begun:
             self._begin_story(outbox, reading)
+        elif reading.stable_end != FOREVER_MS:
+            chronicle.end = reading.stable_end
         if outbox.throttled_ms:
             chronicle.throttled(outbox.throttled_ms)
             outbox.throttled_ms = 0

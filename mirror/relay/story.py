@@ -152,6 +152,9 @@ class Chronicle:
         self._spans: deque[dict[str, Any]] = deque(maxlen=MOST_SPANS)
         self._passed: Final = passed
         self._attempt_ms = self._began_ms
+        self._place = self._heard_ms = 0
+        self.end: int | None = None
+        """Where the source was last heard to end."""
         self._catching_up = False
 
     def enter(self, phase: Phase, now: int) -> None:
@@ -212,6 +215,7 @@ class Chronicle:
     def begins(self, offset: int, end: int, first_ms: int | None) -> None:
         """The source's first answer: its end, and the time of its first record (None where there is none)."""
         story = self._story
+        self._place, self._heard_ms, self.end = offset, self._wall(), end
         story.lag_before = max(0, end - offset)
         story.late_before_ms = self._age_ms(story.lag_before, first_ms)
         self._catching_up = story.lag_before > 0
@@ -248,18 +252,30 @@ class Chronicle:
             return 0
         return None if time_ms is None or time_ms < 0 else max(0, self._wall() - time_ms)
 
+    def _all_left(self) -> tuple[int | None, int | None]:
+        """Lag (records, ms) where nothing got through: what was left at first, grown older, and what has come since."""
+        if self.end is None:
+            return None, None
+        lag, late_ms = max(0, self.end - self._place), self._story.late_before_ms
+        if not lag:
+            return 0, 0
+        return lag, late_ms + self._wall() - self._heard_ms if late_ms else None
+
     def told(self, now: int) -> Story:
         """The story so far; it may go on."""
         phases = Counter(self._phases)
         phases[self._phase] += now - self._since_ms
         story = self._story
+        lag_after, late_after_ms = story.lag_after, story.late_after_ms
+        if lag_after is None:
+            lag_after, late_after_ms = self._all_left()
         return Story(
             began_ms=self._began_ms,
             ended_ms=self._wall(),
             lag_before=story.lag_before,
-            lag_after=story.lag_after,
+            lag_after=lag_after,
             late_before_ms=story.late_before_ms,
-            late_after_ms=story.late_after_ms,
+            late_after_ms=late_after_ms,
             phases={phase.value: ms for phase, ms in phases.items() if ms > 0},
             events=[dict(one) for one in self._events],
             events_left_out=self._happened - len(self._events),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka.admin import NewTopic
@@ -63,6 +64,11 @@ class SickFlow:
     def copied(self, partition: int) -> int:
         """How far the target's log of it reaches."""
         return self.target.end(self.target_topic, partition)
+
+    def begun(self) -> bool:
+        """Whether the target has anything of the sick partition: cheaply, for who waits beside a copy."""
+        logs = Path(self.cluster.directory).glob(f"*/data/{self.target_topic}-{SICK}/*.log")
+        return any(log.stat().st_size for log in logs)
 
     def harm(self) -> None:
         """Take the sick partition's broker down in an orderly way, so that it has no leader at once."""

@@ -56,6 +56,17 @@ def test_lag_before_and_after_in_records_and_time() -> None:
     assert (story.commits, story.commit_ms, story.commit_max_ms) == (1, 1_000, 1_000)
 
 
+def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
+    """Else an epoch's sum would say that nothing is left, just where something is wrong."""
+    run = Run(2).opened()
+    run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.wall() - 5_000)), stable_end=10)
+    run.clock.advance(2_000)
+    run.fetch(made(2, 1), stable_end=13)
+    story = run.copy.account.chronicle.told(run.clock.now())
+    assert (story.lag_before, story.late_before_ms) == (10, 5_000)
+    assert (story.lag_after, story.late_after_ms) == (13, 7_000)
+
+
 def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -> None:
     run = Run(2).opened_with(None).settled()
     run.commit()
