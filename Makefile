@@ -57,9 +57,9 @@ browser:
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers browser prometheus lint $(ARCHIVE) ## everything: lint, types, and all the tests, also on real brokers and Spark
-	$(BIN)/pytest $(WORKERS) 3 -m "not timed" --cov --cov-report= --durations=12
-	$(BIN)/pytest $(WORKERS) 2 -m timed --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
+test: brokers browser prometheus lint $(ARCHIVE) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
+	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not cluster" --cov --cov-report= --durations=12
+	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --cov --cov-append --cov-fail-under=$(COVERAGE_FLOOR) --durations=12
 
 check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
 	$(BIN)/pytest -q $(WORKERS) 2 -m "$(NEEDS_NOTHING)"
@@ -107,7 +107,8 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-cluster: brokers ## on a standalone cluster: executors with nothing but `make dist`'s archive, and speculation (5 minutes)
+cluster: brokers prometheus $(ARCHIVE) ## on real executors and a real Prometheus: a stream that is harmed, traces, dashboards, make dist, speculation (8 minutes)
+	$(BIN)/pytest -p no:randomly -m cluster tests/e2e
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
 memory: brokers ## measure what copies take above their start, against the bounds that they are given

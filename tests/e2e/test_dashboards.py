@@ -25,7 +25,13 @@ from tests.e2e.site import Site, flow
 from tests.polling import eventually
 from tests.telemetry.boards import BOARDS, RULES, Query, choices, filled_in, queries
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.prometheus, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.brokers,
+    pytest.mark.spark,
+    pytest.mark.prometheus,
+    pytest.mark.timeout(900),
+]
 
 NAME = "sick-flow"
 SHORT = """epoch-ms = 5000

@@ -29,7 +29,7 @@ from tests.e2e.standalone import Standalone, standalone
 from tests.polling import eventually
 from tests.telemetry import receiver
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
