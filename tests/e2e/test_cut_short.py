@@ -14,7 +14,7 @@ from tests.e2e.broker_side import Side
 from tests.e2e.site import Run, Site, flow
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 2
 RECORDS = 12_000

@@ -120,6 +120,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.cluster
 def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: Site) -> None:
     """What comes of the next run: see tests/e2e."""
     site.b.set_moods({"a.orders/1": "fail", "a.orders/2": "die"})
@@ -153,6 +154,7 @@ def no_leak(site: Site) -> bool:
     return not any(CANARY in text for text in texts)
 
 
+@pytest.mark.cluster
 def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
     site.b.set_moods({"a.clicks-1/0": "raise"})
     status, out, err = site.run("--flow", "good", "--debug")
@@ -162,6 +164,7 @@ def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
     assert 'raise RuntimeError("a bug\\nof two lines")' in err
 
 
+@pytest.mark.cluster
 def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
     """Other ways to cut a run short: see tests/e2e."""
     site.b.set_moods({"a.orders/0": "hang"})
