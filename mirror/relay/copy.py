@@ -50,8 +50,9 @@ def copy_ranges(
     """Copy all ``ranges`` of one flow; a result for each, in order. Never raises for what a cluster or partition does.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. Memory: ``buffer.memory`` for what
-    is on its way, ``fetch.max.bytes`` for what is fetched ahead and all around it, 50 KB for each partition; beyond
-    that what is encoded anew, and the first batch from each source broker that is larger than any before.
+    is on its way, ``fetch.max.bytes`` for what is fetched ahead and all around it, 50 KB for each partition, half a MB
+    for the task; beyond that what is encoded anew, and the first batch from each source broker that is larger than any
+    before.
     ``watcher`` is told how it goes, from the thread that copies.
     """
     bound_heap()
