@@ -56,6 +56,10 @@ class Outcome(enum.StrEnum):
     FENCED = "fenced"
 
 
+SEVERITY: Final = (Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED)
+"""The worst last: of many partitions it is what is told of all."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RangeResult:
     """What one attempt at a range did: it copied ``[start, end)``.

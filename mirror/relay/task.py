@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -150,7 +150,6 @@ class Task:
             held=self.holdings.held,
             networks={"source": clients.consumer.network(), "target": clients.admin.network()},
             commits=self.commits.copy(),
-            phases=Counter(copy.account.chronicle.phase.value for copy in self._copies if not copy.done),
         )
 
     @property

@@ -15,9 +15,8 @@ class TaskLook:
     """One look at a task.
 
     Bytes: ``buffer`` is used of ``buffer_size`` (``buffer.memory``), ``in_flight`` is under way to the target, ``held``
-    was taken from the source and is still needed. ``networks`` are its network threads', by
-    "source" and "target", ``commits`` how long commits took; both count from the task's beginning. ``phases`` counts
-    the partitions in each :class:`mirror.relay.story.Phase`.
+    was taken from the source and is still needed. ``networks`` are its network threads', by "source" and "target",
+    ``commits`` how long commits took; both count from the task's beginning.
     """
 
     buffer: int
@@ -26,7 +25,6 @@ class TaskLook:
     held: int
     networks: Mapping[str, NetworkLook]
     commits: Histogram
-    phases: Mapping[str, int]
 
     def since(self, earlier: TaskLook) -> TaskLook:
         """As this one, with what was counted since ``earlier``."""

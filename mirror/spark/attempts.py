@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.story import Story
 
 _FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
-    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult)
+    kind: tuple(each.name for each in fields(kind)) for kind in (Range, RangeResult, Story)
 }
 
 
@@ -23,6 +24,6 @@ class Attempt:
     traceback: str | None = None
 
 
-def plain(one: Range | RangeResult) -> dict[str, Any]:
+def plain(one: Range | RangeResult | Story) -> dict[str, Any]:
     """As plain values, for JSON: many times as fast as ``dataclasses.asdict``, which copies all that is in them."""
     return {name: getattr(one, name) for name in _FIELDS[type(one)]}

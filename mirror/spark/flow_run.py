@@ -150,7 +150,7 @@ class FlowRun:
             return
         attempts = ledger.attempts()
         report.partitions = join(plan, attempts)
-        show_epoch(self._telemetry, flow, ledger, plan.epoch, attempts)
+        show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
                 self._consoles.trace(trace)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -90,7 +89,7 @@ def _row(each: Attempt, epoch: int) -> dict[str, Any]:
         epoch=epoch, task=each.task, attempt=each.attempt, traceback=each.traceback, outcome=str(each.result.outcome)
     )
     story = each.result.story
-    told = None if story is None else json.dumps(asdict(story), separators=(",", ":"))
+    told = None if story is None else json.dumps(plain(story), separators=(",", ":"))
     return {**row, _JSON: json.dumps(row[_JSON]), _STORY: told}
 
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import FlowError
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.ranges import SEVERITY, Outcome, RangeResult
 from mirror.relay.story import Story
 from mirror.spark.ledger import KEPT_EPOCHS, Ledger
-from mirror.spark.results import SEVERITY, join
+from mirror.spark.results import join
 from mirror.spark.totals import Totals
 from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, History

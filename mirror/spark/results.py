@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.ranges import SEVERITY, Outcome, Range, RangeResult
 from mirror.spark.files import write_atomically
 
 if TYPE_CHECKING:
@@ -64,15 +64,11 @@ class FlowReport:
         }
 
 
-SEVERITY: Final = [Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED]
-"""The worst last."""
-
-
 def _plain(result: RangeResult) -> dict[str, Any]:
     """Without what only pictures need."""
-    values = asdict(result)
-    if values["story"] is not None:
-        values["story"].update(curve=None, traces=None)
+    values, story = asdict(replace(result, story=None)), result.story
+    if story is not None:
+        values["story"] = {**asdict(replace(story, curve=[], traces=[])), "curve": None, "traces": None}
     return values
 
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mirror.runtime.clock import SystemClock
-from mirror.spark.results import join
 from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.run import RunTelemetry, TaskResults
 from mirror.telemetry.settings import TelemetrySettings
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mirror.spark.attempts import Attempt
     from mirror.spark.console import Consoles
     from mirror.spark.ledger import Ledger
+    from mirror.spark.plan import Plan
     from mirror.telemetry.told import TaskTold
 
 
@@ -42,11 +42,16 @@ def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
             consoles.warning(telemetry.trouble)
 
 
-def show_epoch(telemetry: RunTelemetry, flow: FlowConfig, ledger: Ledger, epoch: int, attempts: list[Attempt]) -> None:
-    """Tell telemetry of an epoch that has its results. Nothing is told of one whose files are gone."""
-    plan = ledger.plan(epoch)
-    if plan is None:
-        return
+def show_epoch(
+    telemetry: RunTelemetry,
+    flow: FlowConfig,
+    ledger: Ledger,
+    plan: Plan,
+    attempts: list[Attempt],
+    results: Iterable[RangeResult],
+) -> None:
+    """Tell telemetry of an epoch: its ``plan``, what its tasks answered, and what that comes to for each partition."""
+    epoch = plan.epoch
     planned_ms = ledger.planned_ms(epoch)
     facts = EpochFacts(
         id=epoch_id(flow.name, ledger.path.name, epoch),
@@ -58,7 +63,7 @@ def show_epoch(telemetry: RunTelemetry, flow: FlowConfig, ledger: Ledger, epoch:
         began_ms=planned_ms - (plan.took_ms or 0),
         ended_ms=ledger.done_ms(epoch) if attempts else planned_ms,
         planned_ms=plan.took_ms,
-        results=tuple(join(plan, attempts)),
+        results=tuple(results),
     )
     telemetry.epoch(facts, tasks_of(attempts, ledger.told(epoch)))
     telemetry.export_metrics()

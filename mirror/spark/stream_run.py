@@ -126,7 +126,7 @@ class StreamRun:
         self.report.partitions = self._totals.results()
         self._consoles.show(self._named(f"epoch {epoch}: {_said(results)}"))
         self._consoles.tell(epoch_json(self._flow.name, epoch, results))
-        show_epoch(self._telemetry, self._flow, self._ledger, epoch, attempts)
+        show_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
         for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
             self._consoles.trace(trace)
 

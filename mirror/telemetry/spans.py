@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.ranges import SEVERITY, Outcome, RangeResult
 from mirror.relay.story import Story
 from mirror.telemetry.ids import SpanId, part_id, partition_id, plan_id, task_id
 
@@ -28,7 +28,6 @@ TASK: Final = "mirror.task"
 PARTITION: Final = "mirror.partition"
 EXPIRED: Final = "mirror.delivery.expired"
 
-_SEVERITY: Final = (Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED)
 _WRONG: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
 
 
@@ -82,7 +81,7 @@ class EpochFacts:
     @property
     def outcome(self) -> Outcome:
         """The worst of its partitions'."""
-        return max((one.outcome for one in self.results), key=_SEVERITY.index, default=Outcome.COMPLETE)
+        return max((one.outcome for one in self.results), key=SEVERITY.index, default=Outcome.COMPLETE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from mirror.telemetry.ids import SpanId, partition_id
 from mirror.telemetry.logs import tell_partition
 from mirror.telemetry.process import exports
 from mirror.telemetry.settings import sampled
-from mirror.telemetry.spans import TaskFacts, part_span, partition_span, task_span
+from mirror.telemetry.spans import TaskFacts, part_span, partition_span, task_span, task_spans
 from mirror.telemetry.taking import take_task
 from mirror.telemetry.told import TaskTold
 
@@ -95,15 +95,12 @@ class TaskTelemetry:
         told = self._told()
         if not self._settings.traces:
             return told
-        if not self._sampled and any(one.expiries for one in self._results):
-            for one in self._results:  # an expiry is never left out, whatever was sampled
-                self._exports.span(partition_span(self._facts(), one))
-                spans = one.story.spans if one.story else ()
-                partition = partition_id(self._epoch, one.topic, one.partition, self._attempt)
-                self._exports.spans(part_span(partition, one.flow, each) for each in spans)
-        elif not self._sampled:
+        if self._sampled:
+            self._exports.span(task_span(self._facts(), self._results))
+        elif any(one.expiries for one in self._results):
+            self._exports.spans(task_spans(self._facts(), self._results))  # never left out, whatever was sampled
+        else:
             return told
-        self._exports.span(task_span(self._facts(), self._results))
         flushed = self._exports.flush(500 if self._follows else 2_000)
         dropped = self._dropped_since()
         return replace(told, exported=flushed and not dropped.get("traces"), dropped=dropped)
@@ -123,17 +120,21 @@ class TaskTelemetry:
     def _told(self) -> TaskTold:
         look = self._look_once()
         counted = None if look is None or self._first is None else look.since(self._first)
+        told = self._told_of(counted, self._began_ms, self._clock.wall(), self._peaks)
+        return replace(told, dropped=self._dropped_since())
+
+    def _told_of(self, counted: TaskLook | None, began_ms: int, ended_ms: int, peaks: Mapping[str, int]) -> TaskTold:
+        """What this task ``counted`` in between; None: it was never looked at."""
         return TaskTold(
             task=self._task,
             attempt=self._attempt,
             host=socket.gethostname(),
             pid=os.getpid(),
-            began_ms=self._began_ms,
-            ended_ms=self._clock.wall(),
+            began_ms=began_ms,
+            ended_ms=ended_ms,
             networks={} if counted is None else counted.networks,
             commits=Histogram() if counted is None else counted.commits,
-            peaks=dict(self._peaks),
-            dropped=self._dropped_since(),
+            peaks=dict(peaks),
         )
 
     def _dropped_since(self) -> dict[str, int]:
@@ -155,9 +156,8 @@ class TaskTelemetry:
         if self._look is None:
             return None
         look = self._look()
-        for name, value in (("buffer", look.buffer), ("in_flight", look.in_flight), ("held", look.held)):
+        for name, value in _bytes_of(look).items():
             self._peaks[name] = max(self._peaks[name], value)
-        self._peaks["buffer_size"] = look.buffer_size
         return look
 
     def _export_metrics(self) -> None:
@@ -169,22 +169,7 @@ class TaskTelemetry:
             return
         counted, self._last = look.since(self._last), look
         now_ms = self._clock.wall()
-        told = TaskTold(
-            task=self._task,
-            attempt=self._attempt,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            began_ms=now_ms - self._settings.metrics_every_ms,
-            ended_ms=now_ms,
-            networks=counted.networks,
-            commits=counted.commits,
-            peaks={
-                "buffer": look.buffer,
-                "buffer_size": look.buffer_size,
-                "in_flight": look.in_flight,
-                "held": look.held,
-            },
-        )
+        told = self._told_of(counted, now_ms - self._settings.metrics_every_ms, now_ms, _bytes_of(look))
         measured = self._exports.of_tasks
         with measured.lock:
             take_task(measured, self._flow, told)
@@ -195,3 +180,7 @@ def is_idle(result: RangeResult) -> bool:
     """Whether nothing happened to it: of a stream's thousands, only the others have a span."""
     quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
     return quiet and not (result.story and (result.story.events or result.story.spans))
+
+
+def _bytes_of(look: TaskLook) -> dict[str, int]:
+    return {"buffer": look.buffer, "buffer_size": look.buffer_size, "in_flight": look.in_flight, "held": look.held}

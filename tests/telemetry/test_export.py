@@ -57,9 +57,7 @@ def a_range(partition: int) -> Range:
 
 def look() -> TaskLook:
     networks = {"source": NetworkLook({}, 0), "target": NetworkLook({}, 0)}
-    return TaskLook(
-        buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram(), phases={"idle": 1}
-    )
+    return TaskLook(buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram())
 
 
 def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = False) -> Any:

@@ -9,7 +9,6 @@ from mirror.telemetry.ids import SpanId, epoch_id, part_id, partition_id, task_i
 from mirror.telemetry.spans import (
     EXPIRED,
     EpochFacts,
-    Span,
     TaskFacts,
     epoch_spans,
     partition_span,
@@ -145,10 +144,6 @@ def test_records_that_belong_to_a_trace_are_linked() -> None:
 def test_a_result_without_a_story_has_a_span_too() -> None:
     span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
     assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")
-
-
-def names(spans: list[Span]) -> list[str]:
-    return [span.name for span in spans]
 
 
 def test_who_expired_and_was_not_complete_is_wrong_however_the_epoch_ended() -> None:
