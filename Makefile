@@ -28,13 +28,13 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench campaign murder equality isolation memory follower cluster stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench campaign murder properties equality isolation memory follower cluster stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
 	@echo 'Replicates topics between Apache Kafka clusters. Needs Python $(MINIMUM)+ and a JDK 17+; all else is fetched.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  PYTHON=...     the Python to make $(VENV) with (now: $(PYTHON))'
 
@@ -104,6 +104,11 @@ campaign: brokers ## harm three brokers under load, and see what the producers m
 
 murder: brokers ## kill copies at 200 moments, and see that nothing is lost or doubled (15 to 30 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/murder.py $(ARGUMENTS)
+
+properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
+	@for round in $$(seq $(or $(ROUNDS),1)); do \
+		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
+	done
 
 equality: brokers ## copy hundreds of generated topics, compared by another client (ARGUMENTS="--rounds 50 --seed N")
 	PYTHONPATH=. $(BIN)/python tests/campaign/equality.py $(ARGUMENTS)

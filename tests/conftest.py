@@ -18,8 +18,10 @@ from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.stalls import Stalls
 
-# How long an example takes says something about this machine's load, not about the code.
-hypothesis.settings.register_profile("mirror", deadline=None)
+# How long an example takes says something about this machine's load, not about the code. The same examples each time,
+# so that a red run speaks of what was changed; `make properties` looks for others.
+hypothesis.settings.register_profile("mirror", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("mirror")
 
 

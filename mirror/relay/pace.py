@@ -166,24 +166,25 @@ class Window:
 class Meter:
     """A limit on bytes per second (0: none), as debt that is worked off: what has come is never thrown away.
 
-    Who comes late for more, because the machine was busy, makes up for ``_CREDIT_MS`` of it at most.
+    Who comes late for more, because the machine was busy, makes up for ``_CREDIT_MS`` of it at most. In whole numbers:
+    a float that is off by 1e-9 ms would let pass what is not paid for.
     """
 
     def __init__(self, bytes_per_second: int, now: int) -> None:
         self._rate: Final = bytes_per_second
-        self._free_at: float = now
+        self._free_at: int = now * bytes_per_second  # in ms times the rate, which is thousandths of a byte
         self._began = False
 
     def took(self, size: int, now: int) -> None:
         """``size`` bytes have come in."""
         if self._rate:
             credit_ms = _CREDIT_MS if self._began else 0  # the time before the first bytes was not the machine's
-            self._free_at = max(self._free_at, now - credit_ms) + size * 1000 / self._rate
+            self._free_at = max(self._free_at, (now - credit_ms) * self._rate) + size * 1000
             self._began = True
 
     def wait_ms(self, now: int) -> int:
         """How long to take nothing more."""
-        return max(0, int(self._free_at - now)) if self._rate else 0
+        return max(0, self._free_at // self._rate - now) if self._rate else 0
 
 
 class Holdings:
