@@ -1,0 +1,65 @@
+"""Results as ``make bench`` writes them, made up: each figure is one that a test can foretell."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.benchmarks.side_by_side.figures import COPIERS
+
+SECONDS: Final = dict(zip(COPIERS, (2.0, 1.9, 6.0, 8.0, 20.0, 10.0, 80.0, 1.8, 0.5, 1.7), strict=True))
+"""A copy of a GB takes so long."""
+
+
+def results(workloads: str = "abefgh", rounds: int = 3) -> dict[str, Any]:
+    """A document of ``rounds`` rounds; the third of each is half as fast, on all sides."""
+    return {
+        "machine": {"cores": 2, "memory_gb": 24.0, "cpu": "an example", "kernel": "6.1"},
+        "versions": {"kafka": "4.3.0", "mirror": "0.1.0"},
+        "date": "2026-11-22",
+        "workloads": {
+            name: {
+                "title": "1 KB JSON, lz4, large batches",
+                "partitions": 4,
+                "brokers": 1,
+                "replicas": 1,
+                "records": 1_000_000,
+                "bytes": 10**9,
+                "batches": 16_000,
+            }
+            for name in workloads
+        },
+        "runs": [
+            run(name, copier, number) for name in workloads for number in range(1, rounds + 1) for copier in COPIERS
+        ],
+        "latency": [
+            {"copier": copier, "round": 1, "rate": 1_000, "seconds": 180, "p50": 20.0, "p99": p99, "p99.9": 200.0}
+            | {"max": 300.0, "missing": 0}
+            for copier, p99 in (("mirror-exactly-once", 50.0), ("mirrormaker-exactly-once", 100.0))
+        ],
+        "idle": [
+            {"round": 1, "with_idle": which, "epoch_seconds": 2.0, "whole_seconds": 9.0} for which in (False, True)
+        ],
+    }
+
+
+def run(workload: str, copier: str, number: int) -> dict[str, Any]:
+    """One run of the round ``number``."""
+    seconds = SECONDS[copier] * (2 if number == 3 else 1)
+    cpu = {"copying": seconds / 4} | ({"spark": 0.5, "driver": 0.25} if copier.startswith("mirror-") else {})
+    return {
+        "workload": workload,
+        "copier": copier,
+        "round": number,
+        "started": "2026-11-22T02:00:00Z",
+        "load_before": 0.5,
+        "whole_seconds": seconds + 5,
+        "startup_seconds": 5.0,
+        "copy_seconds": seconds,
+        "cpu_seconds": {role: spent + 1 for role, spent in cpu.items()},
+        "cpu_seconds_copying": cpu,
+        "broker_cpu_seconds": {"source": 1.0, "target": 2.0},
+        "peak_rss_mb": {"copying": 100.0 if copier.startswith("mirror-") else 400.0, "all": 500.0},
+        "records": 1_000_000,
+        "equal": True if number == 1 else None,
+        "failed": None,
+    }

@@ -1,0 +1,136 @@
+"""What was measured, as ``results.json`` has it. Pure: nothing here runs anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+HERE: Final = Path(__file__).parent
+RESULTS: Final = HERE / "results.json"
+
+COPIERS: Final[Mapping[str, str]] = {
+    "mirror-exactly-once": "mirror, exactly once",
+    "mirror-at-least-once": "mirror, at least once",
+    "mirrormaker-tuned": "MirrorMaker 2, tuned",
+    "mirrormaker-exactly-once": "MirrorMaker 2, tuned, exactly once",
+    "mirrormaker-default": "MirrorMaker 2, defaults",
+    "confluent-loop": "confluent-kafka, a loop",
+    "kafka-python": "kafka-python, a loop",
+    "null-copier": "null copier",
+    "fetch-alone": "fetch alone",
+    "produce-alone": "produce alone",
+}
+"""By name, in the order of tables; what they are called there."""
+CEILINGS: Final = frozenset({"null-copier", "fetch-alone", "produce-alone"})
+"""Not copiers that anybody could use, but what there is to reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One kind of data. ``bytes`` are those of its batches on the wire."""
+
+    title: str
+    partitions: int
+    brokers: int
+    replicas: int
+    records: int
+    bytes: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One copy of a workload. CPU is in seconds by role, over the whole life and while it copied; memory in MB."""
+
+    workload: str
+    copier: str
+    round: int
+    whole_seconds: float
+    startup_seconds: float
+    copy_seconds: float
+    cpu_seconds: Mapping[str, float]
+    cpu_seconds_copying: Mapping[str, float]
+    broker_cpu_seconds: Mapping[str, float]
+    peak_rss_mb: Mapping[str, float]
+    records: int
+    bytes: float
+    """Its share of the workload's, where it copied a part only."""
+    equal: bool | None
+    failed: str | None
+    load_before: float
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """Of batches at the source, from the first record at the target to the last."""
+        return self.bytes / 1e6 / self.copy_seconds
+
+    @property
+    def records_per_second(self) -> float:
+        """The same, counted in records."""
+        return self.records / self.copy_seconds
+
+    def cpu_per_gb(self, *roles: str) -> float:
+        """CPU seconds a GB, while it copied, of these roles; of all of them without any."""
+        spent = self.cpu_seconds_copying
+        return sum(spent.get(role, 0.0) for role in roles or spent) / (self.bytes / 1e9)
+
+    def whole_cpu_per_gb(self, *roles: str) -> float:
+        """The same over the whole life of its processes, start-up included."""
+        spent = self.cpu_seconds
+        return sum(spent.get(role, 0.0) for role in roles or spent) / (self.bytes / 1e9)
+
+    @property
+    def broker_cpu_per_gb(self) -> float:
+        """CPU seconds a GB of all brokers, while it copied."""
+        return sum(self.broker_cpu_seconds.values()) / (self.bytes / 1e9)
+
+    @property
+    def copying_mb(self) -> float:
+        """The largest resident size that its copying processes had together."""
+        return self.peak_rss_mb["copying"]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All of it. ``latency`` and ``idle`` are lists of figures by their names."""
+
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    date: str
+    workloads: Mapping[str, Workload]
+    runs: tuple[Run, ...]
+    latency: tuple[Mapping[str, Any], ...]
+    idle: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def read(cls, path: Path = RESULTS) -> Self:
+        """From the file that ``make bench`` writes."""
+        return cls.of(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From that file's content."""
+        workloads = {
+            name: Workload(**{key: one[key] for key in Workload.__slots__})
+            for name, one in sorted(document["workloads"].items())
+        }
+        runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])
+        latency, idle = (tuple(document.get(key, ())) for key in ("latency", "idle"))
+        return cls(document["machine"], document["versions"], document["date"], workloads, runs, latency, idle)
+
+    def of_copier(self, workload: str, copier: str) -> list[Run]:
+        """Its runs that came to an end, by round."""
+        found = [run for run in self.runs if (run.workload, run.copier) == (workload, copier) and run.failed is None]
+        return sorted(found, key=lambda run: run.round)
+
+    def values(self, workload: str, copier: str, figure: Callable[[Run], float]) -> dict[int, float]:
+        """One figure of its runs, by round."""
+        return {run.round: figure(run) for run in self.of_copier(workload, copier)}
+
+
+def _run(one: Mapping[str, Any], workload: Workload) -> Run:
+    own: dict[str, Any] = {key: one.get(key) for key in Run.__slots__ if key != "bytes"}
+    return Run(**own, bytes=workload.bytes * (one["records"] or 0) / workload.records)

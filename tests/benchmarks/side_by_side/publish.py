@@ -1,0 +1,25 @@
+"""Write RESULTS.md, the pictures and README's claims anew from ``results.json``.
+
+    PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
+
+``make bench`` does it at its end; by hand where a remark was written or the form of the pages changed.
+"""
+
+from __future__ import annotations
+
+from tests.benchmarks.side_by_side.figures import Results
+from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
+from tests.benchmarks.side_by_side.written import README, RESULTS_MD, claims, readme_with, remarks, results_page
+
+
+def publish() -> None:
+    """All of it."""
+    results = Results.read()
+    RESULTS_MD.write_text(results_page(results, remarks()), encoding="utf-8")
+    README.write_text(readme_with(README.read_text(encoding="utf-8"), claims(results)), encoding="utf-8")
+    for mode, path in PICTURES.items():
+        draw(results, mode, path, digest())
+
+
+if __name__ == "__main__":
+    publish()
