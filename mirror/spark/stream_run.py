@@ -70,7 +70,7 @@ class StreamRun:
     def start(self, spark: SparkSession, runner: FlowRun, *, available_now: bool) -> None:
         """Make the target ready, claim the flow, and begin the query. Raises MirrorError."""
         runner.prepare(self._flow)
-        self._claim()
+        claimed = self._claim()
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
         # A checkpoint is of no use after the run: what counts is on the target.
@@ -81,13 +81,14 @@ class StreamRun:
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
         self._query = sink.start()
         warn = self._warn
-        self._watch = self._open.enter_context(StreamWatch(self._options, self._ledger, runner.prepare_again, warn))
+        watch = StreamWatch(self._options, self._ledger, runner.prepare_again, warn, claimed=claimed)
+        self._watch = self._open.enter_context(watch)
         self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry))
 
-    def _claim(self) -> None:
+    def _claim(self) -> bool:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
         with Admin(self._config.clusters[self._flow.target].client_options()) as target:
-            RunOrders(target, self._flow.name, self._options.run).claim_and_tell(self._warn)
+            return RunOrders(target, self._flow.name, self._options.run).claim_and_tell(self._warn)
 
     def _warn(self, line: str) -> None:
         self._consoles.warning(self._named(line))

@@ -37,15 +37,20 @@ class StreamWatch:
         ledger: Ledger,
         prepare: Callable[[MirrorConfig, FlowConfig], None],
         warn: Callable[[str], None],
+        *,
+        claimed: bool,
     ) -> None:
-        """``prepare`` makes the target's topics ready; ``warn`` is called from both threads."""
+        """``prepare`` makes the target's topics ready; ``warn`` is called from both threads.
+
+        ``claimed`` is whether this run's own orders have been in force already.
+        """
         self.fenced_by: Orders | None = None
         self.told_to_stop = False
         self._options: Final = options
         self._ledger: Final = ledger
         self._prepare: Final = prepare
         self._warn: Final = warn
-        self._seen_own = False
+        self._own_were_there = claimed
         self._over: Final = threading.Event()
         self._threads: Final = [
             threading.Thread(target=self._go_on, args=(each,), name=f"mirror-watch-{options.flow}", daemon=True)
@@ -91,13 +96,13 @@ class StreamWatch:
     def _hear(self, orders: RunOrders) -> None:
         told = orders.read()
         if told is not None and told.run == self._options.run:
-            self._seen_own = True
+            self._own_were_there = True
             self.told_to_stop = self.told_to_stop or told.stop
             if self.told_to_stop and not told.stop:
                 orders.stop()
         elif told is not None and told.fences(self._options.run):
-            # Before the own ones are in force, those of a run that died may still be there.
-            self.fenced_by = told if self._seen_own else None
+            # Before the own ones are in force, those of a run that died may still be there: it began earlier.
+            self.fenced_by = told if self._own_were_there or told.run > self._options.run else None
         elif self.told_to_stop:
             orders.claim()  # forgotten by the target, or somebody had it meanwhile: the tasks are to hear it
 
