@@ -75,13 +75,25 @@ def test_a_copy_begins_with_the_first_record_of_any_partition() -> None:
 def test_a_copy_is_done_when_the_last_partitions_last_record_is_visible() -> None:
     target = Target()
     window = Window({0: 10, 1: 10, 2: 0}, target)
-    window.ends(1.0, {0: 10, 1: 9, 2: 0})
-    assert target.asked == [{0}], "below its records nothing is read, and of a partition without any never"
     target.shown = {0, 1}
+    window.ends(1.0, {0: 10, 1: 9, 2: 0})
     window.ends(2.0, {0: 12, 1: 9, 2: 0})
-    assert (window.done, window.missing) == (None, 1)
+    assert (target.asked, window.missing) == ([], 2), "nothing is read while a partition has less than its records"
     window.ends(3.0, {0: 12, 1: 11, 2: 0})
+    assert target.asked == [{0, 1}], "a partition without records is never read"
     assert window.done == 3.0
+
+
+def test_a_partition_is_done_when_its_end_was_first_seen_not_when_it_was_read() -> None:
+    target = Target()
+    window = Window({0: 10, 1: 10}, target)
+    target.shown = {0}
+    window.ends(1.0, {0: 10, 1: 10})
+    target.shown = {0, 1}
+    window.ends(1.0 + READ_AGAIN_S / 2, {0: 10, 1: 11})
+    assert window.missing == 1
+    window.ends(1.0 + 2 * READ_AGAIN_S, {0: 10, 1: 11})
+    assert window.done == 1.0 + READ_AGAIN_S / 2
 
 
 def test_markers_make_no_copy_done_before_its_last_record_is_committed() -> None:

@@ -24,6 +24,7 @@ def copy(source: str, topic: str, target: str, copy_topic: str, codec: str) -> N
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "fetch.queue.backoff.ms": 10,  # by default it sleeps a second whenever its queue is full
         }
     )
     producer = Producer(

@@ -9,7 +9,7 @@ from mirror.consumer.fetched import without_aborted
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponsePartition, FetchTopic
 from mirror.wire.records import Batch, split_batches
-from tests.benchmarks.side_by_side.links import EARLIEST, LATEST, READ_COMMITTED, Link, Offsets, Topic, checked
+from tests.benchmarks.side_by_side.links import EARLIEST, LATEST, READ_COMMITTED, Link, Offsets, Topic, check, checked
 
 PARTITION_BYTES: Final = 1 << 20
 ANSWER_BYTES: Final = 16 << 20
@@ -40,7 +40,9 @@ class Reading:
     def answer(self) -> list[tuple[int, list[Batch], int]]:
         """Take the answer and move on; what was served goes to the end of the queue."""
         found = []
-        for topic in self.link.receive().responses:
+        answer = self.link.receive()
+        check(answer.error_code, self._topic)
+        for topic in answer.responses:
             for part in checked(topic.partitions):
                 batches, at = _batches(part, self._positions[part.partition_index])
                 if at == self._positions[part.partition_index]:

@@ -41,7 +41,7 @@ def events(workload: Workload, seed: int) -> Iterator[Event]:
         return
     pool = [
         orders.order(rng, number, workload.value_bytes)
-        for number in range(max(100, _POOL_BYTES // workload.value_bytes))
+        for number in range(min(workload.records, _POOL_BYTES // workload.value_bytes))
     ]
     keys = int(workload.records * _KEYS_PER_RECORD)
     tails = [value[value.index(b",") :] for _, value, _, _ in pool]

@@ -161,10 +161,10 @@ def checked(partitions: Iterable[Any]) -> list[Any]:
     """An answer's ``partitions``. Raises LinkError for the first with an error."""
     found = list(partitions)
     for part in found:
-        check(part.error_code, str(part))
+        check(part.error_code, part)
     return found
 
 
-def check(code: int, what: str) -> None:
+def check(code: int, what: object) -> None:
     if code:
         raise LinkError(f"the broker answers with error {code}: {what}")

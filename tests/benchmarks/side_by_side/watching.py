@@ -3,12 +3,12 @@
 Every 50 ms the offsets of all partitions of the target are asked for (one ListOffsets a broker):
 
 - The copy's *first record* is there once any partition's high watermark is above 0, committed or not.
-- A partition is *done* at the first look at which its last stable offset is at least the number of records that it must
-  have **and** a reader at read_committed, sent to just before that offset, finds the source's last record as the last
-  one. The number alone would do for copiers without transactions. With them, markers take offsets too, so that it may
-  be reached while the last records are not committed; and the last record alone would do but for the cost of looking
-  for it all the time. A partition's records are copied in order, so the last one visible means all visible.
-- The copy is done when the last partition is: that look's time, not the reader's.
+- A partition is *done* at the first look at which its last stable offset has the value just before which a reader at
+  read_committed finds the source's last record as the last one. A partition's records are copied in order, so the last
+  one visible means all visible. The reader is sent only once every partition's last stable offset is at least the
+  number of its records. For copiers without transactions that number alone would do; with them, markers take offsets
+  too, so that it may be reached while the last records are not committed.
+- The copy is done when the last partition is: by the time of that look, not of the reader.
 
 What this does not tell (a record lost in the middle, or one too many), the judge does.
 """
@@ -42,7 +42,8 @@ class Window:
     def __init__(self, expected: Mapping[int, int], shows_last: ShowsLast) -> None:
         self._expected = {partition: count for partition, count in expected.items() if count}
         self._shows_last = shows_last
-        self._read_at: dict[int, int] = {}
+        self._seen: dict[int, tuple[int, float]] = {}
+        self._read: dict[int, int] = {}
         self._next_reading = float("-inf")
         self.first: float | None = None
         self._done: dict[int, float] = {}
@@ -64,18 +65,18 @@ class Window:
 
     def ends(self, at: float, stable: Mapping[int, int]) -> None:
         """A look at the last stable offsets."""
-        ripe = {
-            partition: stable[partition]
-            for partition, count in self._expected.items()
-            if partition not in self._done
-            and stable[partition] >= count
-            and self._read_at.get(partition) != stable[partition]
-        }
-        if not ripe or at < self._next_reading:
+        for partition in self._expected:
+            if partition not in self._seen or self._seen[partition][0] != stable[partition]:
+                self._seen[partition] = stable[partition], at
+        if at < self._next_reading or any(stable[one] < count for one, count in self._expected.items()):
             return
-        self._next_reading = at + READ_AGAIN_S
-        self._read_at |= ripe
-        self._done |= dict.fromkeys(self._shows_last(ripe), at)
+        unread = {
+            one: stable[one] for one in self._expected if one not in self._done and self._read.get(one) != stable[one]
+        }
+        if unread:
+            self._next_reading = at + READ_AGAIN_S
+            self._read |= unread
+            self._done |= {one: self._seen[one][1] for one in self._shows_last(unread)}
 
 
 class Watcher:
