@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mirror.sandbox import orders
 from mirror.sandbox.cluster import Cluster
+from tests.benchmarks.side_by_side.links import LATEST, READ_UNCOMMITTED, LinkError, Offsets, Topic
 from tests.benchmarks.side_by_side.workloads import COMPACTED, TRANSACTIONAL, Workload
 
 Event = tuple[bytes, bytes, list[tuple[str, str | bytes | None]], int]
@@ -146,15 +147,19 @@ def create(address: str, topic: str, partitions: int, replicas: int, **config: s
     new = NewTopic(topic, partitions, replicas, config={"retention.ms": "-1", **in_sync, **config})
     admin.create_topics([new])[topic].result(_WITHIN_S)
     until = time.monotonic() + _WITHIN_S
-    while not _has_leaders(admin, topic, partitions):
+    while not _is_there(address, topic, partitions):
         if time.monotonic() > until:
             raise RuntimeError(f"the topic {topic} has no leaders after {_WITHIN_S:.0f} s")
         time.sleep(0.1)
 
 
-def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
-    found = admin.list_topics(topic, timeout=_WITHIN_S).topics[topic]
-    return len(found.partitions) == partitions and all(part.leader >= 0 for part in found.partitions.values())
+def _is_there(address: str, topic: str, partitions: int) -> bool:
+    """Whether every leader knows that it is one: metadata tells of it earlier."""
+    try:
+        with Offsets(Topic(address, topic)) as offsets:
+            return len(offsets.look(LATEST, READ_UNCOMMITTED)) == partitions
+    except (LinkError, KeyError):  # of a partition without a leader
+        return False
 
 
 def _compact(cluster: Cluster, workload: Workload) -> None:

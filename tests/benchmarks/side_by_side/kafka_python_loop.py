@@ -32,7 +32,9 @@ class _ZstdDecompressor:
 
 
 def _lz4_compress(payload: bytes, **_options: object) -> bytes:
-    return bytes(cramjam.lz4.compress(payload))
+    compressor = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)  # linked: refused (KIP-57)
+    compressor.compress(payload)
+    return bytes(compressor.finish())
 
 
 def _lz4_decompress(payload: bytes) -> bytes:
