@@ -137,6 +137,7 @@ def test_cpu_and_memory_of_a_window_come_from_the_samples_around_it() -> None:
         "cpu_seconds_copying": {"copying": 1.5, "spark": 2.0},
         "broker_cpu_seconds": {"source": 1.0, "target": 2.0},
         "peak_rss_mb": {"copying": 9.0, "spark": 7.0, "all": 10.0},
+        "peak_pss_mb": {"copying": 0.0, "spark": 0.0, "all": 0.0},
     }
 
 
@@ -279,7 +280,7 @@ def test_the_null_copier_copies_a_topic(
     held = stock.take(address, workload.topic)
     assert held.records == workload.records
     pair = Pair(source_cluster, target_cluster)
-    told = run(pair, COPIER["null-copier"], workload, held, judged=True)
+    told = run(pair, COPIER["null-copier"], workload, held, compared=True)
     filling.delete(address, [workload.topic])
     assert (told["failed"], told["equal"], told["records"]) == (None, True, 4_000)
     assert 0 < told["startup_seconds"] <= told["whole_seconds"] <= told["process_seconds"] + 1

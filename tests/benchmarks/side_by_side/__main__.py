@@ -138,10 +138,11 @@ class Bench:
         ):
             pair = Pair(source, target)
             # Both are new JVMs: whoever came first would pay for their compilation.
-            warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
+            records = round(_WARM_RECORDS * min(1.0, self._asked.scale))
+            warm = Workload("warm", "", records, 1_000, partitions=4, brokers=brokers)
             with self._filled(pair, warm) as held:
                 for copier in ("confluent-loop", "mirror-exactly-once"):
-                    told = run(pair, COPIER[copier], warm, held, judged=False)
+                    told = run(pair, COPIER[copier], warm, held, compared=False)
                     say(f"warmed up by {copier}: {told['failed'] or 'done'}")
             yield pair
 
@@ -169,7 +170,7 @@ class Bench:
                 if self._asked.late:
                     say("the time that was given is over: no run begins any more")
                     return
-                result = run(pair, COPIER[copier], workload, held, judged=number == 1)
+                result = run(pair, COPIER[copier], workload, held, compared=number == 1)
                 self._results.add({**result, "round": number})
                 say(f"{workload.key} round {number} {line(result)}")
 
@@ -180,7 +181,7 @@ class Bench:
                 for with_idle, workload, held in ((False, alone, one), (True, beside, other)):
                     if self._asked.late or self._results.has_other("idle", round=number, with_idle=with_idle):
                         continue
-                    told = run(pair, COPIER["mirror-exactly-once"], workload, held, judged=number == 1)
+                    told = run(pair, COPIER["mirror-exactly-once"], workload, held, compared=number == 1)
                     say(f"{workload.key} round {number} {line(told)}")
                     if told["failed"] is None:
                         kept = {key: told[key] for key in ("epoch_seconds", "whole_seconds", "load_before", "equal")}

@@ -2,22 +2,25 @@
 
 Roles of ``mirror run``: ``copying`` (Python processes below Spark's JVM), ``spark`` (that JVM), ``driver`` (the command
 and the driver's script). All of any other copier is ``copying``. CPU seconds are user and system time, of ended
-processes too, as they were last seen. Memory is the sum of resident sizes at one moment; pages that processes share
-count in each, which is to the disadvantage of who has several.
+processes too, as they were last seen. Resident memory is the sum over processes at one moment; pages that forked
+processes share count in each. Proportional memory (Linux's PSS), looked at once a second, counts each page once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psutil
 
 EVERY_S: Final = 0.1
+_SHARES_EACH: Final = 10
+"""Samples: to add up the pages of a large process takes the kernel 10 ms."""
 COPYING: Final = "copying"
 SPARK: Final = "spark"
 DRIVER: Final = "driver"
@@ -32,6 +35,7 @@ class Sample:
     cpu: Mapping[str, float]
     resident: Mapping[str, int]
     brokers: Mapping[str, float]
+    proportional: Mapping[str, int] = field(default_factory=dict)
 
 
 class Meter(threading.Thread):
@@ -63,6 +67,8 @@ class Meter(threading.Thread):
 
     def _look(self) -> None:
         resident: dict[str, int] = defaultdict(int)
+        proportional: dict[str, int] = defaultdict(int)
+        shares = len(self.samples) % _SHARES_EACH == 0
         for process in self._processes():
             try:
                 with process.oneshot():
@@ -72,10 +78,13 @@ class Meter(threading.Thread):
                 continue
             self._seen[process] = (role, times.user + times.system)
             resident[role] += size
+            if shares:
+                with contextlib.suppress(psutil.Error):
+                    proportional[role] += process.memory_full_info().pss
         cpu: dict[str, float] = defaultdict(float)
         for role, seconds in self._seen.values():
             cpu[role] += seconds
-        self.samples.append(Sample(time.monotonic(), dict(cpu), dict(resident), self.brokers_cpu()))
+        self.samples.append(Sample(time.monotonic(), dict(cpu), dict(resident), self.brokers_cpu(), dict(proportional)))
 
     def brokers_cpu(self) -> dict[str, float]:
         return {
@@ -121,11 +130,16 @@ def figures(samples: Sequence[Sample], first: float, done: float, end: float) ->
     def within(kind: str, role: str) -> float:
         return round(at(samples, kind, role, done) - at(samples, kind, role, first), 3)
 
-    peaks = {role: max(sample.resident.get(role, 0) for sample in samples) for role in roles}
-    peaks["all"] = max(sum(sample.resident.values()) for sample in samples)
+    def peaks(kind: str) -> dict[str, float]:
+        every: list[Mapping[str, int]] = [getattr(sample, kind) for sample in samples]
+        found = {role: max(one.get(role, 0) for one in every) for role in roles}
+        found["all"] = max(sum(one.values()) for one in every)
+        return {role: round(size / 1e6, 1) for role, size in found.items()}
+
     return {
         "cpu_seconds": {role: round(at(samples, "cpu", role, end), 3) for role in roles},
         "cpu_seconds_copying": {role: within("cpu", role) for role in roles},
         "broker_cpu_seconds": {side: within("brokers", side) for side in sides},
-        "peak_rss_mb": {role: round(size / 1e6, 1) for role, size in peaks.items()},
+        "peak_rss_mb": peaks("resident"),
+        "peak_pss_mb": peaks("proportional"),
     }

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.process import Process, launch, stop
 from tests.benchmarks.side_by_side import filling, stock
-from tests.benchmarks.side_by_side.comparing import compare
+from tests.benchmarks.side_by_side.comparing import judged
 from tests.benchmarks.side_by_side.copiers import Copier, Job
 from tests.benchmarks.side_by_side.metering import Meter, figures
 from tests.benchmarks.side_by_side.stock import Stock
@@ -60,7 +60,7 @@ class Pair:
         return {"source": list(self.source.pids.values()), "target": list(self.target.pids.values())}
 
 
-def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, judged: bool) -> dict[str, Any]:
+def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, compared: bool) -> dict[str, Any]:
     """One run's figures, in the form of the results file; ``failed`` says why there are none, and nothing is raised."""
     pair.number += 1
     wanted = stock.part_of(held, copier.share(workload), pair.source.bootstrap_servers, workload.topic)
@@ -77,9 +77,8 @@ def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, judged: 
             lines = str(error).splitlines() or [type(error).__name__]
             return result | {"failed": " ".join(lines)[:600]}
         result |= _told(job)
-        if judged and copier.copies and wanted is held:
-            verdict = compare(source, workload.topic, target, job.copy)
-            result |= {"equal": verdict.equal, "difference": verdict.difference}
+        if compared and copier.copies and wanted is held:
+            result |= judged(source, workload.topic, target, job.copy, job.folder)
     return result
 
 
