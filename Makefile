@@ -28,7 +28,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench campaign murder properties equality isolation memory follower cluster stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder properties equality isolation memory follower cluster stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -92,10 +92,13 @@ $(PROMETHEUS)/usr/bin/promtool:
 		{ echo 'Debian has no package prometheus for us: put prometheus and promtool on the PATH' >&2; exit 1; }
 	@dpkg-deb --extract $(PROMETHEUS)/prometheus_*.deb $(PROMETHEUS)
 
-bench: brokers ## measure: runs every program in tests/benchmarks (takes minutes, wants an idle machine)
-	@set -e; found=; for program in tests/benchmarks/bench_*.py; do \
-		test -e "$$program" || continue; found=1; echo "== $$program"; $(BIN)/python "$$program"; \
-	done; test -n "$$found" || { echo 'there are no benchmarks in tests/benchmarks yet'; exit 1; }
+bench: brokers ## this project beside MirrorMaker 2 and others, same data, real brokers (hours; wants an idle machine)
+	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.side_by_side $(ARGUMENTS)
+
+parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmarks (takes minutes, wants an idle machine)
+	@set -e; for program in tests/benchmarks/bench_*.py; do \
+		echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; \
+	done
 
 dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives
 

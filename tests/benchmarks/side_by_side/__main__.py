@@ -1,0 +1,249 @@
+"""This project beside others, on the same data and real brokers: ``make bench``.
+
+    PYTHONPATH=. python -m tests.benchmarks.side_by_side [--rounds 3] [--workload a]... [--copier NAME]... [--resume]
+
+For each workload its records are made once; then, in each round, all copiers run one after the other, each round
+beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After a copier's first run the
+sandbox's judge compares source and target. Results: results.json beside this file, after every run (:mod:`.results`).
+
+Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch) and ``latency`` (of a stream,
+by bench_latency.py); all of them run where none is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mirror.sandbox.cluster import Cluster
+from tests.benchmarks import bench_latency
+from tests.benchmarks.side_by_side import filling, results, stock
+from tests.benchmarks.side_by_side.copiers import COPIER
+from tests.benchmarks.side_by_side.results import Results
+from tests.benchmarks.side_by_side.running import Pair, run
+from tests.benchmarks.side_by_side.stock import Stock
+from tests.benchmarks.side_by_side.workloads import BESIDE_IDLE, COPIERS, WORKLOADS, Workload, order
+
+ROOT: Final = Path(__file__).parents[3]
+IDLE: Final = "idle"
+LATENCY: Final = "latency"
+SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY)
+STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
+"""Those whose latency is measured, and their names there."""
+_EPOCH_MS: Final = 60_000
+_RATE: Final = 1_000
+_WARM_RECORDS: Final = 200_000
+_TARGET_PROPERTIES: Final = {"log.segment.delete.delay.ms": "1000"}
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+    sys.stdout.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line. ``until``: monotonic seconds after which no run begins."""
+
+    rounds: int
+    sections: tuple[str, ...]
+    copiers: tuple[str, ...]
+    scale: float
+    seed: int
+    resume: bool
+    latency_s: float
+    until: float
+    file: Path
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.until
+
+
+def asked(arguments: Sequence[str]) -> Asked:
+    parser = argparse.ArgumentParser(prog="side_by_side", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workload", action="append", choices=SECTIONS, help="may come again; default: all")
+    parser.add_argument("--copier", action="append", choices=COPIERS, help="may come again; default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resume", action="store_true", help="add to the results; failed runs are tried again")
+    parser.add_argument("--seconds-latency", type=float, default=180.0)
+    parser.add_argument("--no-latency", action="store_true")
+    parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
+    parser.add_argument("--results", type=Path, default=results.FILE)
+    told = parser.parse_args(arguments)
+    sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name == LATENCY)]
+    return Asked(
+        told.rounds,
+        tuple(sorted(set(sections), key=SECTIONS.index)),
+        tuple(sorted(set(told.copier or COPIERS), key=COPIERS.index)),
+        told.scale,
+        told.seed,
+        told.resume,
+        told.seconds_latency,
+        float("inf") if told.within is None else time.monotonic() + told.within * 60,
+        told.results,
+    )
+
+
+class Bench:
+    """All that was asked for, one after the other."""
+
+    def __init__(self, wanted: Asked) -> None:
+        self._asked = wanted
+        self._results = Results(wanted.file, results.head(wanted.seed), resume=wanted.resume)
+
+    def run(self) -> None:
+        single = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers == 1]
+        larger = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers > 1]
+        idle = IDLE in self._asked.sections
+        if any(self._plan(one) for one in single) or idle:
+            with self._pair(1) as pair:
+                for workload in single:
+                    self._workload(pair, workload)
+                if idle:
+                    self._idle(pair)
+        for workload in larger:
+            if self._plan(workload):
+                with self._pair(workload.brokers) as pair:
+                    self._workload(pair, workload)
+        if LATENCY in self._asked.sections:
+            self._latency()
+
+    def _plan(self, workload: Workload) -> list[tuple[int, str]]:
+        """(round, copier) of the runs that are not there yet."""
+        rounds = self._asked.rounds
+        return [
+            (number, copier)
+            for number in range(1, rounds + 1)
+            for copier in order(workload, self._asked.copiers, number, rounds)
+            if not self._results.has(workload.key, copier, number)
+        ]
+
+    @contextlib.contextmanager
+    def _pair(self, brokers: int) -> Iterator[Pair]:
+        say(f"starting a source of 1 broker and a target of {brokers}")
+        with (
+            Cluster(properties=filling.SOURCE_PROPERTIES) as source,
+            Cluster(brokers, properties=_TARGET_PROPERTIES) as target,
+        ):
+            pair = Pair(source, target)
+            # Both are new JVMs: whoever came first would pay for their compilation.
+            records = round(_WARM_RECORDS * min(1.0, self._asked.scale))
+            warm = Workload("warm", "", records, 1_000, partitions=4, brokers=brokers)
+            with self._filled(pair, warm) as held:
+                for copier in ("confluent-loop", "mirror-exactly-once"):
+                    told = run(pair, COPIER[copier], warm, held, compared=False)
+                    say(f"warmed up by {copier}: {told['failed'] or 'done'}")
+            yield pair
+
+    @contextlib.contextmanager
+    def _filled(self, pair: Pair, workload: Workload) -> Iterator[Stock]:
+        began = time.monotonic()
+        filling.fill(pair.source, workload, self._asked.seed)
+        held = stock.take(pair.source.bootstrap_servers, workload.topic)
+        size, batches = held.size / 1e6, held.batches
+        took = time.monotonic() - began
+        say(f"{workload.key}: {held.records:,} records, {size:,.0f} MB in {batches:,} batches, made in {took:.0f} s")
+        try:
+            yield held
+        finally:
+            filling.delete(pair.source.bootstrap_servers, [workload.topic])
+
+    def _workload(self, pair: Pair, whole: Workload) -> None:
+        plan = self._plan(whole)
+        if not plan or self._asked.late:
+            return
+        workload = whole.scaled(self._asked.scale)
+        with self._filled(pair, workload) as held:
+            self._results.workload(workload.key, _told(workload, held))
+            for number, copier in plan:
+                if self._asked.late:
+                    say("the time that was given is over: no run begins any more")
+                    return
+                result = run(pair, COPIER[copier], workload, held, compared=number == 1)
+                self._results.add({**result, "round": number})
+                say(f"{workload.key} round {number} {line(result)}")
+
+    def _idle(self, pair: Pair) -> None:
+        alone, beside = (BESIDE_IDLE[with_idle].scaled(self._asked.scale) for with_idle in (False, True))
+        with self._filled(pair, alone) as one, self._filled(pair, beside) as other:
+            for number in range(1, self._asked.rounds + 1):
+                for with_idle, workload, held in ((False, alone, one), (True, beside, other)):
+                    if self._asked.late or self._results.has_other("idle", round=number, with_idle=with_idle):
+                        continue
+                    told = run(pair, COPIER["mirror-exactly-once"], workload, held, compared=number == 1)
+                    say(f"{workload.key} round {number} {line(told)}")
+                    if told["failed"] is None:
+                        kept = {key: told[key] for key in ("epoch_seconds", "whole_seconds", "load_before", "equal")}
+                        self._results.add_other("idle", {"round": number, "with_idle": with_idle, **kept})
+
+    def _latency(self) -> None:
+        seconds = self._asked.latency_s
+        for number in range(1, self._asked.rounds + 1):
+            for copier in (name for name in STREAMS if name in self._asked.copiers):
+                if self._asked.late or self._results.has_other("latency", round=number, copier=copier):
+                    continue
+                try:
+                    told = bench_latency.measure(STREAMS[copier], _RATE, seconds, _EPOCH_MS)
+                except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
+                    say(f"latency round {number} {copier}: failed: {error}")
+                    continue
+                figures = {key: round(value, 1) for key, value in told.items()}
+                entry = {"copier": copier, "round": number, "rate": _RATE, "seconds": seconds, **figures}
+                self._results.add_other("latency", entry)
+                say(f"latency round {number} {copier}: p50 {figures['p50']} ms, p99 {figures['p99']} ms")
+
+
+def _told(workload: Workload, held: Stock) -> dict[str, Any]:
+    """A workload's entry in the results."""
+    return {
+        "title": workload.title,
+        "partitions": workload.partitions,
+        "brokers": workload.brokers,
+        "replicas": workload.replicas,
+        "codec": workload.codec,
+        "records": held.records,
+        "bytes": held.size,
+        "batches": held.batches,
+        "left_out": dict(workload.left_out),
+    }
+
+
+def line(result: dict[str, Any]) -> str:
+    """A run, for people."""
+    if result["failed"] is not None:
+        return f"{result['copier']}: FAILED: {result['failed']}"
+    rate = result["bytes"] / 1e6 / max(1e-3, result["copy_seconds"])
+    cpu = sum(result["cpu_seconds"].values())
+    equal = {None: "", True: ", equal", False: f", NOT EQUAL: {result.get('difference')}"}[result["equal"]]
+    return (
+        f"{result['copier']}: copy {result['copy_seconds']:.2f} s ({rate:.0f} MB/s), "
+        f"start {result['startup_seconds']:.1f} s, CPU {cpu:.1f} s, {result['peak_rss_mb']['all']:.0f} MB{equal}"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" has it ignored
+    os.environ["PYTHONPATH"] = str(ROOT)  # for whatever is started, in whatever folder
+    wanted = asked(arguments)
+    try:
+        Bench(wanted).run()
+    except KeyboardInterrupt:
+        say(f"interrupted; what was measured is in {wanted.file}")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

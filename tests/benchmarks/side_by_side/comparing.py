@@ -1,0 +1,72 @@
+"""The sandbox's judge over many partitions at once: it waits half a second at the end of each one's log.
+
+What is compared, and how, is the judge's own (:mod:`mirror.sandbox.judge`); only the loop over partitions is here. It
+runs in a process of its own (``python -m tests.benchmarks.side_by_side.comparing SOURCE TOPIC TARGET COPY``), so that
+it can be ended at any time with its readers' threads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from mirror.sandbox import judge
+from mirror.sandbox.judge import Verdict
+from mirror.sandbox.process import launch, stop
+
+_AT_ONCE: Final = 8
+_MANY: Final = 8
+_WITHIN_S: Final = 600.0
+
+
+def judged(source: str, topic: str, target: str, copy: str, folder: Path) -> dict[str, Any]:
+    """``equal`` (None where the judge could not say) and ``difference``, in a results file's form."""
+    log = folder / "judge.log"
+    module = "tests.benchmarks.side_by_side.comparing"
+    process = launch([sys.executable, "-m", module, source, topic, target, copy], output=log, outlives_owner=False)
+    until = time.monotonic() + _WITHIN_S
+    try:
+        while process.alive() and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        stop([process], grace_s=0)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if process.child is None or process.child.returncode or not lines:
+        return {"equal": None, "difference": f"the judge could not say: {lines[-1] if lines else 'no answer'}"}
+    verdict: dict[str, Any] = json.loads(lines[-1])
+    return verdict
+
+
+def compare(source: str, topic: str, target: str, copy: str) -> Verdict:
+    """As judge.compare has it."""
+    partitions = judge._partitions(source, topic)
+    if partitions <= _MANY or judge._partitions(target, copy) != partitions:
+        return judge.compare(source, topic, target, copy)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(partial(_one, source, topic, target, copy), range(partitions)))
+    return Verdict(
+        sum(verdict.records for verdict in found),
+        next((verdict.difference for verdict in found if not verdict.equal), None),
+    )
+
+
+def _one(source: str, topic: str, target: str, copy: str, partition: int) -> Verdict:
+    right = judge._records(target, copy, partition, timestamps=True)
+    records = 0
+    for one in judge._records(source, topic, partition, timestamps=True):
+        other = next(right, None)
+        if other is None or one[1:] != other[1:]:
+            return Verdict(records, judge._difference(topic, partition, one, other))
+        records += 1
+    extra = next(right, None)
+    return Verdict(records, None if extra is None else f"{copy}-{partition} offset {extra[0]}: not in the source")
+
+
+if __name__ == "__main__":
+    told = compare(*sys.argv[1:])
+    sys.stdout.write(json.dumps({"equal": told.equal, "difference": told.difference}) + "\n")

@@ -1,0 +1,120 @@
+"""What is copied: the eight workloads, and who takes part in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+PLAIN: Final = "plain"
+COMPACTED: Final = "compacted"
+TRANSACTIONAL: Final = "transactional"
+EVERY_ROUND: Final = frozenset({"a", "b"})
+"""Elsewhere :data:`ONCE` take part in the first round only: no target is about them, and they take an hour."""
+ONCE: Final = frozenset({"mirrormaker-default", "confluent-loop", "kafka-python"})
+COPIERS: Final = (
+    "mirror-exactly-once",
+    "mirrormaker-tuned",
+    "null-copier",
+    "mirror-at-least-once",
+    "mirrormaker-exactly-once",
+    "confluent-loop",
+    "fetch-alone",
+    "mirrormaker-default",
+    "produce-alone",
+    "kafka-python",
+)
+"""In the order of a first round: those that are compared stand near each other."""
+
+_GAPS: Final = "a broker refuses a batch with gaps as it is"
+_TINY: Final = "one batch of ten records per partition and request would measure requests, no ceiling"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``batch_bytes`` before compression; ``kind`` is PLAIN, COMPACTED or TRANSACTIONAL.
+
+    ``busy``: how many partitions get records, in turns; 0: all, by their keys. ``left_out``: copier -> why it is not
+    measured.
+    """
+
+    key: str
+    title: str
+    records: int
+    value_bytes: int
+    codec: str = "lz4"
+    partitions: int = 4
+    brokers: int = 1
+    batch_bytes: int = 112 * 1024
+    batch_records: int = 100_000
+    kind: str = PLAIN
+    busy: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        """At the source."""
+        return f"orders-{self.key}"
+
+    @property
+    def replicas(self) -> int:
+        """At the target."""
+        return self.brokers
+
+    def scaled(self, scale: float) -> Workload:
+        """With that part of the records."""
+        return replace(self, records=max(self.partitions, round(self.records * scale)))
+
+
+_ALL: Final = (
+    Workload("a", "1 KB JSON, lz4, large batches", 2_000_000, 1_000),
+    Workload(
+        "b",
+        "100-byte records, batches of 10, uncompressed",
+        2_000_000,
+        100,
+        codec="none",
+        batch_records=10,
+        left_out={"null-copier": _TINY, "produce-alone": _TINY},
+    ),
+    Workload("c", "10 KB values, uncompressed", 60_000, 10_000, codec="none", batch_bytes=256 * 1024),
+    Workload("d", "1 KB JSON, zstd, large batches", 1_000_000, 1_000, codec="zstd"),
+    Workload(
+        "e",
+        "1 KB JSON, lz4, compacted: about half of 1 million records gone",
+        1_000_000,
+        1_000,
+        kind=COMPACTED,
+        left_out={"null-copier": _GAPS, "produce-alone": _GAPS},
+    ),
+    Workload("f", "1 KB JSON, lz4, 200 partitions with 1% of (a)'s each", 1_000_000, 1_000, partitions=200),
+    Workload("g", "1 KB JSON, lz4, transactions of 1,000 records, 5% aborted", 1_000_000, 1_000, kind=TRANSACTIONAL),
+    Workload(
+        "h",
+        "1 KB JSON, lz4, 50 partitions, target of 3 brokers with 3 replicas",
+        1_000_000,
+        1_000,
+        partitions=50,
+        brokers=3,
+    ),
+)
+WORKLOADS: Final = {workload.key: workload for workload in _ALL}
+BESIDE_IDLE: Final = {
+    False: Workload("idle-alone", "20 busy partitions of 20", 100_000, 1_000, partitions=20, busy=20),
+    True: Workload("idle-beside", "20 busy partitions of 200", 100_000, 1_000, partitions=200, busy=20),
+}
+"""By whether there are idle partitions, too."""
+
+
+def takes_part(workload: Workload, copier: str, number: int) -> bool:
+    """Whether ``copier`` has a run in the workload's round ``number`` (from 1)."""
+    if copier in workload.left_out:
+        return False
+    return number == 1 or copier not in ONCE or workload.key in EVERY_ROUND
+
+
+def order(workload: Workload, copiers: Sequence[str], number: int, rounds: int) -> list[str]:
+    """Who runs in round ``number`` (from 1), one after the other: each round begins elsewhere in the circle."""
+    here = [copier for copier in copiers if takes_part(workload, copier, number)]
+    start = (number - 1) * max(1, len(here) // max(1, rounds)) % max(1, len(here))
+    return here[start:] + here[:start]

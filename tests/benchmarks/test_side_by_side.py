@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.sandbox.cluster import Cluster
+from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
+from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line
+from tests.benchmarks.side_by_side.copiers import COPIER
+from tests.benchmarks.side_by_side.metering import Sample, at, figures
+from tests.benchmarks.side_by_side.results import Results
+from tests.benchmarks.side_by_side.running import Pair, run
+from tests.benchmarks.side_by_side.watching import READ_AGAIN_S, Window
+from tests.benchmarks.side_by_side.workloads import COPIERS, ONCE, PLAIN, WORKLOADS, Workload, order
+
+A, E = WORKLOADS["a"], WORKLOADS["e"]
+
+# --- who runs when
+
+
+def test_each_round_has_all_copiers_and_begins_elsewhere() -> None:
+    rounds = [order(A, COPIERS, number, 3) for number in (1, 2, 3)]
+    assert all(sorted(one) == sorted(COPIERS) for one in rounds)
+    assert len({one[0] for one in rounds}) == 3
+    assert rounds[1] == rounds[0][3:] + rounds[0][:3]
+
+
+def test_some_copiers_take_part_in_the_first_round_only() -> None:
+    assert set(order(WORKLOADS["d"], COPIERS, 1, 3)) - set(order(WORKLOADS["d"], COPIERS, 2, 3)) == ONCE
+    assert set(order(WORKLOADS["b"], COPIERS, 2, 3)) >= ONCE
+
+
+def test_a_copier_that_cannot_take_batches_with_gaps_is_left_out_with_the_reason() -> None:
+    assert "null-copier" not in order(E, COPIERS, 1, 3)
+    assert all(E.left_out.values())
+
+
+def test_the_command_line_keeps_the_order_of_workloads_and_copiers() -> None:
+    told = asked(["--workload", "b", "--workload", "a", "--copier", "null-copier", "--copier", "mirror-exactly-once"])
+    assert (told.sections, told.copiers) == (("a", "b"), ("mirror-exactly-once", "null-copier"))
+    assert asked([]).sections == SECTIONS
+    assert "latency" not in asked(["--no-latency"]).sections
+    assert not asked([]).late
+    assert asked(["--within", "-1"]).late
+
+
+# --- the window of a copy
+
+
+class Target:
+    """Which partitions' last records would be found, and who was asked for."""
+
+    def __init__(self) -> None:
+        self.shown: set[int] = set()
+        self.asked: list[set[int]] = []
+
+    def __call__(self, stable: Mapping[int, int]) -> set[int]:
+        self.asked.append(set(stable))
+        return self.shown & set(stable)
+
+
+def test_a_copy_begins_with_the_first_record_of_any_partition() -> None:
+    window = Window({0: 10, 1: 10}, Target())
+    window.begins(1.0, {0: 0, 1: 0})
+    assert window.first is None
+    window.begins(2.0, {0: 0, 1: 3})
+    window.begins(3.0, {0: 5, 1: 3})
+    assert window.first == 2.0
+
+
+def test_a_copy_is_done_when_the_last_partitions_last_record_is_visible() -> None:
+    target = Target()
+    window = Window({0: 10, 1: 10, 2: 0}, target)
+    target.shown = {0, 1}
+    window.ends(1.0, {0: 10, 1: 9, 2: 0})
+    window.ends(2.0, {0: 12, 1: 9, 2: 0})
+    assert (target.asked, window.missing) == ([], 2), "nothing is read while a partition has less than its records"
+    window.ends(3.0, {0: 12, 1: 11, 2: 0})
+    assert target.asked == [{0, 1}], "a partition without records is never read"
+    assert window.done == 3.0
+
+
+def test_a_partition_is_done_when_its_end_was_first_seen_not_when_it_was_read() -> None:
+    target = Target()
+    window = Window({0: 10, 1: 10}, target)
+    target.shown = {0}
+    window.ends(1.0, {0: 10, 1: 10})
+    target.shown = {0, 1}
+    window.ends(1.0 + READ_AGAIN_S / 2, {0: 10, 1: 11})
+    assert window.missing == 1
+    window.ends(1.0 + 2 * READ_AGAIN_S, {0: 10, 1: 11})
+    assert window.done == 1.0 + READ_AGAIN_S / 2
+
+
+def test_markers_make_no_copy_done_before_its_last_record_is_committed() -> None:
+    target = Target()
+    window = Window({0: 10}, target)
+    window.ends(1.0, {0: 11})  # nine records and two markers
+    window.ends(2.0, {0: 11})
+    assert (window.done, len(target.asked)) == (None, 1), "the same offset is not read twice"
+    target.shown = {0}
+    window.ends(3.0, {0: 13})
+    assert window.done == 3.0
+
+
+def test_last_records_are_not_read_at_every_look() -> None:
+    target = Target()
+    window = Window({0: 10}, target)
+    window.ends(1.0, {0: 10})
+    window.ends(1.0 + READ_AGAIN_S / 2, {0: 11})
+    assert len(target.asked) == 1
+    window.ends(1.0 + READ_AGAIN_S, {0: 11})
+    assert len(target.asked) == 2
+
+
+# --- CPU and memory
+
+
+def test_cpu_and_memory_of_a_window_come_from_the_samples_around_it() -> None:
+    def sample(at: float, cpu: dict[str, float], resident: dict[str, int]) -> Sample:
+        return Sample(at, cpu, resident, {"source": at, "target": 2 * at})
+
+    samples = [
+        sample(10.0, {"copying": 0.0}, {"copying": 5_000_000}),
+        sample(11.0, {"copying": 1.0, "spark": 4.0}, {"copying": 9_000_000, "spark": 1_000_000}),
+        sample(12.0, {"copying": 3.0, "spark": 4.0}, {"copying": 2_000_000, "spark": 7_000_000}),
+    ]
+    assert at(samples, "cpu", "copying", 11.5) == 2.0
+    assert at(samples, "cpu", "copying", 99.0) == 3.0
+    told = figures(samples, first=10.5, done=11.5, end=12.0)
+    assert told == {
+        "cpu_seconds": {"copying": 3.0, "spark": 4.0},
+        "cpu_seconds_copying": {"copying": 1.5, "spark": 2.0},
+        "broker_cpu_seconds": {"source": 1.0, "target": 2.0},
+        "peak_rss_mb": {"copying": 9.0, "spark": 7.0, "all": 10.0},
+        "peak_pss_mb": {"copying": 0.0, "spark": 0.0, "all": 0.0},
+    }
+
+
+# --- MirrorMaker's settings
+
+
+def _settings(copier: str, *, transactional: bool = False) -> dict[str, str]:
+    return mirrormaker_settings.settings(
+        copier,
+        "one:1",
+        "two:2",
+        alias="r7",
+        topic="orders",
+        codec="lz4",
+        partitions=4,
+        replicas=3,
+        transactional=transactional,
+    )
+
+
+def test_mirrormaker_by_default_has_nothing_but_where_and_what() -> None:
+    found = _settings(mirrormaker_settings.DEFAULT, transactional=True)
+    assert (found["clusters"], found["r7.bootstrap.servers"], found["target.bootstrap.servers"]) == (
+        "r7, target",
+        "one:1",
+        "two:2",
+    )
+    assert (found["r7->target.enabled"], found["r7->target.topics"], found["tasks.max"]) == ("true", "orders", "1")
+    assert not [key for key in found if ".producer." in key or ".consumer." in key or key.startswith("a")]
+    assert found["offset.storage.replication.factor"] == "3"
+
+
+def test_mirrormaker_tuned_has_large_batches_of_the_sources_codec_and_a_task_each_partition() -> None:
+    found = _settings(mirrormaker_settings.TUNED)
+    wanted = {
+        "tasks.max": "4",
+        "target.producer.batch.size": "262144",
+        "target.producer.linger.ms": "20",
+        "target.producer.compression.type": "lz4",
+        "r7.consumer.max.partition.fetch.bytes": "4194304",
+    }
+    assert wanted.items() <= found.items()
+    assert "r7.consumer.isolation.level" not in found
+    aborted = _settings(mirrormaker_settings.TUNED, transactional=True)
+    assert aborted["r7.consumer.isolation.level"] == "read_committed"
+
+
+def test_mirrormaker_exactly_once_is_tuned_as_well() -> None:
+    found, tuned = (_settings(name) for name in (mirrormaker_settings.EXACTLY_ONCE, mirrormaker_settings.TUNED))
+    assert tuned.items() <= found.items()
+    assert found["target.exactly.once.source.support"] == "enabled"
+    assert found["r7.consumer.isolation.level"] == "read_committed"
+
+
+# --- the data
+
+
+def test_events_are_the_same_for_the_same_seed_each_with_a_value_of_its_own() -> None:
+    small = [Workload("s", "", 300, size) for size in (100, 1_000)]
+    for workload in small:
+        first, again = (list(filling.events(workload, 5)) for _ in range(2))
+        assert first == again
+        assert len({value for _, value, _, _ in first}) == 300
+        assert all(workload.value_bytes <= len(value) < workload.value_bytes * 1.1 for _, value, _, _ in first)
+        assert first != list(filling.events(workload, 6))
+        json.loads(first[0][1])
+
+
+def test_a_log_is_cleaned_when_all_but_its_last_segment_is(tmp_path: Path) -> None:
+    for number, bases in enumerate([(0, 500), (0, 300, 700)]):
+        (tmp_path / f"t-{number}").mkdir()
+        for base in bases:
+            (tmp_path / f"t-{number}" / f"{base:020d}.log").touch()
+    assert not filling.cleaned(tmp_path, "t", 2)
+    checkpoint = tmp_path / "cleaner-offset-checkpoint"
+    checkpoint.write_text("0\n2\nt 0 500\nt 1 300\n", encoding="ascii")
+    assert not filling.cleaned(tmp_path, "t", 2)
+    checkpoint.write_text("0\n2\nt 0 500\nt 1 700\n", encoding="ascii")
+    assert filling.cleaned(tmp_path, "t", 2)
+
+
+# --- the results file
+
+
+def _run(copier: str = "null-copier", number: int = 1, **values: Any) -> dict[str, Any]:
+    return {"workload": "a", "copier": copier, "round": number, "failed": None, "equal": None, **values}
+
+
+def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    first = Results(path, {"seed": 1, "date": "then"}, resume=False)
+    first.workload("a", {"title": "x"})
+    first.add(_run())
+    first.add(_run(number=2, failed="no answer"))
+    first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
+    assert not list(tmp_path.glob("*.new"))
+    later = Results(path, {"seed": 2, "date": "now"}, resume=True)
+    assert later.told == json.loads(path.read_text(encoding="utf-8"))
+    assert later.has("a", "null-copier", 1)
+    assert not later.has("a", "null-copier", 2), "a failed run is tried again"
+    assert later.has_other("latency", copier="mirror-exactly-once", round=1)
+    later.add(_run(number=2))
+    assert [run["failed"] for run in later.told["runs"]] == [None, None]
+    assert Results(path, {"seed": 3}, resume=False).told["runs"] == []
+
+
+def test_a_run_is_told_in_a_line() -> None:
+    told = _run(
+        bytes=500_000_000,
+        copy_seconds=5.0,
+        startup_seconds=1.0,
+        cpu_seconds={"copying": 2.0},
+        peak_rss_mb={"all": 99.0},
+    )
+    assert "copy 5.00 s (100 MB/s)" in line(told)
+    assert "FAILED: no answer" in line(_run(failed="no answer"))
+    assert "NOT EQUAL: it differs" in line({**told, "equal": False, "difference": "it differs"})
+
+
+def test_the_head_tells_of_machine_and_versions() -> None:
+    head = results.head(9)
+    assert {"cores", "memory_gb", "cpu", "kernel"} <= head["machine"].keys()
+    assert {"mirror", "kafka", "spark", "python", "java", "confluent-kafka", "kafka-python"} <= head["versions"].keys()
+    assert head["seed"] == 9
+
+
+# --- on real brokers
+
+
+@pytest.mark.brokers
+@pytest.mark.parametrize("kind", [PLAIN, "transactional"])
+def test_the_null_copier_copies_a_topic(
+    source_cluster: Cluster, target_cluster: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen by the watcher, metered, and equal for the judge."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    workload = Workload(f"small-{kind}", "", 4_000, 500, partitions=3, batch_bytes=16_384, kind=kind)
+    address = source_cluster.bootstrap_servers
+    filling.fill(source_cluster, workload, seed=1)
+    held = stock.take(address, workload.topic)
+    assert held.records == workload.records
+    pair = Pair(source_cluster, target_cluster)
+    told = run(pair, COPIER["null-copier"], workload, held, compared=True)
+    filling.delete(address, [workload.topic])
+    assert (told["failed"], told["equal"], told["records"]) == (None, True, 4_000)
+    assert 0 < told["startup_seconds"] <= told["whole_seconds"] <= told["process_seconds"] + 1
+    assert told["cpu_seconds"]["copying"] > 0
