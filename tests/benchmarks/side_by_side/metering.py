@@ -1,9 +1,10 @@
 """CPU and memory of a copier by the roles of its processes, and the brokers' CPU, ten times a second.
 
-Roles of ``mirror run``: ``copying`` (Python processes below Spark's JVM), ``spark`` (that JVM), ``driver`` (the command
-and the driver's script). All of any other copier is ``copying``. CPU seconds are user and system time, of ended
-processes too, as they were last seen. Resident memory is the sum over processes at one moment; pages that forked
-processes share count in each. Proportional memory (Linux's PSS), looked at once a second, counts each page once.
+Roles of ``mirror run``: ``copying`` (the Python processes of Spark's tasks), ``planning`` (those that Spark starts for
+its driver, to plan and to hear of results), ``spark`` (the JVM), ``driver`` (the command and the driver's script). All
+of any other copier is ``copying``. CPU seconds are user and system time, of ended processes too, as they were last
+seen. Resident memory is the sum over processes at one moment; pages that forked processes share count in each.
+Proportional memory (Linux's PSS), looked at once a second, counts each page once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ EVERY_S: Final = 0.1
 _SHARES_EACH: Final = 10
 """Samples: to add up the pages of a large process takes the kernel 10 ms."""
 COPYING: Final = "copying"
+PLANNING: Final = "planning"
 SPARK: Final = "spark"
 DRIVER: Final = "driver"
-_WORKERS: Final = ("pyspark.daemon", "pyspark.worker")
+_TASKS: Final = "pyspark.worker"
+_DAEMON: Final = "pyspark.daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,10 @@ class Meter(threading.Thread):
             return COPYING
         if process.name().startswith("java"):
             return SPARK
-        return COPYING if any(word.startswith(_WORKERS) for word in process.cmdline()) else DRIVER
+        words = process.cmdline()
+        if _TASKS in words:
+            return COPYING
+        return PLANNING if _DAEMON in words or any(word.startswith("pyspark.sql.worker") for word in words) else DRIVER
 
 
 def at(samples: Sequence[Sample], kind: str, role: str, when: float) -> float:
