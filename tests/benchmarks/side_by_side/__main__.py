@@ -61,6 +61,7 @@ class Asked:
     resume: bool
     latency_s: float
     until: float
+    warm: bool
     file: Path
 
     @property
@@ -79,6 +80,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--seconds-latency", type=float, default=180.0)
     parser.add_argument("--no-latency", action="store_true")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
+    parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
     parser.add_argument("--results", type=Path, default=results.FILE)
     told = parser.parse_args(arguments)
     sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name == LATENCY)]
@@ -91,6 +93,7 @@ def asked(arguments: Sequence[str]) -> Asked:
         told.resume,
         told.seconds_latency,
         float("inf") if told.within is None else time.monotonic() + told.within * 60,
+        not told.cold,
         told.results,
     )
 
@@ -137,14 +140,17 @@ class Bench:
             Cluster(brokers, properties=_TARGET_PROPERTIES) as target,
         ):
             pair = Pair(source, target)
-            # Both are new JVMs: whoever came first would pay for their compilation.
-            records = round(_WARM_RECORDS * min(1.0, self._asked.scale))
-            warm = Workload("warm", "", records, 1_000, partitions=4, brokers=brokers)
-            with self._filled(pair, warm) as held:
-                for copier in ("confluent-loop", "mirror-exactly-once"):
-                    told = run(pair, COPIER[copier], warm, held, compared=False)
-                    say(f"warmed up by {copier}: {told['failed'] or 'done'}")
+            if self._asked.warm:
+                self._warm_up(pair, brokers)
             yield pair
+
+    def _warm_up(self, pair: Pair, brokers: int) -> None:
+        """All brokers are new JVMs: whoever came first would pay for their compilation."""
+        warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
+        with self._filled(pair, warm) as held:
+            for copier in ("confluent-loop", "mirror-exactly-once"):
+                told = run(pair, COPIER[copier], warm, held, compared=False)
+                say(f"warmed up by {copier}: {told['failed'] or 'done'}")
 
     @contextlib.contextmanager
     def _filled(self, pair: Pair, workload: Workload) -> Iterator[Stock]:

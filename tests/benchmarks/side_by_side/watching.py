@@ -43,7 +43,6 @@ class Window:
         self._expected = {partition: count for partition, count in expected.items() if count}
         self._shows_last = shows_last
         self._seen: dict[int, tuple[int, float]] = {}
-        self._read: dict[int, int] = {}
         self._next_reading = float("-inf")
         self.first: float | None = None
         self._done: dict[int, float] = {}
@@ -70,12 +69,10 @@ class Window:
                 self._seen[partition] = stable[partition], at
         if at < self._next_reading or any(stable[one] < count for one, count in self._expected.items()):
             return
-        unread = {
-            one: stable[one] for one in self._expected if one not in self._done and self._read.get(one) != stable[one]
-        }
+        unread = {one: stable[one] for one in self._expected if one not in self._done}
         if unread:
+            # Again later in any case: on a busy machine a reading may come to nothing.
             self._next_reading = at + READ_AGAIN_S
-            self._read |= unread
             self._done |= {one: self._seen[one][1] for one in self._shows_last(unread)}
 
 
