@@ -45,7 +45,16 @@ from tests.e2e.standalone import Standalone, standalone
 SECONDS: Final = float(os.environ.get("MIRROR_FAULTS_SECONDS", "480"))
 RESULTS: Final = Path(__file__).with_name("results-faults.json")
 KEPT: Final = Path(__file__).parents[3] / "build" / "faults"
-_LOGS: Final = ("*.txt", "*.log", "*.json", "*.jsonl", "*.toml", "*.conf", "*.properties", "stderr", "stdout")
+_LOGS: Final = (
+    "round-*/*.t*",
+    "round-*/report/*.log",
+    "round-*/report/*.json",
+    "round-*/report/ledger/*/*/*.json*",
+    "spark/*.log",
+    "spark/work-*/*/*/std*",
+    "stage/*/*/server.log",
+)
+"""What is kept of a round that failed; those before it have taken theirs away."""
 
 
 class Campaign:
@@ -72,26 +81,25 @@ class Campaign:
         self.rounds.append(one.told)
         said = f"{one.told.records:,} records, caught up in {one.told.catch_up_s} s, {time.monotonic() - began:.0f} s"
         if one.told.wrong:
-            self._keep(one.told, folder)
+            self._keep(one.told)
         else:
             self._console.print(f"  {said}: as it must be")
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _keep(self, told: Told, folder: Path) -> None:
+    def _keep(self, told: Told) -> None:
         """Say what is wrong, and keep what may tell why."""
         kept = KEPT / f"seed-{told.deal.seed}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        for path in self._folder.rglob("*"):
-            of_another = path.is_relative_to(self._folder) and "round-" in str(path) and not path.is_relative_to(folder)
-            if path.is_file() and not of_another and any(map(path.match, _LOGS)):
-                copy = kept / path.relative_to(self._folder)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
-        kept.mkdir(parents=True, exist_ok=True)
-        lines = [*told.events, "", *told.wrong, "", f"before: {told.quiet}", f"after: {told.after}"]
-        (kept / "round.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._console.print(f"  [bold red]WRONG[/] seed {told.deal.seed}; repeat: --rounds 1 --seed {told.deal.seed}")
         for line in (*told.events, *(f"WRONG: {wrong}" for wrong in told.wrong), f"logs: {kept}"):
             self._console.print(f"    {line}", markup=False)
+        kept.mkdir(parents=True, exist_ok=True)
+        lines = [*map(str, told.deal.harms), *told.events, *told.wrong, f"before: {told.quiet}", f"after: {told.after}"]
+        (kept / "round.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for path in (each for pattern in _LOGS for each in self._folder.glob(pattern)):
+            if path.is_file():
+                copy = kept / path.relative_to(self._folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
 
     def conclude(self, results: Path) -> int:
         """Table and figures; the exit status."""
@@ -200,4 +208,8 @@ def _workers(open_ones: ExitStack, folder: Path) -> Standalone:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; everything that was started has been stopped\n")
+        sys.exit(130)

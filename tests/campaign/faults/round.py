@@ -33,7 +33,7 @@ RATES: Final = {"plain": 500.0, "grown": 150.0, "remade": 75.0, "renewed": 75.0,
 """Records per second and topic; the last one's in transactions."""
 REMADE: Final = "deleted and made again"
 """What the error of a copy says whose source topic has another id than before."""
-_FOLLOWS_WITHIN_S: Final = 180.0
+_FOLLOWS_WITHIN_S: Final = 300.0
 _READ_WITHIN_S: Final = 60.0
 _QUIET_S: Final = 12.0
 """Longer than an epoch: what comes and goes with one is counted, too."""
@@ -60,6 +60,7 @@ class Round:
     def __init__(self, stage: Stage, executors: Standalone, deal: Deal, folder: Path, faketime: Path | None) -> None:
         self.told: Final = Told(deal)
         self._began = time.monotonic()
+        self._events: Final = folder / "events.txt"
         self._stage: Final = stage
         marker = uuid.uuid4().hex[:8]  # not from the seed: it may come twice on one stage
         self._topics: Final = Topics(*(f"{name}-{marker}" for name in Topics.COUNTS))
@@ -87,6 +88,8 @@ class Round:
 
     def _say(self, line: str) -> None:
         self.told.events.append(f"{time.monotonic() - self._began:6.1f} s {line}")
+        with self._events.open("a", encoding="utf-8") as file:  # for who wants to look on
+            file.write(self.told.events[-1] + "\n")
 
     def _begin(self) -> None:
         """The load runs, the stream follows it, and what it consists of is counted."""
@@ -94,14 +97,19 @@ class Round:
         topics = self._topics
         for name, count in Topics.COUNTS.items():
             source.create(getattr(topics, name), count)
-        for name, rate in RATES.items():
-            begin = self._load.transact if name == "ended" else self._load.write
-            begin(getattr(topics, name), Topics.COUNTS[name], rate)
         failing = "|".join(topics.all[:-1])
         target_keys = self._stage.keys(target, tls=self.told.deal.tls)
         self._stream.configure(self._stage.keys(source), target_keys, f"({failing})", topics.renewed)
         self._stream.start()
-        eventually(self._follows, within_s=_FOLLOWS_WITHIN_S, what="a stream that follows all partitions")
+        # Beside the load, all its JVMs would take long to start.
+        eventually(self._stream.has_executors, within_s=_FOLLOWS_WITHIN_S, every_s=_LOOK_S, what="executors")
+        for name, rate in RATES.items():
+            begin = self._load.transact if name == "ended" else self._load.write
+            begin(getattr(topics, name), Topics.COUNTS[name], rate)
+        self._say("the load has begun")
+        eventually(
+            self._follows, within_s=_FOLLOWS_WITHIN_S, every_s=_LOOK_S, what="a stream that follows all partitions"
+        )
         self._say("the stream follows")
         until = time.monotonic() + _QUIET_S
         while time.monotonic() < until:
@@ -160,7 +168,12 @@ class Round:
     def _judge(self) -> None:
         healed = time.monotonic()
         source, places = self._stage.source, self._places()
-        eventually(lambda: settled(source.well, places), within_s=_READ_WITHIN_S, what="an end of all transactions")
+        eventually(
+            lambda: settled(source.well, places),
+            within_s=_READ_WITHIN_S,
+            every_s=_LOOK_S,
+            what="an end of all transactions",
+        )
         truth, missing = read(source.address, places, _READ_WITHIN_S)
         assert not missing, f"the source cannot be read: {sorted(missing)}"
         self.told.records = sum(map(len, truth.values()))
@@ -205,7 +218,7 @@ class Round:
             return self._stream.missing() + excess(self.told.quiet, self.told.after)
 
         with contextlib.suppress(AssertionError):
-            eventually(lambda: not wrong(), within_s=SETTLES_WITHIN_S)
+            eventually(lambda: not wrong(), within_s=SETTLES_WITHIN_S, every_s=_LOOK_S)
         self.told.wrong += wrong()
 
     def _compare(self, truth: Mapping[Place, list[Record]]) -> None:

@@ -34,6 +34,8 @@ TLS: Final = "TLS"
 _DISK_MB: Final = 400
 _WITHIN_S: Final = 90.0
 _CALL_S: Final = 20.0
+_LOOK_S: Final = 0.3
+"""Each look is taken by a new client."""
 _KEY_STORE: Final = "listener.name.tls.ssl.keystore.location"
 _PROPERTIES: Final = {
     "broker.session.timeout.ms": "6000",
@@ -73,6 +75,7 @@ class End:
         return ",".join(left or servers)
 
     def admin(self) -> AdminClient:
+        """To be kept until it has answered."""
         return AdminClient({"bootstrap.servers": self.well, "log_level": 0})
 
     # --- topics
@@ -88,21 +91,35 @@ class End:
                 return bool(error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self.partitions(topic) == partitions)
             return True
 
-        eventually(created, within_s=_WITHIN_S, what=f"topic {topic}")
-        eventually(lambda: self.partitions(topic) == partitions, within_s=_WITHIN_S, what=f"topic {topic}")
+        eventually(created, within_s=_WITHIN_S, every_s=_LOOK_S, what=f"topic {topic}")
+        eventually(
+            lambda: self.partitions(topic) == partitions, within_s=_WITHIN_S, every_s=_LOOK_S, what=f"topic {topic}"
+        )
 
     def delete(self, *topics: str) -> None:
         """And wait until they are gone."""
         there = self.topics().keys() & set(topics)
-        for future in self.admin().delete_topics(sorted(there)).values() if there else ():
+        admin = self.admin()
+        for future in admin.delete_topics(sorted(there)).values() if there else ():
             with contextlib.suppress(KafkaException):
                 future.result(_CALL_S)
-        eventually(lambda: not self.topics().keys() & set(topics), within_s=_WITHIN_S, what=f"{topics} deleted")
+        eventually(
+            lambda: not self.topics().keys() & set(topics),
+            within_s=_WITHIN_S,
+            every_s=_LOOK_S,
+            what=f"{topics} deleted",
+        )
 
     def grow(self, topic: str, partitions: int) -> None:
+        admin = self.admin()
         with contextlib.suppress(KafkaException):  # asked for, and the answer was lost
-            self.admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(_CALL_S)
-        eventually(lambda: self.partitions(topic) == partitions, within_s=_WITHIN_S, what=f"partitions of {topic}")
+            admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_CALL_S)
+        eventually(
+            lambda: self.partitions(topic) == partitions,
+            within_s=_WITHIN_S,
+            every_s=_LOOK_S,
+            what=f"partitions of {topic}",
+        )
 
     def topics(self) -> Mapping[str, Any]:
         try:
@@ -127,9 +144,9 @@ class End:
             admin.alter_partition_reassignments({TopicPartition(*place): each for place, each in wanted.items()})
         finally:
             admin.close()
+        asker, asked = self.admin(), [ConfluentPartition(*place) for place in before]
         with contextlib.suppress(KafkaException):  # whose leader stays, or cannot be elected now
-            asked = [ConfluentPartition(*place) for place in before]
-            self.admin().elect_leaders(ElectionType.PREFERRED, asked).result(_CALL_S)
+            asker.elect_leaders(ElectionType.PREFERRED, asked).result(_CALL_S)
         told = self.topics()
         after = {(name, n): one.leader for name in topics for n, one in told[name].partitions.items()}
         return sum(after[place] != leader for place, leader in before.items())
@@ -192,7 +209,8 @@ class Stage:
         """The target's ``broker`` shows another certificate from now on: ``good``, or ``expired``."""
         entry = ConfigEntry(_KEY_STORE, str(self._certificates[which]), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
-        self.target.admin().incremental_alter_configs([resource])[resource].result(_CALL_S)
+        admin = self.target.admin()
+        admin.incremental_alter_configs([resource])[resource].result(_CALL_S)
 
 
 def _certificates(folder: Path) -> dict[str, Path]:

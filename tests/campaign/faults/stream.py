@@ -35,7 +35,8 @@ _SCRIPT: Final = "jobs/stream.py"
 _DAEMON: Final = "pyspark.daemon"
 _OFTEN: Final = f"""epoch-ms = 10000
 refresh-ms = 3000
-commit-interval-ms = 500
+commit-interval-ms = 1000
+commit-min-interval-ms = 500
 shutdown-timeout-ms = {SHUTDOWN_S * 1000}"""
 _IMPATIENT: Final = {"request.timeout.ms": 8_000, "default.api.timeout.ms": 30_000}
 
@@ -123,7 +124,12 @@ class Stream:
         if alone:
             child.kill()
             child.wait()
-            eventually(lambda: not self.site.processes(), within_s=GONE_WITHIN_S, what="the end of a killed driver")
+            eventually(
+                lambda: not self.site.processes(),
+                within_s=GONE_WITHIN_S,
+                every_s=0.2,
+                what="the end of a killed driver",
+            )
         else:
             self._kill_all()
 
@@ -139,7 +145,7 @@ class Stream:
             raise AssertionError(msg) from error
         until = f"{GONE_WITHIN_S:.0f} s after the stream's end there are still"
         with contextlib.suppress(AssertionError):
-            eventually(lambda: not self.left(), within_s=GONE_WITHIN_S)
+            eventually(lambda: not self.left(), within_s=GONE_WITHIN_S, every_s=0.2)
         assert not self.left(), f"{until} {[' '.join(_command(each))[:200] for each in self.left()]}"
         return status
 
@@ -194,6 +200,10 @@ class Stream:
             return "driver's JVM"
         return "planner"
 
+    def has_executors(self) -> bool:
+        self.check()
+        return len(self.executors.executors()) == EXECUTORS
+
     def copying(self) -> list[psutil.Process]:
         """The Python workers of the executors."""
         return [process for role, process in self.roles() if role == "worker"]
@@ -203,7 +213,7 @@ class Stream:
         roles = [role for role, _ in self.roles()]
         wanted = {"mirror stream": 1, "driver's script": 1, "driver's JVM": 1, "executor": EXECUTORS}
         wrong = [f"{roles.count(role)} x {role}, not {n}" for role, n in wanted.items() if roles.count(role) != n]
-        most = EXECUTORS * CORES
+        most = EXECUTORS * CORES * 2  # a task has one that reads ranges, and one that copies them
         workers = roles.count("worker")
         return wrong + ([] if 1 <= workers <= most else [f"{workers} x worker, not 1 to {most}"])
 
