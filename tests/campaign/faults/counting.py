@@ -31,6 +31,12 @@ ALLOWED: Final = Count(threads=6, sockets=24, children=1)
 eight for produces, and those set apart."""
 
 
+ALLOWED_JVM: Final = Count(threads=64, sockets=24, children=8)
+"""The same of Spark's processes, whose pools of threads grow as they are needed, and are not ours; an executor has
+another daemon, and its workers, after one was killed."""
+JVMS: Final = frozenset({"driver's JVM", "executor"})
+
+
 def count(process: psutil.Process) -> Count:
     """Of now; psutil.Error where it has ended."""
     with process.oneshot():
@@ -55,12 +61,12 @@ def most(*several: Counts) -> dict[str, Count]:
     return found
 
 
-def excess(before: Counts, after: Counts, allowed: Count = ALLOWED) -> list[str]:
+def excess(before: Counts, after: Counts, allowed: Count = ALLOWED, of_jvms: Count = ALLOWED_JVM) -> list[str]:
     """Where a role has more than it had and is allowed, or was not there at all."""
     wrong = [f"{role} was not there before" for role in after if role not in before]
     for role, one in after.items():
         for each in fields(one):
             was, now = getattr(before.get(role, one), each.name), getattr(one, each.name)
-            if now > was + getattr(allowed, each.name):
+            if now > was + getattr(of_jvms if role in JVMS else allowed, each.name):
                 wrong.append(f"{role} has {now} {each.name}, and had {was}")
     return wrong

@@ -22,10 +22,11 @@ def read(
     places: Iterable[Place],
     within_s: float,
     enough: Callable[[Place, list[Record]], bool] = lambda _place, _records: True,
+    first: Mapping[Place, int] | None = None,
 ) -> tuple[Mapping[Place, list[Record]], set[Place]]:
     """All of each partition from its beginning, up to an end at which there is ``enough`` of it; at most ``within_s``.
 
-    Second is what did not come to that.
+    Second is what did not come to that. ``first`` are offsets to begin at instead.
     """
     found: dict[Place, list[Record]] = {place: [] for place in places}
     missing = set(found)
@@ -45,7 +46,7 @@ def read(
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in found])
+        consumer.assign([TopicPartition(*place, (first or {}).get(place, 0)) for place in found])
         while missing and time.monotonic() < until:
             for message in consumer.consume(_CHUNK, timeout=0.2):
                 place = message.topic() or "", message.partition() or 0
@@ -64,15 +65,26 @@ def _record(message: Message) -> Record:
     return Record(message.key(), message.value(), tuple(headers), message.timestamp()[1])
 
 
+def ends(address: str, places: Iterable[Place], *, committed: bool) -> list[int]:
+    """Where each partition ends, or its first open transaction begins; KafkaException where that cannot be told."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    return [int(each.result(_CALL_S).offset) for each in admin.list_offsets(asked, isolation_level=level).values()]
+
+
 def settled(address: str, places: Iterable[Place]) -> bool:
     """Whether no transaction is open in any of the partitions."""
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for topic, partition in places}  # type: ignore[no-untyped-call]
+    places = list(places)
     try:
-        ends = [
-            [int(each.result(_CALL_S).offset) for each in admin.list_offsets(asked, isolation_level=level).values()]
-            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-        ]
+        return ends(address, places, committed=True) == ends(address, places, committed=False)
     except KafkaException:
         return False
-    return ends[0] == ends[1]
+
+
+def begun(address: str, places: Iterable[Place]) -> bool:
+    """Whether there is something to be read in all of the partitions."""
+    try:
+        return all(ends(address, places, committed=True))
+    except KafkaException:
+        return False
