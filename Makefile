@@ -14,8 +14,10 @@ ENVIRONMENT := build/environment
 PACKED := $(DIST)/mirror-env.tar.gz
 # Where Debian's Prometheus is unpacked, if there is none on the PATH.
 PROMETHEUS := build/prometheus
+# Where Debian's libfaketime is unpacked, if it is not installed.
+FAKETIME := build/faketime
 ARCHIVE := build/spark.jsa
-DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq prometheus
+DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq
 export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
@@ -28,7 +30,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder properties equality isolation memory follower cluster stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder faults properties equality isolation memory follower cluster stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -79,6 +81,15 @@ lint: $(INSTALLED)
 $(ARCHIVE): $(INSTALLED) tests/spark_archive.py
 	@PYTHONPATH=. $(BIN)/python tests/spark_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
 
+# Only the clocks' harm wants it: a campaign that does without says so.
+.PHONY: faketime
+faketime:
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 $(FAKETIME)/usr/lib/*/faketime/libfaketimeMT.so.1 2> /dev/null | grep -q . || { \
+		rm -rf $(FAKETIME) && mkdir -p $(FAKETIME) && cd $(FAKETIME) && command -v apt-get dpkg-deb > /dev/null && \
+		{ $(DOWNLOAD) libfaketime || { apt-get update -qq && $(DOWNLOAD) libfaketime; }; } && \
+		dpkg-deb --extract libfaketime_*.deb . ; \
+	} || echo 'no libfaketime (Debian: apt-get install libfaketime): no clock will be stepped' >&2
+
 # Unpacked, not installed: as a package it would begin to run as a service, and want root.
 .PHONY: prometheus
 prometheus:
@@ -88,7 +99,7 @@ $(PROMETHEUS)/usr/bin/promtool:
 	@{ command -v apt-get && command -v dpkg-deb; } > /dev/null || \
 		{ echo 'The tests need prometheus and promtool (2.42 or later) on the PATH; only Debian has them fetched here' >&2; exit 1; }
 	@rm -rf $(PROMETHEUS) && mkdir -p $(PROMETHEUS)
-	@cd $(PROMETHEUS) && { $(DOWNLOAD) || { apt-get update -qq && $(DOWNLOAD); }; } || \
+	@cd $(PROMETHEUS) && { $(DOWNLOAD) prometheus || { apt-get update -qq && $(DOWNLOAD) prometheus; }; } || \
 		{ echo 'Debian has no package prometheus for us: put prometheus and promtool on the PATH' >&2; exit 1; }
 	@dpkg-deb --extract $(PROMETHEUS)/prometheus_*.deb $(PROMETHEUS)
 
@@ -107,6 +118,9 @@ campaign: brokers ## harm three brokers under load, and see what the producers m
 
 murder: brokers ## kill copies at 200 moments, and see that nothing is lost or doubled (15 to 30 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/murder.py $(ARGUMENTS)
+
+faults: brokers faketime $(ARCHIVE) ## break all that can break under a stream, and see what the target has (10 minutes; MIRROR_FAULTS_SECONDS=7200)
+	PYTHONPATH=. $(BIN)/python tests/campaign/faults/campaign.py $(ARGUMENTS)
 
 properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
 	@for round in $$(seq $(or $(ROUNDS),1)); do \

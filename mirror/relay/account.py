@@ -67,9 +67,13 @@ class Account:
         """Whether the topic was deleted and made again since."""
         return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
 
-    def is_old(self, progress: Progress, renew_ms: int) -> bool:
-        """Whether it was kept ``renew_ms`` ago, or earlier; 0: it never is."""
-        return renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms
+    def is_to_be_kept_anew(self, progress: Progress, renew_ms: int) -> bool:
+        """Whether it was kept ``renew_ms`` ago, or earlier (0: it never is); or tells of something ``left``.
+
+        That is counted now. An idle partition would commit nothing else, and have it counted in each epoch.
+        """
+        counted = self._range.follows and progress.left != NOTHING
+        return counted or (renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms)
 
     def _count(self, left: Sums) -> None:
         self.result.records += left.records

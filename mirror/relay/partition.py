@@ -197,7 +197,7 @@ class PartitionCopy:
         if account.begins_at(progress):
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
             ended = progress.offset >= self._reading.end
-            must_commit = must_commit or ended or account.is_old(progress, self._policy.renew_ms)
+            must_commit = must_commit or ended or account.is_to_be_kept_anew(progress, self._policy.renew_ms)
         self._must_commit = must_commit
         if account.is_of_another_topic(progress) or progress.offset > self._reading.end:
             self._look()  # behind the planned end: the plan is old, or the source was cut back

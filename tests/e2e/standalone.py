@@ -78,8 +78,8 @@ def _runs(one: psutil.Process, main_class: str) -> bool:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
-    """A master and ``workers`` workers of one core and 1 GB each, with all their files in ``folder``.
+def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Standalone]:
+    """A master and ``workers`` workers of ``cores`` cores and 1 GB each, with all their files in ``folder``.
 
     Stopped by their process ids at the block's end, however that comes; the kernel kills them with this process.
     """
@@ -89,7 +89,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
         for number in range(1, workers + 1):
             # Any port will do: nobody but the master is told of it.
             host = ["--host", f"127.0.0.{number}", "--port", "0", "--webui-port", "0"]
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
+            size = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
             command = _java(_WORKER, *host, *size, master.url)
             master.workers.append(_launch(command, folder / f"worker-{number}.log", started))
         eventually(lambda: _alive(master) == workers, within_s=_UP_WITHIN_S, what=f"{workers} workers in {folder}")

@@ -39,6 +39,7 @@ class Action(enum.Enum):
     RESET = "the connection is reset (RST)"
     SILENCE = "nothing more comes, and the connection stays open"
     DELAY = "the rest comes later"
+    SWALLOW = "the rest, and all that follows this way, is taken and thrown away; the connection stays open"
 
 
 class On(enum.Enum):
@@ -321,6 +322,11 @@ class Proxy:
             await self._finish(sink, data[fault.after :], on, seen)
         elif fault.action is Action.SILENCE:
             await asyncio.Event().wait()  # until the connection is closed, which cancels this
+        elif fault.action is Action.SWALLOW:
+            source = connection.client if on is On.REQUEST else connection.broker
+            while source is not None and await source[0].read(_LIMIT):
+                pass
+            raise _OverError
         else:
             if fault.action is Action.RESET:
                 _linger_not(connection.client[1])

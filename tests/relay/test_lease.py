@@ -135,6 +135,17 @@ def test_what_nobody_reported_is_counted_by_who_goes_on_from_there(leased: Lease
     assert leased.target.progress[1].left == NOTHING, "and once"
 
 
+def test_and_once_also_where_nothing_more_comes(leased: Leased) -> None:
+    """Else each epoch of an idle partition would count it again."""
+    leased.target.progress[1] = Progress(
+        offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=Sums(5, 2, 700)
+    )
+    leased.run()
+    ((_, told),) = leased.handed
+    assert [one.records for one in told] == [2, 5, 2, 2]
+    assert (leased.target.progress[1].offset, leased.target.progress[1].left) == (2, NOTHING)
+
+
 def test_who_is_shut_out_ends_and_begins_nothing_anew(leased: Leased) -> None:
     leased.target.fenced_at = leased.began + EPOCH_MS + 1_000
     for partition in range(4):
