@@ -18,8 +18,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,11 +99,30 @@ def asked(arguments: Sequence[str]) -> Asked:
     )
 
 
+class Interruption:
+    """SIGINT and SIGTERM: raised at once, and remembered, since confluent-kafka's calls make another error of it."""
+
+    def __init__(self) -> None:
+        self._came = False
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._come)
+
+    def _come(self, *_: object) -> None:
+        self._came = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if it came."""
+        if self._came:
+            raise KeyboardInterrupt
+
+
 class Bench:
     """All that was asked for, one after the other."""
 
-    def __init__(self, wanted: Asked) -> None:
+    def __init__(self, wanted: Asked, interruption: Interruption) -> None:
         self._asked = wanted
+        self._interruption = interruption
         self._results = Results(wanted.file, results.head(wanted.seed), resume=wanted.resume)
 
     def run(self) -> None:
@@ -112,15 +132,28 @@ class Bench:
         if any(self._plan(one) for one in single) or idle:
             with self._pair(1) as pair:
                 for workload in single:
-                    self._workload(pair, workload)
+                    self._part(workload.key, partial(self._workload, pair, workload))
                 if idle:
-                    self._idle(pair)
+                    self._part(IDLE, partial(self._idle, pair))
         for workload in larger:
             if self._plan(workload):
                 with self._pair(workload.brokers) as pair:
-                    self._workload(pair, workload)
+                    self._part(workload.key, partial(self._workload, pair, workload))
         if LATENCY in self._asked.sections:
             self._latency()
+
+    def _part(self, name: str, part: Callable[[], None]) -> None:
+        """One that breaks leaves the others their turn."""
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001
+            self._interruption.check()
+            say(f"{name}: broken off: {type(error).__name__}: {error}")
+
+    def _run(self, pair: Pair, copier: str, workload: Workload, held: Stock, *, compared: bool) -> dict[str, Any]:
+        result = run(pair, COPIER[copier], workload, held, compared=compared)
+        self._interruption.check()
+        return result
 
     def _plan(self, workload: Workload) -> list[tuple[int, str]]:
         """(round, copier) of the runs that are not there yet."""
@@ -149,7 +182,7 @@ class Bench:
         warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
         with self._filled(pair, warm) as held:
             for copier in ("confluent-loop", "mirror-exactly-once"):
-                told = run(pair, COPIER[copier], warm, held, compared=False)
+                told = self._run(pair, copier, warm, held, compared=False)
                 say(f"warmed up by {copier}: {told['failed'] or 'done'}")
 
     @contextlib.contextmanager
@@ -176,7 +209,7 @@ class Bench:
                 if self._asked.late:
                     say("the time that was given is over: no run begins any more")
                     return
-                result = run(pair, COPIER[copier], workload, held, compared=number == 1)
+                result = self._run(pair, copier, workload, held, compared=number == 1)
                 self._results.add({**result, "round": number})
                 say(f"{workload.key} round {number} {line(result)}")
 
@@ -187,7 +220,7 @@ class Bench:
                 for with_idle, workload, held in ((False, alone, one), (True, beside, other)):
                     if self._asked.late or self._results.has_other("idle", round=number, with_idle=with_idle):
                         continue
-                    told = run(pair, COPIER["mirror-exactly-once"], workload, held, compared=number == 1)
+                    told = self._run(pair, "mirror-exactly-once", workload, held, compared=number == 1)
                     say(f"{workload.key} round {number} {line(told)}")
                     if told["failed"] is None:
                         kept = {key: told[key] for key in ("epoch_seconds", "whole_seconds", "load_before", "equal")}
@@ -202,6 +235,7 @@ class Bench:
                 try:
                     told = bench_latency.measure(STREAMS[copier], _RATE, seconds, _EPOCH_MS)
                 except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
+                    self._interruption.check()
                     say(f"latency round {number} {copier}: failed: {error}")
                     continue
                 figures = {key: round(value, 1) for key, value in told.items()}
@@ -239,13 +273,15 @@ def line(result: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" has it ignored
+    interruption = Interruption()
     os.environ["PYTHONPATH"] = str(ROOT)  # for whatever is started, in whatever folder
     wanted = asked(arguments)
     try:
-        Bench(wanted).run()
-    except KeyboardInterrupt:
+        Bench(wanted, interruption).run()
+    except (KeyboardInterrupt, SystemError):
+        with contextlib.suppress(KeyboardInterrupt):
+            interruption.check()
+            raise
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
     return 0
