@@ -16,7 +16,8 @@
         │   ├── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
         │   └── WrongState             a call that does not fit the transaction's state
         ├── ProtocolError        bytes that do not follow the protocol
-        │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+        │   ├── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+    │   └── BatchTooLarge    a record batch that unfolds to more than its reader has room for
         ├── NeedsAbort           the transaction cannot be committed any more; carries why
         ├── BrokerError          a broker answered with an error code
         │   ├── AuthorizationFailed   a permission is missing; says which, and on what
@@ -222,6 +223,10 @@ class ProtocolError(KafkaError):
 
 class CorruptBatch(ProtocolError):
     """A record batch whose CRC-32C or structure is wrong; names topic, partition and offset once they are known."""
+
+
+class BatchTooLarge(ProtocolError):
+    """A record batch that, decompressed, is more than its reader has room for: a bomb, or a limit that is too low."""
 
 
 class BrokerError(KafkaError):
