@@ -77,8 +77,8 @@ def as_mirror_error(error: BaseException) -> MirrorError:
     return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")
 
 
-def unreadable(error: MirrorError, source: TopicPartition) -> MirrorError:
-    """``error``, with where it is, and what is to be done where a batch of the source's cannot be read."""
+def unreadable(error: MirrorError, source: TopicPartition, offset: int) -> MirrorError:
+    """``error``, with where it is, and what is to be done where the batch at ``offset`` cannot be read."""
     if isinstance(error, CorruptBatch):
         advice = "mend the source's log, or make another replica the leader"
     elif isinstance(error, BatchTooLarge):
@@ -86,4 +86,4 @@ def unreadable(error: MirrorError, source: TopicPartition) -> MirrorError:
     else:
         return error
     what = str(error).removeprefix(f"{source}: ")
-    return type(error)(f"{source}: {what}; nothing from there on was copied: {advice}")
+    return type(error)(f"{source}: nothing from offset {offset} on was copied: {what}; {advice}")

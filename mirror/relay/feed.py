@@ -80,6 +80,7 @@ class Feed:
         self._reach: dict[Reason, int] = {}
         self._unacceptable: set[int] = set()
         self._stop: tuple[int, MirrorError] | None = None
+        self._broken_at = -1
         self.begin(0)
 
     def begin(self, start: int) -> None:
@@ -130,9 +131,11 @@ class Feed:
         return None
 
     def _goes_back(self, batch: AnyBatch) -> CorruptBatch | None:
-        # Where the copy begins its first batch may begin before it.
-        if self._begins(batch) >= self._expected or self._expected == self._start:
+        # Where the copy begins its first batch may begin before it; but not where one was seen to end.
+        begins = self._expected == self._start and self._expected != self._broken_at
+        if self._begins(batch) >= self._expected or begins:
             return None
+        self._broken_at = self._expected
         last = self._expected - 1
         return CorruptBatch(f"the batch at offset {batch.base_offset} is corrupt: it follows offset {last}")
 

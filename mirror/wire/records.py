@@ -186,7 +186,8 @@ def _next_offset(view: memoryview, least: int, end: int) -> int:
     They can be from ``least`` on and before ``end``. What damage does to a log, the CRC tells; this is what a lie does:
     records passed over, or the same ones fetched for ever.
     """
-    (base_offset, _), next_offset, wrong = _LENGTH.unpack_from(view), 0, ""
+    next_offset, wrong = 0, ""
+    base_offset: int = _LENGTH.unpack_from(view)[0]
     if view[_MAGIC_AT] != 2:  # noqa: PLR2004 - the format's own name
         next_offset = base_offset + 1
     else:

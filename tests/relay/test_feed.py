@@ -312,6 +312,11 @@ def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
     feeding.feed.pop()
     with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
         feeding.feed.next(WALL)
+    feeding.feed.cut()
+    feeding.feed.begin(3)
+    feeding.take(made(2, 40))
+    with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
+        feeding.feed.next(WALL)
 
 
 def test_a_copy_may_begin_inside_a_batch() -> None:

@@ -12,7 +12,7 @@ from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import FETCHED_AGAIN, Stage
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
-from tests.relay.site import TIMES, TOPIC_ID, Run, made
+from tests.relay.site import TIMES, TOPIC_ID, Run, made, progress_at
 
 # --- gaps
 
@@ -147,18 +147,24 @@ def test_nothing_behind_a_corrupt_batch_is_copied_or_passed_by_progress(atomic: 
     result = run.ends(Outcome.FAILED)
     assert (result.end, run.sent) == (1, [[b"0"]])
     error, advice = str(result.error).split("; ")
-    assert error.startswith("t-0: the batch at offset 1 (69 bytes) is corrupt: its CRC-32C is ")
-    assert advice == ("nothing from there on was copied: mend the source's log, or make another replica the leader")
+    where = "t-0: nothing from offset 1 on was copied"
+    assert error.startswith(f"{where}: the batch at offset 1 (69 bytes) is corrupt: its CRC-32C is ")
+    assert advice == "mend the source's log, or make another replica the leader"
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_what_was_damaged_on_its_way_is_fetched_again(atomic: bool) -> None:
+@pytest.mark.parametrize("first", [True, False], ids=["the first copy", "a later one"])
+def test_what_was_damaged_on_its_way_is_fetched_again(atomic: bool, first: bool) -> None:
     damaged = build((b"1",), base_offset=1)
     damaged[-1] ^= 1
-    run = Run(4, atomic=atomic).opened(0)
+    run = Run(4, atomic=atomic).opened_with(None if first else progress_at(0))
+    if first:
+        run.settled()
+        run.commit()
     run.fetch(made(0), batch(damaged), made(2))
     run.ack_all()
     run.commit()
+    assert run.copy.wants_more
     run.fetch(made(1), made(2))
     run.ack_all()
     damaged = build((b"3",), base_offset=3)
