@@ -16,7 +16,8 @@
         │   ├── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
         │   └── WrongState             a call that does not fit the transaction's state
         ├── ProtocolError        bytes that do not follow the protocol
-        │   └── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+        │   ├── CorruptBatch     a record batch whose CRC-32C or structure is wrong
+        │   └── BatchTooLarge    a record batch that unfolds to more than its reader has room for
         ├── NeedsAbort           the transaction cannot be committed any more; carries why
         ├── BrokerError          a broker answered with an error code
         │   ├── AuthorizationFailed   a permission is missing; says which, and on what
@@ -42,11 +43,30 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+
+def printable(text: str) -> str:
+    """``text`` without line breaks, control or escape characters: what they were is shown instead.
+
+    Names, addresses and messages come from brokers; they must not be able to speak to a terminal, or forge a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class MirrorError(Exception):
-    """Root of all errors raised on purpose; its text is one line that says what, where and what to do."""
+    """Root of all errors raised on purpose; its text is one line that says what, where and what to do.
+
+    ``several_lines``: a line for each problem instead, none of them with anything of a broker's.
+    """
+
+    several_lines: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return "\n".join(map(printable, text.split("\n"))) if self.several_lines else printable(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +90,11 @@ class Problem:
 class ConfigError(MirrorError):
     """A configuration is wrong. ``problems`` holds all that was found, one line each in the text."""
 
+    several_lines = True
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(printable(str(problem)) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Problem, ...]]]:
         return type(self), (self.problems,)
@@ -80,6 +102,8 @@ class ConfigError(MirrorError):
 
 class SandboxError(MirrorError):
     """The embedded brokers could not be fetched, started or stopped."""
+
+    several_lines = True
 
 
 class FlowError(MirrorError):
@@ -222,6 +246,10 @@ class ProtocolError(KafkaError):
 
 class CorruptBatch(ProtocolError):
     """A record batch whose CRC-32C or structure is wrong; names topic, partition and offset once they are known."""
+
+
+class BatchTooLarge(ProtocolError):
+    """A record batch that, decompressed, is more than its reader has room for: a bomb, or a limit that is too low."""
 
 
 class BrokerError(KafkaError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, printable
 
 
 def complain(error: Exception, *, debug: bool) -> None:
@@ -19,6 +19,6 @@ def complain(error: Exception, *, debug: bool) -> None:
 def _lines(error: Exception, *, debug: bool) -> list[str]:
     if isinstance(error, MirrorError):
         return str(error).splitlines() or [type(error).__name__]
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     hint = "" if debug else " (unexpected; mirror --debug shows the traceback)"
     return [f"{type(error).__name__}: {text}{hint}" if text else f"{type(error).__name__}{hint}"]

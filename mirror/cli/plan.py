@@ -83,11 +83,17 @@ def _look(config: MirrorConfig, flow: FlowConfig, findings: Findings, report_dir
     return forecast(config, flow, wall_ms=SystemClock().wall(), ledger=report_dir / "ledger" / flow.name)
 
 
+class _Named(FlowError):
+    """Those of one flow."""
+
+    several_lines = True
+
+
 def _named(flow: FlowConfig, error: MirrorError) -> FlowError:
     """With the flow's name before each line."""
     mark = f"flow {flow.name}: "
     lines = [line if line.startswith(mark) else mark + line for line in str(error).splitlines()]
-    named = FlowError("\n".join(lines))
+    named = _Named("\n".join(lines))
     named.__cause__ = error
     return named
 

@@ -9,7 +9,7 @@ from typing import Final
 from mirror.cluster.acls import operations_of
 from mirror.cluster.calls import Call, ClusterView, Failures, check
 from mirror.cluster.each_key import ControllerCall, EachKey
-from mirror.cluster.topics import NewTopic, PartitionDescription, TopicDescription
+from mirror.cluster.topics import NewTopic, PartitionDescription, TopicDescription, is_topic_name
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import (
@@ -55,8 +55,10 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
         return MetadataRequest(None if _ALL in keys else tuple(MetadataRequestTopic(name) for name in keys))
 
     def accept(self, keys: Collection[str], response: MetadataResponse) -> Failures:
-        """A missing topic is an answer too; one that is being created or elected is retried."""
-        del keys
+        """A missing topic is an answer too; one that is being created or elected is retried.
+
+        No topic has a name that is not legal: it would reach terminals and files.
+        """
         failures: dict[str, KafkaError] = {}
         for told in response.topics:
             name = told.name or ""
@@ -64,9 +66,9 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
                 continue
             error = check(told.error_code, f"topic {name!r}", needs="Describe")
             if error is not None:
-                failures[name] = error
-                continue
-            self._found[name] = _description(told)
+                failures[name if name in keys else _ALL] = error
+            elif name in keys or (_ALL in keys and is_topic_name(name)):
+                self._found[name] = _description(told)
         return failures
 
     def result(self) -> dict[str, TopicDescription]:

@@ -242,7 +242,8 @@ class Calls:
         def answer(response: Any, now: int) -> None:
             call.in_flight -= 1
             try:
-                failures = call.accept(keys, response)
+                # What was not asked is nobody's business, whatever a broker says of it.
+                failures = {key: why for key, why in call.accept(keys, response).items() if key in keys}
             except KafkaError as error:
                 call.fail(error)
                 return

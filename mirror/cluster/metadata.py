@@ -6,17 +6,25 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import Broker, TopicPartition
-from mirror.errors import Hopeless, KafkaError
+from mirror.errors import Hopeless, KafkaError, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
 from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION, broker_error
+
+_LONGEST_HOST: Final = 255
+"""Characters that a host's name can have (RFC 1035)."""
+
+
+_DOUBTS: Final = 10
+"""Brokers that lag are not that many, nor for that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +37,16 @@ class Leader:
 
 @dataclass(slots=True)
 class TopicState:
-    """One topic as last told. ``error`` is why it is not known (code 3: it does not exist)."""
+    """One topic as last told. ``error`` is why it is not known (code 3: it does not exist).
+
+    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one.
+    """
 
     topic_id: uuid.UUID | None = None
     leaders: dict[int, Leader] = field(default_factory=dict)
     error: int = 0
     partitions: int = 0
+    doubts: dict[int, int] = field(default_factory=dict)
 
 
 class Metadata:
@@ -42,7 +54,8 @@ class Metadata:
 
     ``answers`` counts successful updates: a call that waits for one is advancing while it rises (seed 001). ``changes``
     rises with everything that a core may wait for: answers, failures, leaders that a broker named. A leader is replaced
-    by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320).
+    by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320), unless nothing else
+    is heard any more.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
@@ -160,7 +173,10 @@ class Metadata:
         self.last_error = None
         self.answers += 1
         self.changes += 1
-        self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        told = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
+        self.brokers = {broker.node_id: broker for broker in told if _may_be(broker)}
+        if len(self.brokers) < len({broker.node_id for broker in told}):
+            self.last_error = ProtocolError(f"{len(told)} brokers were told of, some of them with no possible address")
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None
         before = {name: dict(state.leaders) for name, state in self._topics.items()}
@@ -176,6 +192,12 @@ class Metadata:
         # Many partitions may find out one after the other that they moved: one update for all.
         self._state.succeeded()
         self._state.pause(now, max(1, self._in_vain))
+
+    @staticmethod
+    def _believed(state: TopicState, partition: int) -> bool:
+        """Whether the epoch that is known must have been wrong: one that is too high would stand for ever."""
+        state.doubts[partition] = state.doubts.get(partition, 0) + 1
+        return state.doubts[partition] >= _DOUBTS
 
     def _learn(self, told: MetadataTopic) -> bool:
         """Take in one topic; False where it must be asked for again."""
@@ -201,11 +223,22 @@ class Metadata:
         complete = True
         for part in told.partitions:
             known = state.leaders.get(part.partition_index)
-            if known is not None and part.leader_epoch < known.epoch:
+            if (
+                known is not None
+                and part.leader_epoch < known.epoch
+                and not self._believed(state, part.partition_index)
+            ):
                 continue
+            state.doubts.pop(part.partition_index, None)
             if part.leader_id in self.brokers:
                 state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)
             else:
                 state.leaders.pop(part.partition_index, None)
                 complete = False
         return complete
+
+
+def _may_be(broker: Broker) -> bool:
+    """Whether somebody can be reached there. What is not printable would reach terminals, in errors."""
+    host = broker.host
+    return broker.node_id >= 0 and 0 < len(host) <= _LONGEST_HOST and host.isprintable() and 0 < broker.port < 2**16

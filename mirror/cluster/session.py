@@ -25,7 +25,7 @@ from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
-from mirror.wire.frames import FrameReader
+from mirror.wire.frames import Buffer, FrameReader
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.session import (
     ApiVersionsRequest,
@@ -42,6 +42,8 @@ _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
 """Every broker of the last years knows it; a newer version would only earn a refusal to handle (KIP-511)."""
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert or a handshake begins: no Kafka frame is that large."""
+_LONGEST_THROTTLE_MS: Final = 300_000
+"""No quota asks for more at a time; one bit that is wrong would silence the connection for weeks."""
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
@@ -204,10 +206,16 @@ class BrokerSession:
             if start in _TLS_RECORDS:
                 raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
             raise ProtocolError(f"{self.label}: {error}") from error
-        if frame is not None:
+        if frame is None:
+            return
+        try:
             self._answer(frame, now)
+        except ProtocolError as error:
+            if str(error).startswith(self.label):
+                raise
+            raise ProtocolError(f"{self.label}: {error}") from error
 
-    def _answer(self, frame: bytearray, now: int) -> None:
+    def _answer(self, frame: Buffer, now: int) -> None:
         correlation_id = codec.read_correlation_id(frame)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             msg = f"{self.label}: answer {correlation_id} to no request of ours, or out of order"
@@ -234,13 +242,13 @@ class BrokerSession:
 
     def _throttle(self, body: Any, now: int) -> int:
         """The broker has answered, and asks to be left alone for so many ms (KIP-219)."""
-        throttle_ms: int = getattr(body, "throttle_time", 0)
+        throttle_ms: int = min(getattr(body, "throttle_time", 0), _LONGEST_THROTTLE_MS)
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
             self.throttled_ms += throttle_ms
         return throttle_ms
 
-    def _answer_own(self, sent: InFlight, frame: bytearray, now: int) -> None:
+    def _answer_own(self, sent: InFlight, frame: Buffer, now: int) -> None:
         if sent.api is Api.API_VERSIONS:
             self._negotiated(frame, now)
             return
@@ -256,7 +264,7 @@ class BrokerSession:
         else:
             self._authenticated(self._exchange.lifetime_ms, now)
 
-    def _negotiated(self, frame: bytearray, now: int) -> None:
+    def _negotiated(self, frame: Buffer, now: int) -> None:
         body: ApiVersionsResponse = codec.decode_response(Api.API_VERSIONS, _negotiated_version(frame), frame)
         if body.error_code and body.error_code != UNSUPPORTED_VERSION:
             raise broker_error(body.error_code, f"{self.label}: ApiVersions")
@@ -382,7 +390,7 @@ class BrokerSession:
             request.on_failure(error, now)
 
 
-def _negotiated_version(frame: bytearray) -> int:
+def _negotiated_version(frame: Buffer) -> int:
     """The version of an ApiVersions answer: a broker that knows no version of ours answers in version 0 (KIP-511)."""
     code = codec.peek_int16(frame, 4)
     return 0 if code == UNSUPPORTED_VERSION else _NEGOTIATION_VERSION

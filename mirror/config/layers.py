@@ -16,7 +16,7 @@ from pydantic_settings import (
 
 from mirror.config import naming, schema
 from mirror.config.problems import plain
-from mirror.errors import ConfigError, Problem
+from mirror.errors import ConfigError, Problem, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mirror.config.naming import KeyPath
 
 _LARGEST_SECRET_BYTES: Final = 1024 * 1024
+_LARGEST_FILE_BYTES: Final = 8 * 1024 * 1024
+"""Ten thousand flows take one."""
 
 
 class Layers(BaseSettings):
@@ -67,13 +69,17 @@ class FileSource(TomlConfigSettingsSource):
 
     def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         try:
-            tables: dict[str, Any] = _sealed((), tomllib.loads(file_path.read_text(encoding="utf-8")))
+            with file_path.open("rb") as file:
+                data = file.read(_LARGEST_FILE_BYTES + 1)
+            if len(data) > _LARGEST_FILE_BYTES:
+                self._refuse(f"larger than {_LARGEST_FILE_BYTES >> 20} MiB: is this a configuration?")
+            tables: dict[str, Any] = _sealed((), tomllib.loads(data.decode().replace("\r\n", "\n")))
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
         except UnicodeDecodeError as error:
             self._refuse(f"not UTF-8 text, from byte {error.start} on")
         except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
-            self._refuse(f"not TOML: {naming.printable(str(error))}")
+            self._refuse(f"not TOML: {printable(str(error))}")
         except RecursionError:
             self._refuse("not a configuration: nested too deeply")
         return tables
@@ -173,8 +179,7 @@ def _is_override(name: str) -> bool:
 
 def _secret_files(directory: Path) -> list[Path]:
     try:
-        ours = (file for file in sorted(directory.iterdir()) if file.name.lower().startswith(("clusters__", "flows__")))
-        return [file for file in ours if file.is_file()]
+        return [file for file in sorted(directory.iterdir()) if file.name.lower().startswith(("clusters__", "flows__"))]
     except OSError as error:
         text = f"cannot be read: {error.strerror}; give another with --secrets-dir or MIRROR_SECRETS_DIR"
         raise ConfigError([plain(f"secrets directory {directory}", "", text)]) from error
@@ -182,6 +187,8 @@ def _secret_files(directory: Path) -> list[Path]:
 
 def _secret(file: Path) -> str:
     try:
+        if not file.is_file():  # a FIFO or a device would be read for ever
+            raise ConfigError([plain(f"secrets file {file}", "", "not a file; it must hold one value")])
         if file.stat().st_size > _LARGEST_SECRET_BYTES:
             raise ConfigError([plain(f"secrets file {file}", "", "larger than 1 MiB; it must hold one value")])
         return file.read_text(encoding="utf-8").strip()

@@ -9,7 +9,8 @@ through. With ``identity`` such a topic would go round for ever; with ``prefix``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PLAIN_NAME: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-]|\[\.\])+")
 
 Flows = Sequence["FlowConfig"]
+Following = Callable[["FlowConfig", str], list["FlowConfig"]]
 
 
 def feeding_each_other(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
@@ -25,15 +27,45 @@ def feeding_each_other(flows: Flows, identity: Mapping[str, str]) -> Iterator[tu
 
     ``identity`` gives for each cluster's name one name for the cluster it really is (two names may mean one).
     """
-    remaining = list(flows)
-    while remaining:
-        first = remaining.pop(0)
-        group = [first, *(flow for flow in remaining if _mutual(first, flow, flows, identity))]
-        remaining = [flow for flow in remaining if flow not in group]
-        if not _on_a_cycle(first, group, identity):
-            continue
+    graph = _Graph(flows, identity)
+    groups: dict[str, list[FlowConfig]] = {}
+    for flow in flows:
+        if (cycle := graph.cycle_of(flow)) is not None:
+            groups.setdefault(cycle, []).append(flow)
+    for group in groups.values():
         if reason := _reason(group, identity):
             yield group, reason
+
+
+class _Graph:
+    """The clusters, joined by ``flows``."""
+
+    def __init__(self, flows: Flows, identity: Mapping[str, str]) -> None:
+        self._identity = identity
+        self._targets: dict[str, set[str]] = defaultdict(set)
+        for flow in flows:
+            self._targets[identity[flow.source]].add(identity[flow.target])
+        self._reached: dict[str, set[str]] = {}
+
+    def cycle_of(self, flow: FlowConfig) -> str | None:
+        """One name for all flows that are on cycles with it; None where it is on none."""
+        source, target = self._identity[flow.source], self._identity[flow.target]
+        if source not in self._reachable(target):
+            return None
+        return min(cluster for cluster in self._reachable(source) if source in self._reachable(cluster))
+
+    def _reachable(self, start: str) -> set[str]:
+        """What can be reached from there, by one flow at least."""
+        if start not in self._reached:
+            seen: set[str] = set()
+            waiting = list(self._targets.get(start, ()))
+            while waiting:
+                cluster = waiting.pop()
+                if cluster not in seen:
+                    seen.add(cluster)
+                    waiting += self._targets.get(cluster, ())
+            self._reached[start] = seen
+        return self._reached[start]
 
 
 def plain_names(flow: FlowConfig) -> list[str] | None:
@@ -45,55 +77,53 @@ def plain_names(flow: FlowConfig) -> list[str] | None:
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
-    patterned = [flow for flow in group if plain_names(flow) is None]
-    if any(_on_a_cycle(flow, patterned, identity) for flow in patterned):
+    names = {flow.name: plain_names(flow) for flow in group}
+    patterned = [flow for flow in group if names[flow.name] is None]
+    graph = _Graph(patterned, identity)
+    if any(graph.cycle_of(flow) is not None for flow in patterned):
         return (
             "these flows may feed each other, for their patterns could match what the others write; "
             "write the topics of one of them as plain names (a dot as \\\\.) until loop prevention is there"
         )
+    following = _following(group, names, identity)
     for flow in group:
-        for topic in plain_names(flow) or ():
-            if way := _way_round(flow, topic, group, identity, ()):
-                names = ", ".join(step.name for step in way)
-                return f'these flows feed each other: topic "{topic}" goes through {names} again and again'
+        for topic in names[flow.name] or ():
+            if way := _way_round(flow, topic, following):
+                told = ", ".join(step.name for step in way)
+                return f'these flows feed each other: topic "{topic}" goes through {told} again and again'
     return None
 
 
-def _way_round(
-    flow: FlowConfig, topic: str, group: Flows, identity: Mapping[str, str], way: tuple[FlowConfig, ...]
-) -> tuple[FlowConfig, ...] | None:
+def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> Following:
+    """Finds the flows that take up what a flow writes to a topic; not by asking each of thousands."""
+    plain: dict[tuple[str, str], list[FlowConfig]] = defaultdict(list)
+    patterned: dict[str, list[FlowConfig]] = defaultdict(list)
+    for flow in group:
+        known = names[flow.name]
+        if known is None:
+            patterned[identity[flow.source]].append(flow)
+        for topic in known or ():
+            plain[identity[flow.source], topic].append(flow)
+
+    def following(flow: FlowConfig, written: str) -> list[FlowConfig]:
+        cluster = identity[flow.target]
+        others = [other for other in patterned.get(cluster, ()) if other.wants(written)]
+        return [*plain.get((cluster, written), ()), *others]
+
+    return following
+
+
+def _way_round(first: FlowConfig, topic: str, following: Following) -> tuple[FlowConfig, ...] | None:
     """The flows that ``topic`` passes until it meets one of them again; None if it always ends somewhere."""
-    if any(step is flow for step in way):
-        return way
-    written = flow.target_topic(topic)
-    for following in _following(flow, group, identity):
-        if following.wants(written) and (found := _way_round(following, written, group, identity, (*way, flow))):
-            return found
+    ways: list[tuple[tuple[FlowConfig, ...], str]] = [((first,), topic)]
+    while ways:
+        way, name = ways.pop()
+        written = way[-1].target_topic(name)
+        for flow in reversed(following(way[-1], written)):
+            if any(step is flow for step in way):
+                return way
+            ways.append(((*way, flow), written))
     return None
-
-
-def _following(flow: FlowConfig, flows: Flows, identity: Mapping[str, str]) -> list[FlowConfig]:
-    return [other for other in flows if identity[other.source] == identity[flow.target]]
-
-
-def _reachable(start: FlowConfig, flows: Flows, identity: Mapping[str, str]) -> set[str]:
-    """The names of the flows that can come after ``start``."""
-    seen: set[str] = set()
-    waiting: list[FlowConfig] = _following(start, flows, identity)
-    while waiting:
-        flow = waiting.pop()
-        if flow.name not in seen:
-            seen.add(flow.name)
-            waiting += _following(flow, flows, identity)
-    return seen
-
-
-def _on_a_cycle(flow: FlowConfig, flows: Flows, identity: Mapping[str, str]) -> bool:
-    return flow.name in _reachable(flow, flows, identity)
-
-
-def _mutual(one: FlowConfig, other: FlowConfig, flows: Flows, identity: Mapping[str, str]) -> bool:
-    return other.name in _reachable(one, flows, identity) and one.name in _reachable(other, flows, identity)
 
 
 def identities(clusters: Mapping[str, Iterable[object]]) -> dict[str, str]:

@@ -13,6 +13,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from mirror.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,11 +33,6 @@ _SECRET: Final = re.compile(
 def dotted(path: Iterable[str]) -> str:
     """``path`` as TOML writes it: ``clusters.paris."bootstrap.servers"``."""
     return ".".join(part if _BARE_KEY.fullmatch(part) else '"' + printable(part) + '"' for part in path)
-
-
-def printable(text: str) -> str:
-    """``text`` without line breaks, control or escape characters, so that a problem stays one honest line."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def level_name(part: str) -> str:

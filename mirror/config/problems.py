@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from mirror.config.naming import KeyPath, dotted, is_secret, printable, suggestion
-from mirror.errors import Problem
+from mirror.config.naming import KeyPath, dotted, is_secret, suggestion
+from mirror.errors import Problem, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 HIDDEN: Final = "***"
 NOT_SET: Final = "(not set)"
 
-_CREDENTIALS: Final = re.compile(r"[^\s\"',/@]+@")
+_WORD: Final = re.compile(r"[^\s\"',/]+")
+"""Taken whole: a pattern for what stands before an ``@`` would look from each character of a megabyte to its end."""
 _LONGEST_VALUE: Final = 80
 _LONGEST_LIST: Final = 16
 
@@ -95,7 +96,12 @@ def shown(value: object) -> str:
 
 def without_credentials(text: str) -> str:
     """``text`` without what stands before an ``@``, as in ``user:password@host``."""
-    return _CREDENTIALS.sub(HIDDEN + "@", text)
+    return _WORD.sub(_without_credentials, text) if "@" in text else text
+
+
+def _without_credentials(word: re.Match[str]) -> str:
+    *before, last = word.group().split("@")
+    return "".join((HIDDEN if part else "") + "@" for part in before) + last
 
 
 def model_problems(

@@ -27,7 +27,7 @@ from mirror.wire.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from mirror.wire.records import Batches
+from mirror.wire.records import NO_END, Batches
 from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
 
 _log = logging.getLogger(__name__)
@@ -289,11 +289,9 @@ class Fetching:
         if not told.records:
             return False
         try:
-            batches = Batches(told.records, asked.offset)
+            batches = Batches(told.records, asked.offset, told.high_watermark if told.high_watermark >= 0 else NO_END)
         except CorruptBatch as error:
             self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
-            return False
-        if not batches:
             return False
         last = batches[-1]
         fetched = Fetched(

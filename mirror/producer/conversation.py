@@ -117,6 +117,7 @@ class Conversation:
         if trouble is not None and trouble is not self._trouble:
             self._trouble = trouble
             self._coordinators.forget(ask.kind, ask.key)
+            self._metadata.request_update()  # or it is still this one, at another address
 
     def _on_response(self, ticket: int, ask: Ask, response: Any, now: int) -> None:
         if ticket == self._ticket:

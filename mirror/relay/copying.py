@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.commits import Commits, ProgressAt
-from mirror.relay.feed import Piece
 from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.pieces import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.story import Phase
 from mirror.timing import FOREVER_MS, deadline

@@ -18,6 +18,7 @@ from typing import Final
 
 from mirror.errors import FlowError, RecordRejected
 from mirror.wire.decode import Record, records_of
+from mirror.wire.decompress import MOST
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
@@ -74,9 +75,10 @@ class Recipe:
 
     ``codec`` is a ``compression.type`` (None: that of the first source that has one). ``limit`` is the most bytes of a
     new batch before compression, header included; a larger record goes alone (None: all in one, where a batch can hold
-    it). Records before ``start``, and from ``end`` on, are left out. ``headers`` are added behind each record's own.
-    ``transform`` gives the record to copy instead, or None to leave it out; of what it gives, ``timestamps`` and
-    ``keyless`` ("keep" or "skip" those without a key, which a compacted target refuses) are asked.
+    it). ``most`` is how many bytes one source may be, decompressed. Records before ``start``, and from ``end`` on, are
+    left out. ``headers`` are added behind each record's own. ``transform`` gives the record to copy instead, or None to
+    leave it out; of what it gives, ``timestamps`` and ``keyless`` ("keep" or "skip" those without a key, which a
+    compacted target refuses) are asked.
     """
 
     codec: str | None = None
@@ -85,6 +87,7 @@ class Recipe:
     end: int = 2**63 - 1
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: Transform | None = None
+    most: int = MOST
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
 
@@ -121,15 +124,15 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     while it is compressed: beside the sources about three times the bytes of the largest, decompressed (gzip: five),
     where one source becomes one batch.
 
-    Raises CorruptBatch (names the offset), RecordRejected where ``timestamps`` says "fail", and FlowError for a
-    transform that fails.
+    Raises CorruptBatch and BatchTooLarge (they name the offset), RecordRejected where ``timestamps`` says "fail", and
+    FlowError for a transform that fails.
     """
     codec = recipe.codec or _codec_of(sources)
     writer = _Writer(codec, recipe.limit)
     dropped: Counter[str] = Counter()
     change = _change(recipe)
     for source in sources:
-        for record in records_of(source):
+        for record in records_of(source, recipe.most):
             if not recipe.start <= record.offset < recipe.end:
                 continue  # not part of this copy
             try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import (
+    BatchTooLarge,
     BrokerError,
     CorruptBatch,
     DeliveryCause,
@@ -15,7 +16,7 @@ from mirror.errors import (
     KafkaError,
     MirrorError,
 )
-from mirror.relay.feed import Piece
+from mirror.relay.pieces import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Range
 
@@ -76,9 +77,13 @@ def as_mirror_error(error: BaseException) -> MirrorError:
     return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")
 
 
-def corrupt(error: MirrorError, what: str) -> MirrorError:
-    """``error``, with what is to be done where the source's log is damaged."""
-    if not isinstance(error, CorruptBatch):
+def unreadable(error: MirrorError, source: TopicPartition, offset: int) -> MirrorError:
+    """``error``, with where it is, and what is to be done where the batch at ``offset`` cannot be read."""
+    if isinstance(error, CorruptBatch):
+        advice = "mend the source's log, or make another replica the leader"
+    elif isinstance(error, BatchTooLarge):
+        advice = "if its producer is to be trusted, raise the flow's buffer.memory to more than a quarter of its size"
+    else:
         return error
-    advice = "mend the source's log, or make another replica the leader"
-    return CorruptBatch(f"{what}: {error}; nothing from there on was copied: {advice}")
+    what = str(error).removeprefix(f"{source}: ")
+    return type(error)(f"{source}: nothing from offset {offset} on was copied: {what}; {advice}")

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.errors import MirrorError
+from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import GapKind
 from mirror.relay.judge import Skip, codec_of, must_go_deep, skip, worth_coalescing
+from mirror.relay.pieces import Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
@@ -29,48 +30,6 @@ from mirror.wire.records import AnyBatch, Batch
 _AT_A_TIME: Final = 1_000
 
 Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """``size`` bytes that belong together: what one fetch brought of a partition, or one encoding made.
-
-    ``left`` counts who still needs them; the last one to be done with them gives them back.
-    """
-
-    size: int
-    on_done: Callable[[Part], None]
-    fetched: Fetched | None = None
-    left: int = 0
-
-    def done(self) -> None:
-        """One of them is done."""
-        self.left -= 1
-        if self.left == 0:
-            self.on_done(self)
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """What is to be written next, up to source offset ``next_offset``.
-
-    ``batch``, of ``count`` records, is None where nothing is to be written. ``part`` is where its bytes are, None where
-    it has none; ``reason`` why it was encoded anew, ``tried`` the remedies that were applied to it. ``dropped`` counts
-    what was left out in it, ``deep`` the source batches that were encoded anew and end with it, ``gaps`` the offsets
-    before or in it that held nothing to copy.
-    """
-
-    base_offset: int
-    next_offset: int
-    leader_epoch: int
-    batch: Batch | None = None
-    part: Part | None = None
-    reason: Reason | None = None
-    count: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    deep: dict[str, int] = field(default_factory=dict)
-    gaps: Counter[str] = field(default_factory=Counter)
-    tried: frozenset[Reason] = frozenset()
 
 
 @dataclass(slots=True)
@@ -91,6 +50,8 @@ class _Entry:
     skip: Skip | None = None
     reason: Reason | None = None
     remedies: frozenset[Reason] = frozenset()
+    alone: bool = False
+    wrong: CorruptBatch | None = None
 
 
 class Feed:
@@ -119,6 +80,7 @@ class Feed:
         self._reach: dict[Reason, int] = {}
         self._unacceptable: set[int] = set()
         self._stop: tuple[int, MirrorError] | None = None
+        self._broken_at = -1
         self.begin(0)
 
     def begin(self, start: int) -> None:
@@ -159,12 +121,23 @@ class Feed:
             if batch.next_offset <= self._expected:
                 continue
             remedies = self._remedies_of(self._begins(batch))
+            wrong = self._goes_back(batch)
             entry = _Entry(batch, supply.part, self._holes(batch), supply.end, skip(batch, aborted=aborted))
+            entry.wrong, entry.alone = wrong, wrong is not None
             if entry.skip is None:
                 entry.remedies = remedies
                 entry.reason = self._reason(entry)
             return entry
         return None
+
+    def _goes_back(self, batch: AnyBatch) -> CorruptBatch | None:
+        # Where the copy begins its first batch may begin before it; but not where one was seen to end.
+        begins = self._expected == self._start and self._expected != self._broken_at
+        if self._begins(batch) >= self._expected or begins:
+            return None
+        self._broken_at = self._expected
+        last = self._expected - 1
+        return CorruptBatch(f"the batch at offset {batch.base_offset} is corrupt: it follows offset {last}")
 
     def _holes(self, batch: AnyBatch) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -217,12 +190,15 @@ class Feed:
 
         Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`cut`.
         """
-        if not self._made and self._making is None and self._backlog:
-            self._take_up(wall_ms)
-        if self._making is not None and self._making.done():
-            self._take_made(self._making)
-        if not self._made:
-            return None
+        while not self._made:
+            if self._making is None and not self._backlog:
+                return None
+            if self._making is None:
+                self._take_up(wall_ms)
+            elif self._making.done():
+                self._take_made(self._making)
+            else:
+                return None
         if self._stop is not None and self._made[0].batch is not None and self._made[0].base_offset >= self._stop[0]:
             raise self._stop[1]
         return self._made[0]
@@ -242,6 +218,8 @@ class Feed:
     def _take_up(self, wall_ms: int) -> None:
         """The first of the backlog, and those that are made anew with it."""
         entry = self._backlog[0]
+        if entry.wrong is not None:
+            raise entry.wrong
         if entry.skip is None and (run := self._gather(wall_ms)):
             self._run = run
             self._making = self._remake(_sources(run), self._recipe(run, wall_ms))
@@ -262,7 +240,7 @@ class Feed:
         """More with nothing to copy, of the same fetch: nobody has to wait for each of thousands of markers."""
         for _ in range(_AT_A_TIME):
             entry = self._backlog[0] if self._backlog else None
-            if entry is None or entry.skip is None or entry.part is not piece.part:
+            if entry is None or entry.wrong or entry.skip is None or entry.part is not piece.part:
                 return
             self._take_off(1)
             piece.next_offset, piece.leader_epoch = entry.batch.next_offset, entry.batch.leader_epoch
@@ -289,7 +267,7 @@ class Feed:
         while self._see(len(run) + 1):
             entry = self._backlog[len(run)]
             size += entry.batch.size
-            if size > self._batch_size:
+            if size > self._batch_size or first.alone or entry.alone:
                 break
             if entry.skip is not None:
                 run.append(entry)
@@ -333,8 +311,16 @@ class Feed:
         )
 
     def _take_made(self, making: Future[Made]) -> None:
-        made = making.result()
         self._making, run, self._run = None, self._run, []
+        try:
+            made = making.result()
+        except MirrorError:
+            if len(run) == 1:
+                self._run = run
+                raise
+            # One of them cannot be made anew: those before it can be copied all the same.
+            self._again(run)
+            return
         reason = run[0].reason or Reason.SMALL
         size = sum(one.batch.size for one in made.batches)
         part = Part(size, self._part_done, left=1)
@@ -359,6 +345,12 @@ class Feed:
         self._made.append(tail)
         for entry in run:
             entry.part.done()
+
+    def _again(self, run: list[_Entry]) -> None:
+        """Those of ``run``, each for itself."""
+        for entry in run:
+            entry.alone = True
+        self._backlog.extendleft(reversed(run))
 
     # --- what the target taught
 

@@ -13,7 +13,7 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Range
 from mirror.relay.reading import Reading
-from mirror.relay.stages import LOOKS
+from mirror.relay.stages import FETCHED_AGAIN, LOOKS
 
 
 class Looks:
@@ -27,6 +27,7 @@ class Looks:
     ) -> None:
         self.silent = False
         self._in_vain = 0
+        self._damage = (-1, 0)
         self._source: Final = TopicPartition(one.topic, one.partition)
         self._follows: Final = one.follows
         self._policy: Final = policy
@@ -37,6 +38,12 @@ class Looks:
     def given(self) -> None:
         """The source has given something."""
         self._in_vain = 0
+
+    def again(self, offset: int) -> bool:
+        """Whether what cannot be read at ``offset`` is to be fetched once more: it may have been damaged on its way."""
+        at, times = self._damage
+        self._damage = (offset, times + 1 if at == offset else 1)
+        return self._damage[1] <= FETCHED_AGAIN
 
     def found(self, known: Progress, state: SourceState) -> Gap | None:
         """The gap behind ``known``, to be passed over; None where nothing is missing, and reading is worth another try.

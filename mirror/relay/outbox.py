@@ -11,8 +11,8 @@ from typing import Final
 
 from mirror.errors import NeedsAbort
 from mirror.producer.batches import RecordMetadata
-from mirror.relay.feed import Piece
 from mirror.relay.pace import Ticket, Window
+from mirror.relay.pieces import Piece
 from mirror.relay.progress import NOTHING, Sums
 from mirror.relay.ranges import RangeResult
 

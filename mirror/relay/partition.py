@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
+from mirror.errors import CorruptBatch, DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
 from mirror.relay.account import Account
 from mirror.relay.awaited import Awaited, result_of
 from mirror.relay.copying import Copying, Lost
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.ending import Ending
-from mirror.relay.expiries import as_mirror_error, corrupt, timed_out
+from mirror.relay.expiries import as_mirror_error, timed_out, unreadable
 from mirror.relay.gaps import SourceState
 from mirror.relay.looks import Looks
 from mirror.relay.outbox import Tally
@@ -255,8 +255,10 @@ class PartitionCopy:
             self._drop(now, Ruling(Outcome.COMPLETE))
         elif done and isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
             self._look()
+        elif done and isinstance(reading.error, CorruptBatch) and self._looks.again(copying.commits.known.offset):
+            self._read(copying.commits.known, now, must_commit=False)  # it is committed
         elif done and reading.error is not None:
-            raise corrupt(as_mirror_error(reading.error), str(self.source))
+            raise unreadable(as_mirror_error(reading.error), self.source, copying.commits.known.offset)
         elif copying.winding_up and copying.idle:
             self._drop(now, self._ending.of_epoch(kept=self.range.follows and copying.outbox.empty))
         elif copying.silent(now):

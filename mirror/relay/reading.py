@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mirror.consumer.fetched import Fetched
 from mirror.relay.facts import TargetFacts
-from mirror.relay.feed import Feed, Part, Remake
+from mirror.relay.feed import Feed, Remake
 from mirror.relay.pace import Holdings
+from mirror.relay.pieces import Part
 from mirror.relay.policy import CopyPolicy
 from mirror.timing import FOREVER_MS
 

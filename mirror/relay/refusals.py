@@ -8,7 +8,8 @@ from mirror.cluster.topics import TopicPartition
 from mirror.errors import BrokerError, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.deep import Reason
 from mirror.relay.facts import TargetFacts
-from mirror.relay.feed import Feed, Piece
+from mirror.relay.feed import Feed
+from mirror.relay.pieces import Piece
 from mirror.relay.policy import CopyPolicy
 
 INVALID_TIMESTAMP: Final = 32

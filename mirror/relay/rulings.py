@@ -20,7 +20,8 @@ from mirror.errors import (
 )
 from mirror.relay.copying import Lost
 from mirror.relay.expiries import timed_out, told
-from mirror.relay.feed import Feed, Piece
+from mirror.relay.feed import Feed
+from mirror.relay.pieces import Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
 from mirror.relay.refusals import remedy

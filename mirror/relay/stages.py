@@ -17,6 +17,9 @@ ABORTS: Final = 3
 LOOKS: Final = 3
 """A source that says "not here", and on being asked that nothing is missing, is believed no more often in a row."""
 
+FETCHED_AGAIN: Final = 2
+"""So often is fetched again what turned out to be damaged."""
+
 
 class Stage(enum.Enum):
     """What a copy waits for."""

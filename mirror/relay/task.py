@@ -39,6 +39,8 @@ _STEER_SOON_MS: Final = 10
 _INQUIRERS: Final = 4
 _NOTES_EVERY_MS: Final = 3_600_000
 _HAND_OVER_MS: Final = 500
+_UNFOLDED: Final = 4
+"""Times ``buffer.memory`` may one batch be, decompressed: with the default, 1 MB that was a hundred is copied."""
 _TOLERABLE: Final = 8
 """An answer may take this part of delivery.timeout.ms before less is put under way."""
 
@@ -84,6 +86,7 @@ class Task:
         self._times: Final = times
         self._clock: Final = clock
         self._part: Final = part
+        self._unfolded: Final = _UNFOLDED * buffer_memory
         self._meter: Final = Meter(policy.max_bytes_per_second, now)
         self._copies: list[PartitionCopy] = []
         self._active: set[PartitionCopy] = set()
@@ -367,7 +370,8 @@ class Task:
         del copy
 
         def submit(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
-            return self._encoder.submit(remake, sources, replace(recipe, transform=self._transform))
+            recipe = replace(recipe, transform=self._transform, most=self._unfolded)
+            return self._encoder.submit(remake, sources, recipe)
 
         return submit
 

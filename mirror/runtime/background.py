@@ -65,6 +65,6 @@ class Resolver:
 def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    except UnicodeError as error:  # a label that is empty or too long
+    except (ValueError, OverflowError) as error:  # a label that is empty or too long, a NUL
         raise OSError(f"not a host name: {host!r}") from error
     return [(family, address) for family, _, _, _, address in found]

@@ -91,6 +91,8 @@ class Connection:
                 self.sock.setblocking(False)
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 code = self.sock.connect_ex(address)
+            except OverflowError:  # a port that cannot be
+                code, reason = errno.EINVAL, os.strerror(errno.EINVAL).lower()
             except OSError as error:
                 code, reason = error.errno or errno.EIO, _text(error)
             else:

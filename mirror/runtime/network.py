@@ -147,14 +147,15 @@ class SelectorNetwork:
     def _least_loaded(self, now: int) -> int:
         """The node that will answer soonest: connected ones first, the least busy of them."""
 
-        def rank(node: int) -> tuple[int, bool, int]:
+        def rank(node: int) -> tuple[int, bool, bool, int]:
             connection = self._connections.get((node, Lane.CONTROL, 0))
             ready = connection is not None and connection.session.ready
-            return (self._states.wait_ms(node, now), not ready, connection.session.load if connection else 0)
+            failed = self._states.error(node) is not None
+            return (self._states.wait_ms(node, now), failed, not ready, connection.session.load if connection else 0)
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)
-        if self._states.wait_ms(best, now) and best >= 0:
+        if best >= 0 and self._states.error(best) is not None:
             # No broker we know can be reached: those that were configured may still lead to the others.
             best = min([best, *self._bootstrap], key=rank)
         return best

@@ -42,6 +42,8 @@ Clusters = Mapping[str, ClusterSeen | MirrorError]
 class FlowsRefused(FlowError):
     """Flows that must not run as they are: ``problems`` of all of them, by flow; one line each in the text."""
 
+    several_lines = True
+
     def __init__(self, problems: Mapping[str, Sequence[str]]) -> None:
         super().__init__("\n".join(dict.fromkeys(line for lines in problems.values() for line in lines)))
         self.problems: Final = problems

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import SparkContext
 from rich.console import Console
 
+from mirror.errors import printable
 from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Consoles:
 
     def _say(self, mark: str, text: str) -> None:
         for line in text.splitlines():
-            self.err.print(f"{mark}: {line}", markup=False, highlight=False, soft_wrap=True)
+            self.err.print(f"{mark}: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
 
     def trace(self, text: str) -> None:
         """A traceback, for ``--debug``."""

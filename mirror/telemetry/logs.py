@@ -14,6 +14,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mirror.errors import printable
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.telemetry.ids import SpanId, partition_id
 
@@ -30,7 +31,7 @@ class _Text(logging.Formatter):
         fields = getattr(record, _FIELDS, {})
         told = " ".join(f"{name}={_text(value)}" for name, value in fields.items())
         line = f"{_time(record)} {record.levelname} {record.name} {record.getMessage()}"
-        return f"{line} {told}" if told else line
+        return printable(f"{line} {told}" if told else line)
 
 
 class _Json(logging.Formatter):

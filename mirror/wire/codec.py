@@ -38,6 +38,7 @@ from kio.serial.readers import (
 
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
+from mirror.wire.frames import Buffer
 from mirror.wire.matching import check_covered, default, kept, nested_classes, schema_default
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
@@ -110,7 +111,7 @@ def _encode_request(api: Api, version: int, correlation_id: int, client_id: str,
 _produce_frames: Final = ProduceFrames(_encode_request)
 
 
-def read_correlation_id(frame: bytearray) -> int:
+def read_correlation_id(frame: Buffer) -> int:
     """The correlation id at the start of a response frame. Raises ProtocolError."""
     try:
         return int(read_int32(memoryview(frame).toreadonly(), 0)[0])
@@ -119,7 +120,7 @@ def read_correlation_id(frame: bytearray) -> int:
         raise ProtocolError(msg) from error
 
 
-def peek_int16(frame: bytearray, offset: int) -> int:
+def peek_int16(frame: Buffer, offset: int) -> int:
     """The int16 at ``offset``. Raises ProtocolError where the frame is shorter."""
     try:
         return int(struct.unpack_from(">h", frame, offset)[0])
@@ -128,7 +129,7 @@ def peek_int16(frame: bytearray, offset: int) -> int:
         raise ProtocolError(msg) from error
 
 
-def decode_response(api: Api, version: int, frame: bytearray) -> Any:
+def decode_response(api: Api, version: int, frame: Buffer) -> Any:
     """The body of a response frame (without its size), as ``api``'s response class.
 
     ``records`` fields are writable views into ``frame``. Raises ProtocolError for anything that is not such a message.
@@ -215,7 +216,7 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
     optional = is_optional(field) and not tagged
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        return _array_reader(_reader(ours, kind.type_), flexible)
+        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field))
     if isinstance(kind, EntityField):
         if optional:
             msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
@@ -227,19 +228,21 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
     if isinstance(kind, PrimitiveTupleField):
         item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
         # Not kio's array readers: they take memory for the count before they look, and a lie ends the process (abort).
-        return _array_reader(typing.cast("Reader", item), flexible)
+        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field))
     plain = PLAIN.get(wire_type)
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
 
-def _array_reader(item: Reader, flexible: bool) -> Reader:
+def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_array_length if flexible else read_legacy_array_length
 
     def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
         count, size = read_length(view, start)
         offset = start + size
-        if count is None or count == -1:
+        if (count is None or count == -1) and nullable:
             return None, size
+        if count is None:
+            raise ProtocolError(f"null at byte {start}, in the place of a list")
         # Every item takes at least a byte: a count beyond the message's end is a lie, found before memory is spent.
         _end(view, offset, count)
         items = []

@@ -1,6 +1,6 @@
 """Records out of a batch: for those who want records. Copying passes batches on where it can, without coming here.
 
-The codec and the decompression are aiokafka's (compiled, kept).
+The codec is aiokafka's (compiled, kept).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mirror.errors import CorruptBatch
+from mirror.wire.decompress import MOST, decompressed
 from mirror.wire.legacy import MessageSet
-from mirror.wire.records import AnyBatch
+from mirror.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, AnyBatch, Batch
 
 
 class Record(NamedTuple):
@@ -26,8 +27,10 @@ class Record(NamedTuple):
 _new: Final = tuple.__new__
 
 
-def records_of(batch: AnyBatch) -> Iterator[Record]:
-    """The records of ``batch`` in order; none of a control batch. Raises CorruptBatch.
+def records_of(batch: AnyBatch, most: int = MOST) -> Iterator[Record]:
+    """The records of ``batch`` in order; none of a control batch.
+
+    Raises CorruptBatch, and BatchTooLarge for more than ``most`` bytes when decompressed.
 
     With LogAppendTime all have the broker's time; records of magic 0 have none, which is -1 (``RecordBatch``). One
     record at a time, over the decompressed batch. A header's key that is no UTF-8 is corrupt, too.
@@ -36,17 +39,34 @@ def records_of(batch: AnyBatch) -> Iterator[Record]:
         return
     batch.verify()
     if isinstance(batch, MessageSet):
-        for message in batch.messages():
+        for message in batch.messages(most):
             yield Record(*message, ())
         return
     # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
     from aiokafka.record.default_records import DefaultRecordBatch
 
+    plain = _plain(batch, most)
+    least, end = batch.base_offset, batch.next_offset
     try:
-        for record in DefaultRecordBatch(batch.view):
+        for record in DefaultRecordBatch(plain):
+            if not least <= record.offset < end:
+                raise ValueError(f"a record has the offset {record.offset}, where {least} to {end - 1} can be")  # noqa: TRY301
+            least = record.offset + 1
             # As Record(...) does, but for its keyword handling: a quarter of all that reading a small record costs.
             yield _new(Record, (record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
     except Exception as error:
-        # Whatever it is: each compression library has its own ways (EOFError, zlib.error, cramjam's own).
+        # Whatever it is: the codec has several ways.
         msg = f"the records of the batch at offset {batch.base_offset} cannot be read: {error}"
         raise CorruptBatch(msg) from error
+
+
+def _plain(batch: Batch, most: int) -> memoryview:
+    """The batch's bytes, or those of one like it that is not compressed."""
+    codec = batch.attributes & CODEC_MASK
+    if not codec:
+        return batch.view
+    what = f"the batch at offset {batch.base_offset}"
+    plain = decompressed(codec, batch.view[HEADER_BYTES:], most, what, room=HEADER_BYTES)
+    plain[:HEADER_BYTES] = batch.view[:HEADER_BYTES]
+    plain[ATTRIBUTES_AT + 1] &= ~CODEC_MASK & 0xFF
+    return plain

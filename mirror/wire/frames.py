@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import Final
 
@@ -10,7 +11,13 @@ from mirror.errors import ProtocolError
 SIZE: Final = struct.Struct(">i")
 
 MAX_FRAME: Final = 256 * 1024 * 1024
-"""Bytes; no answer that this client asks for is larger, and a hostile size must not cost memory."""
+"""Bytes; no answer that this client asks for is larger."""
+
+_MAPPED: Final = 8 * 1024 * 1024
+"""From this size on, only what comes of a frame takes memory: a size may be a lie."""
+
+Buffer = bytearray | mmap.mmap
+"""What a frame lies in."""
 
 
 class FrameReader:
@@ -26,7 +33,7 @@ class FrameReader:
         self._size = bytearray(SIZE.size)
         self._expect(self._size)
 
-    def _expect(self, target: bytearray) -> None:
+    def _expect(self, target: Buffer) -> None:
         self._target = target
         self._view = memoryview(target)
         self._filled = 0
@@ -35,7 +42,7 @@ class FrameReader:
         """Where the next bytes go; never empty."""
         return self._view[self._filled :]
 
-    def received(self, count: int) -> bytearray | None:
+    def received(self, count: int) -> Buffer | None:
         """Note that ``count`` bytes arrived in :meth:`buffer`; a frame (without its size) when that completes one.
 
         Raises ProtocolError for a size that no answer has.
@@ -51,5 +58,5 @@ class FrameReader:
         if not SIZE.size <= size <= self._max_frame:
             msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
-        self._expect(bytearray(size))
+        self._expect(bytearray(size) if size < _MAPPED else mmap.mmap(-1, size))
         return None

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final, NamedTuple
 
 from mirror.errors import CorruptBatch
+from mirror.wire.decompress import GZIP, LZ4, MOST, SNAPPY, decompressed
 
 NO_TIMESTAMP: Final = -1
 """What magic 0 has in a timestamp's place, in a record batch too (``RecordBatch.NO_TIMESTAMP``)."""
@@ -28,9 +29,8 @@ _LENGTH_END: Final = 12
 _CRC_COVERS: Final = 16
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
-_GZIP: Final = 1
-_SNAPPY: Final = 2
-_LZ4: Final = 3
+_CODECS: Final = (GZIP, SNAPPY, LZ4)
+_FAR: Final = 2**63 - 1
 
 SMALLEST_LENGTH: Final = {0: 14, 1: 22}
 """Magic -> the least that a message's length field can say."""
@@ -90,8 +90,10 @@ class MessageSet:
             raise CorruptBatch(msg)
         _key_and_value(self)
 
-    def messages(self) -> Iterator[Message]:
-        """The message itself, or those of a wrapper, in order. Raises CorruptBatch. What is not verified may be wrong.
+    def messages(self, most: int = MOST) -> Iterator[Message]:
+        """The message itself, or those of a wrapper, in order. What is not verified may be wrong.
+
+        Raises CorruptBatch, and BatchTooLarge for a wrapper of more than ``most`` bytes when decompressed.
 
         Inside a wrapper of magic 1, offsets are relative (KIP-31); the last one is the wrapper's own. A last message
         cut off is left out, as by Kafka's own readers.
@@ -103,17 +105,22 @@ class MessageSet:
             return
         if value is None:
             raise self._wrong("it is compressed and has no value")
-        inner = memoryview(self._decompressed(codec, value))
-        base_offset = self._base_of(inner)
+        inner = self._decompressed(codec, value, most)
+        least = base_offset = self._base_of(inner)
+        beyond = self.next_offset if self.base_offset else _FAR  # see _base_of
         for start, end in _bounds(inner, self.base_offset):
             message = MessageSet(inner[start:end])
             if message.attributes & _CODEC_MASK:
                 raise self._wrong("it is compressed twice")
+            offset = base_offset + message.base_offset
+            if not least <= offset < beyond:
+                raise self._wrong(f"it holds a message of offset {offset} where {least} or a later one is due")
+            least = offset + 1
             timestamp = message.max_timestamp
             if message.magic and self.has_log_append_time:
                 timestamp = self.max_timestamp
             key, value = _key_and_value(message)
-            yield Message(base_offset + message.base_offset, timestamp, _bytes(key), _bytes(value))
+            yield Message(offset, timestamp, _bytes(key), _bytes(value))
 
     def _base_of(self, inner: memoryview) -> int:
         """What is to be added to the offsets of ``inner``."""
@@ -129,21 +136,19 @@ class MessageSet:
             raise self._wrong(f"its last message has the relative offset {last}")
         return int(self.base_offset) - last
 
-    def _decompressed(self, codec: int, data: memoryview) -> bytes:
-        # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
-        from aiokafka import codec as codecs
+    def _decompressed(self, codec: int, data: memoryview, most: int) -> memoryview:
+        if codec not in _CODECS:
+            raise self._wrong(f"codec {codec} is none of its format")
+        what = f"the message set at offset {self.base_offset} (magic {self.magic})"
+        if codec == LZ4 and not self.magic:
+            data = self._mended_lz4(data)
+        return decompressed(codec, data, most, what)
 
+    def _mended_lz4(self, data: memoryview) -> memoryview:
         try:
-            if codec == _GZIP:
-                return bytes(codecs.gzip_decode(data))
-            if codec == _SNAPPY:
-                return bytes(codecs.snappy_decode(bytes(data)))
-            if codec == _LZ4:
-                return bytes(codecs.lz4_decode(bytes(data) if self.magic else _mended_lz4(data)))
-        except Exception as error:
-            # Whatever it is: each library has its own ways (EOFError, zlib.error, cramjam's own).
-            raise self._wrong(f"its value cannot be decompressed: {error}") from error
-        raise self._wrong(f"codec {codec} is none of its format")
+            return memoryview(_mended_lz4(data))
+        except IndexError:
+            raise self._wrong("its value is too short for lz4") from None
 
     def _wrong(self, why: str) -> CorruptBatch:
         return CorruptBatch(f"the message set at offset {self.base_offset} (magic {self.magic}) is corrupt: {why}")

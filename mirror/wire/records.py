@@ -16,6 +16,7 @@ from typing import Final, overload
 from crc32c import crc32c
 
 from mirror.errors import CorruptBatch
+from mirror.wire.decompress import NAMES
 from mirror.wire.legacy import SMALLEST_LENGTH, MessageSet, check_length
 
 HEADER_BYTES: Final = 61
@@ -30,10 +31,16 @@ _CRC: Final = struct.Struct(">I")
 _FRONT: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _PRODUCER: Final = struct.Struct(">qhi")
+_INT32: Final = struct.Struct(">i")
 
 _MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = 21
+ATTRIBUTES_AT: Final = 21
+_DELTA_AT: Final = 23
 _PRODUCER_AT: Final = 43
+_COUNT_AT: Final = 57
+
+NO_END: Final = 2**63 - 1
+"""What no log reaches."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -124,7 +131,7 @@ class Batch:
         if transactional:
             attributes |= TRANSACTIONAL
         _FRONT.pack_into(self.view, 0, 0, self.size - _LENGTH_END, -1)
-        _ATTRIBUTES.pack_into(self.view, _ATTRIBUTES_AT, attributes)
+        _ATTRIBUTES.pack_into(self.view, ATTRIBUTES_AT, attributes)
         _PRODUCER.pack_into(self.view, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
         self.attributes, self.base_offset, self.leader_epoch = attributes, 0, -1
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
@@ -173,27 +180,65 @@ def _bounds(records: memoryview) -> Iterator[tuple[int, int]]:
         start = end
 
 
+def _next_offset(view: memoryview, least: int, end: int) -> int:
+    """The offset after the last of the batch at the start of ``view``. Raises CorruptBatch for offsets that cannot be.
+
+    They can be from ``least`` on and before ``end``. What damage does to a log, the CRC tells; this is what a lie does:
+    records passed over, or the same ones fetched for ever.
+    """
+    next_offset, wrong = 0, ""
+    base_offset: int = _LENGTH.unpack_from(view)[0]
+    if view[_MAGIC_AT] != 2:  # noqa: PLR2004 - the format's own name
+        next_offset = base_offset + 1
+    else:
+        (delta,), (count,) = _INT32.unpack_from(view, _DELTA_AT), _INT32.unpack_from(view, _COUNT_AT)
+        (attributes,) = _ATTRIBUTES.unpack_from(view, ATTRIBUTES_AT)
+        codec, next_offset = attributes & CODEC_MASK, base_offset + delta + 1
+        if not 0 <= count <= delta + 1:
+            wrong = f"{count} records with a last offset delta of {delta}"
+        elif codec and codec not in NAMES:
+            wrong = f"the compression codec {codec}, where 0 to {max(NAMES)} are known"
+    if not (wrong or least <= base_offset < next_offset <= end):
+        wrong = f"the offsets {base_offset} to {next_offset - 1}, where {least} to {end - 1} can be"
+    if wrong:
+        raise CorruptBatch(f"the batch at offset {base_offset} is corrupt: it says that it has {wrong}")
+    return next_offset
+
+
 class Batches(Sequence[AnyBatch]):
     """The batches of ``records``, as :func:`split_batches` has them, but for those that end at ``offset`` or before.
 
     Made anew from the bytes at each look: thousands of small ones, kept, would take many times the memory of these. So
     a batch that was patched is found as it is by then. ``size`` is the bytes of all, ``largest`` those of the largest.
+    They end before the first one that cannot be: whoever goes on behind them meets it as the first.
     """
 
     __slots__ = ("_count", "_last", "_records", "largest", "size")
 
-    def __init__(self, records: memoryview, offset: int) -> None:
-        """Raises CorruptBatch, as :func:`split_batches` does."""
-        first = end = self._last = self._count = self.largest = 0
-        for start, end in _bounds(records):
-            if not self._count and _batch(records[start:end]).next_offset <= offset:
-                first = end
-                continue
-            self._count += 1
-            self._last = start - first
-            self.largest = max(self.largest, end - start)
-        self.size = end - first
-        self._records = records[first:end]
+    def __init__(self, records: memoryview, offset: int, end: int = NO_END) -> None:
+        """``end`` is the first offset that cannot be in the log yet.
+
+        Raises CorruptBatch where already the first one cannot be, or is not whole, or all are before ``offset``: a
+        broker gives the batch with the offset that it was asked for, and whole (KIP-74).
+        """
+        first = stop = least = self._last = self._count = self.largest = 0
+        try:
+            for start, batch_end in _bounds(records):
+                least = _next_offset(records[start:], least, end)
+                stop = batch_end
+                if not self._count and least <= offset:
+                    first = stop
+                    continue
+                self._count += 1
+                self._last = start - first
+                self.largest = max(self.largest, stop - start)
+        except CorruptBatch:
+            if not self._count:
+                raise
+        if records and not self._count:
+            raise CorruptBatch(f"asked for offset {offset}, the broker gave {_what_there_is(records[first:])}")
+        self.size = stop - first
+        self._records = records[first:stop]
 
     def __len__(self) -> int:
         return self._count
@@ -210,3 +255,13 @@ class Batches(Sequence[AnyBatch]):
         if self._count and index in (-1, self._count - 1):  # a slice is no element of a set
             return _batch(self._records[self._last :])
         return list(self)[index]
+
+
+def _what_there_is(rest: memoryview) -> str:
+    if not rest:
+        return "only batches before it"
+    if len(rest) < _LENGTH.size:
+        return f"{len(rest)} bytes, too few for a batch"
+    base_offset, length = _LENGTH.unpack_from(rest)
+    there = len(rest) - _LENGTH_END
+    return f"a batch at offset {base_offset} that says it has {length} bytes, of which {there} are there"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from mirror.cli import app as frame
 from mirror.cli.app import app
-from mirror.errors import FlowError
+from mirror.errors import FlowError, SandboxError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config" / "example.toml"
@@ -115,9 +115,9 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 
 def test_an_error_made_on_purpose_is_its_lines(command: Callable[[Callable[[], None]], None]) -> None:
-    command(lambda: _raise(FlowError("no topic matches\nnor this")))
+    command(lambda: _raise(SandboxError("it did not start\nnor this \x1b[2J")))
     result = CliRunner().invoke(app, ["demo"])
-    assert (result.exit_code, result.stderr) == (1, "mirror: no topic matches\nmirror: nor this\n")
+    assert (result.exit_code, result.stderr) == (1, "mirror: it did not start\nmirror: nor this \\x1b[2J\n")
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "demo"], ["demo"]])

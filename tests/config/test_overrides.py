@@ -55,7 +55,7 @@ def test_the_secrets_directory_may_be_named_by_the_environment(tmp_path: Path) -
     secrets.mkdir()
     (secrets / "flows__paris_berlin__naming").write_text("identity")
     (secrets / "somebody_elses").write_text("x")
-    (secrets / "clusters__folder").mkdir()
+    (secrets / "folder").mkdir()
     environ = {"MIRROR_SECRETS_DIR": str(secrets), "MIRROR_DEBUG": "1", "PATH": "/bin"}
     assert load(tmp_path / "mirror.toml", environ=environ).flows["paris-berlin"].naming == "identity"
 

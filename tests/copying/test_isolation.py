@@ -14,7 +14,7 @@ import pytest
 
 from mirror.errors import DeliveryTimeout
 from mirror.relay.expiries import told
-from mirror.relay.feed import Piece
+from mirror.relay.pieces import Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster

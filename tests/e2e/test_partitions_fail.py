@@ -68,7 +68,15 @@ def test_partitions_fail_alone(
     found = {name: {key[1]: each for key, each in site.partitions(name).items()} for name in names}
 
     failed = found["damaged"].pop(1)
-    _says(failed, 0, 2 * BATCH, f"{topics['damaged']}-1", f"offset {2 * BATCH} ", "CRC-32C", "nothing from there on")
+    _says(
+        failed,
+        0,
+        2 * BATCH,
+        f"{topics['damaged']}-1",
+        f"offset {2 * BATCH} ",
+        "CRC-32C",
+        f"nothing from offset {2 * BATCH} on",
+    )
     _complete(found["damaged"], {0: 4 * BATCH, 2: 4 * BATCH})
     assert len(target.read(f"g.{topics['damaged']}", 1)) == 2 * BATCH
 

@@ -78,7 +78,8 @@ class ServerConnection:
         elif action.hold or now < self._answer_at_ms:
             return False
         else:
-            self._send(self._answer or b"", action.half)
+            answer = self._answer or b""
+            self._send(answer if action.mangle is None else action.mangle(answer), action.half)
             self._current = self._answer = None
         return True
 

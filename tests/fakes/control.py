@@ -41,7 +41,8 @@ class Action:
     handled, or "after". ``half``: only the answer's first half is sent, then silence, or the connection breaks.
 
     ``errors`` answers partitions (or topics, groups, coordinator keys) with codes, without doing anything for them;
-    with ``handled`` it is done all the same, and only the answer is wrong. ``rewrite`` changes the answer's body.
+    with ``handled`` it is done all the same, and only the answer is wrong.
+    ``rewrite`` changes the answer's body, ``mangle`` its frame (with its size).
     """
 
     stall_ms: int = 0
@@ -53,6 +54,7 @@ class Action:
     errors: Mapping[TopicPartition | str, int] = field(default_factory=dict)
     handled: bool = False
     rewrite: Callable[[Any], Message] | None = None
+    mangle: Callable[[bytes], bytes] | None = None
 
     def release(self) -> None:
         self.hold = ""

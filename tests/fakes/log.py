@@ -212,7 +212,9 @@ class PartitionLog:
         if whole_first:
             size = max(size, self._position(first + 1) - start)
         whole = [n for n in range(first, after) if self._position(n + 1) <= start + size]
-        return bytes(self.data[start : start + size]), self.index[whole[-1]][1] if whole else offset
+        if not whole:
+            return b"", offset  # not even a piece of the first one (ReplicaManager)
+        return bytes(self.data[start : start + size]), self.index[whole[-1]][1]
 
     def _position(self, batch: int) -> int:
         return self.index[batch][2] if batch < len(self.index) else len(self.data)

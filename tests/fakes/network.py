@@ -105,13 +105,14 @@ class FakeNetwork:
         return _Link(node, lane, address, session)
 
     def _least_loaded(self, now: int) -> int:
-        def rank(node: int) -> tuple[int, bool, int]:
+        def rank(node: int) -> tuple[int, bool, bool, int]:
             link = self._links.get((node, Lane.CONTROL, 0))
             ready = link is not None and link.session.ready
-            return (self._states.wait_ms(node, now), not ready, link.session.load if link else 0)
+            failed = self._states.error(node) is not None
+            return (self._states.wait_ms(node, now), failed, not ready, link.session.load if link else 0)
 
         best = min([*self._brokers] or [*self._bootstrap], key=rank)
-        if self._states.wait_ms(best, now) and best >= 0:
+        if best >= 0 and self._states.error(best) is not None:
             best = min([best, *self._bootstrap], key=rank)
         return best
 

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 Change = Callable[[Seen, Any], Any]
 """Makes another answer of one (kio's class); runs in the proxy's thread."""
+Mangle = Callable[[Seen, bytes], bytes]
+"""Makes other bytes of an answer's, its size among them; runs in the proxy's thread."""
 _LIMIT: Final = 1 << 20
 _WITHIN_S: Final = 60.0
 
@@ -99,6 +101,7 @@ class Proxy:
 
     ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection.
     At its end it raises what a test's own :meth:`change` raised: the client saw no more than a connection that broke.
+    ``mangle``, where it is set, makes other bytes of each answer.
     Of each request the first ``keep_bytes`` bytes are kept (None: all of them): minutes of load would fill the memory.
     """
 
@@ -114,6 +117,7 @@ class Proxy:
         self.opened: list[tuple[int, float]] = []
         self._faults: tuple[tuple[Fault, Iterator[int]], ...] = ()
         self._changes: dict[int, Change] = {}
+        self.mangle: Mangle | None = None
         self._hooks: dict[int, tuple[Callable[[Seen], bool], Callable[[], None]]] = {}
         self._wrong: list[Exception] = []
         self._numbers = itertools.count(1)
@@ -171,7 +175,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Pass everything again."""
-        self._faults, self._changes, self._hooks = (), {}, {}
+        self._faults, self._changes, self._hooks, self.mangle = (), {}, {}, None
         for broker in self._links:
             self.accept(broker)
 
@@ -311,6 +315,8 @@ class Proxy:
         self, connection: _Connection, sink: asyncio.StreamWriter, frame: bytes, on: On, seen: Seen
     ) -> None:
         data = struct.pack(">i", len(frame)) + frame
+        if on is On.ANSWER and self.mangle is not None:
+            data = self.mangle(seen, data)
         fault = next((one for one, left in self._faults if one.hits(on, seen) and next(left, None) is not None), None)
         if fault is None:
             await self._finish(sink, data, on, seen)

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.consumer.fetched import Fetched
-from mirror.errors import FlowError
+from mirror.errors import CorruptBatch, FlowError
 from mirror.relay.deep import Made, Reason, Recipe, remake
 from mirror.relay.facts import TargetFacts
-from mirror.relay.feed import Feed, Part, Piece
+from mirror.relay.feed import Feed
+from mirror.relay.pieces import Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of
@@ -52,7 +53,10 @@ class Feeding:
     def _remake(self, sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
         self.runs.append(len(sources))
         future: Future[Made] = Future()
-        future.set_result(remake(sources, recipe))
+        try:
+            future.set_result(remake(sources, recipe))
+        except CorruptBatch as error:
+            future.set_exception(error)
         return future
 
     def take(self, *batches: Batch, end: int = 10**9) -> None:
@@ -61,8 +65,8 @@ class Feeding:
             Fetched(tp=SOURCE, offset=0, next_offset=batches[-1].next_offset, batches=list(batches), size=size), end
         )
 
-    def pieces(self) -> list[Piece]:
-        found = []
+    def pieces(self, found: list[Piece] | None = None) -> list[Piece]:
+        found = [] if found is None else found
         while (piece := self.feed.next(WALL)) is not None:
             found.append(self.feed.pop())
             if piece.part is not None:
@@ -278,3 +282,45 @@ def test_an_end_behind_which_a_compacted_batch_has_its_only_records_leaves_nothi
     pieces = feeding.pieces()
     assert [piece.batch for piece in pieces] == [None]
     assert pieces[0].next_offset == 5
+
+
+def _damaged(base: int) -> Batch:
+    data = build((b"bad",), base_offset=base)
+    data[-1] ^= 1
+    return batch(data)
+
+
+@pytest.mark.parametrize("bad", range(5))
+def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int) -> None:
+    """One at a time then: it is not to be seen from outside which one it is."""
+    feeding = Feeding()
+    batches = [made(base) for base in range(5)]
+    batches[bad] = _damaged(bad)
+    feeding.take(*batches)
+    found: list[Piece] = []
+    with pytest.raises(CorruptBatch, match=f"the batch at offset {bad} "):
+        feeding.pieces(found)
+    assert [piece.next_offset for piece in found if piece.batch is not None] == list(range(1, bad + 1))
+    feeding.feed.cut()
+
+
+def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
+    """Its records would be at the target twice."""
+    feeding = Feeding()
+    feeding.take(made(0, 3), made(2, 40), made(42))
+    assert [piece.next_offset for piece in [feeding.feed.next(WALL)] if piece] == [3]
+    feeding.feed.pop()
+    with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
+        feeding.feed.next(WALL)
+    feeding.feed.cut()
+    feeding.feed.begin(3)
+    feeding.take(made(2, 40))
+    with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
+        feeding.feed.next(WALL)
+
+
+def test_a_copy_may_begin_inside_a_batch() -> None:
+    feeding = Feeding()
+    feeding.feed.begin(2)
+    feeding.take(made(0, 3), made(3, 40))
+    assert [piece.count for piece in feeding.pieces() if piece.batch is not None] == [1, 40]

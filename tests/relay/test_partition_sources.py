@@ -9,10 +9,10 @@ import pytest
 from mirror.errors import AuthorizationFailed, DeliveryTimeout, KafkaTimeout, LogTruncated
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.ranges import OPEN_END, Outcome
-from mirror.relay.stages import Stage
+from mirror.relay.stages import FETCHED_AGAIN, Stage
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
-from tests.relay.site import TIMES, TOPIC_ID, Run, made
+from tests.relay.site import TIMES, TOPIC_ID, Run, made, progress_at
 
 # --- gaps
 
@@ -141,9 +141,44 @@ def test_nothing_behind_a_corrupt_batch_is_copied_or_passed_by_progress(atomic: 
     run.fetch(made(0), batch(damaged), made(2))
     run.ack_all()
     assert run.commit().offset == 1
+    for _ in range(FETCHED_AGAIN):
+        assert run.site.reading == (1, 0)
+        run.fetch(batch(damaged), made(2))
     result = run.ends(Outcome.FAILED)
     assert (result.end, run.sent) == (1, [[b"0"]])
-    assert "the batch at offset 1" in str(result.error)
+    error, advice = str(result.error).split("; ")
+    where = "t-0: nothing from offset 1 on was copied"
+    assert error.startswith(f"{where}: the batch at offset 1 (69 bytes) is corrupt: its CRC-32C is ")
+    assert advice == "mend the source's log, or make another replica the leader"
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("first", [True, False], ids=["the first copy", "a later one"])
+def test_what_was_damaged_on_its_way_is_fetched_again(atomic: bool, first: bool) -> None:
+    damaged = build((b"1",), base_offset=1)
+    damaged[-1] ^= 1
+    run = Run(4, atomic=atomic).opened_with(None if first else progress_at(0))
+    if first:
+        run.settled()
+        run.commit()
+    run.fetch(made(0), batch(damaged), made(2))
+    run.ack_all()
+    run.commit()
+    assert run.copy.wants_more
+    run.fetch(made(1), made(2))
+    run.ack_all()
+    damaged = build((b"3",), base_offset=3)
+    damaged[-1] ^= 1
+    for _ in range(FETCHED_AGAIN):
+        run.fetch(batch(damaged))
+        run.ack_all()
+        if run.committing:
+            run.commit()
+    run.fetch(made(3))
+    run.ack_all()
+    assert run.commit().offset == 4
+    run.ends(Outcome.COMPLETE)
+    assert run.sent == [[b"%d" % number] for number in range(4)]
 
 
 def test_a_codec_that_stumbles_ends_the_copy_and_nothing_else() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_writer
 
+from mirror.errors import ProtocolError
 from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Records
@@ -98,3 +99,10 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
     assert codec.decode_response(Api.FETCH, 16, frame) == codec.decode_response(
         Api.FETCH, 16, bytearray(encode_response(Api.FETCH, 16, 1, body)[4:])
     )
+
+
+def test_null_in_the_place_of_a_list_is_refused_where_it_cannot_be() -> None:
+    """Whoever goes through the list would fail, and the network thread with it."""
+    fetched = struct.pack(">i", 7) + b"\0" + struct.pack(">ihi", 0, 0, 0) + b"\0" + b"\0"
+    with pytest.raises(ProtocolError, match=r"a Fetch response .* null at byte \d+, in the place of a list"):
+        codec.decode_response(Api.FETCH, 12, bytearray(fetched))

@@ -75,7 +75,7 @@ def test_what_cannot_be_decompressed_is_corrupt(codec: int) -> None:
     """The header and the checksum are right: a producer sent it so."""
     for payload in (b"", b"no compressed bytes at all", b"\x1f\x8b\x08\x00", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd"):
         one = batch(build((b"",), base_offset=44, payload=payload, attributes=codec))
-        with pytest.raises(CorruptBatch, match="records of the batch at offset 44 cannot be read"):
+        with pytest.raises(CorruptBatch, match=r"the batch at offset 44 is corrupt: .*(decompressed|codec)"):
             list(records_of(one))
 
 
@@ -107,3 +107,33 @@ def test_damaged_payloads_are_read_or_refused_in_one_way(codec: str, data: st.Da
     damaged = build((b"",) * 3, payload=bytes(payload), attributes=made.attributes & CODEC_MASK)
     with contextlib.suppress(CorruptBatch):
         list(records_of(Batch(memoryview(damaged))))
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 1), (0, 2), (0, 2**31 - 1), (0, 2**62)])
+def test_offsets_that_lie_inside_a_batch_are_corrupt(deltas: tuple[int, int]) -> None:
+    """They would be left out as not asked for, or copied twice."""
+    payload = b"".join(record(b"v", delta) for delta in deltas)
+    one = batch(build((b"",) * 2, base_offset=44, payload=payload))
+    with pytest.raises(CorruptBatch, match="offset 44 cannot be read: a record has the offset"):
+        list(records_of(one))
+
+
+_LIES = {
+    "a length of 2**31 - 1": varint(2**31 - 1) + bytes(20),
+    "a length that never ends": b"\xff" * 40,
+    "a negative length": varint(-7) + bytes(20),
+    "a key longer than the record": b"\x14\0\0\0" + varint(5_000) + bytes(20),
+    "a key of 2**63 - 1 bytes": b"\x20\0\0\0" + varint(2**63 - 1) + bytes(20),
+    "a value of 2**31 - 1 bytes": b"\x20\0\0\0\x01" + varint(2**31 - 1) + bytes(20),
+    "2**31 - 1 headers": b"\x20\0\0\0\x01\x01" + varint(2**31 - 1) + bytes(20),
+    "-1 headers": b"\x10\0\0\0\x01\x01" + varint(-1) + bytes(20),
+    "a truncated record": record(b"value", 0)[:-3],
+    "nothing": b"",
+    "bytes behind the last record": record(b"value", 0) + b"\0",
+}
+
+
+@pytest.mark.parametrize("lie", _LIES)
+def test_lengths_that_lie_inside_records_are_corrupt(lie: str) -> None:
+    with pytest.raises(CorruptBatch, match="offset 44 cannot be read"):
+        list(records_of(batch(build((b"",), base_offset=44, payload=_LIES[lie]))))

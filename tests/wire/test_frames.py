@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import resource
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import ProtocolError
-from mirror.wire.frames import FrameReader
+from mirror.wire.frames import MAX_FRAME, FrameReader
+
+MB = 2**20
 
 
 def _feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
@@ -57,3 +62,23 @@ def test_each_frame_has_memory_of_its_own() -> None:
         if frame is not None:
             kept.append(frame)
     assert kept == [bytearray(b"aaaa"), bytearray(b"bbbb")]
+
+
+def test_a_size_that_lies_costs_no_more_than_what_came() -> None:
+    """It may be as large as a frame can be, and little of it comes, or nothing."""
+    before = _resident()
+    reader = FrameReader()
+    assert _feed(reader, struct.pack(">i", MAX_FRAME), [4]) == []
+    assert _resident() - before < 2 * MB
+    assert _feed(reader, bytes(20 * MB), [MB]) == []
+    assert _resident() - before < 60 * MB  # the stream itself is one of it
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("size", [2**23 - 1, 2**23, 2**23 + 1, 2**24, 5 * 2**23 + 3])
+def test_large_frames_come_whole(size: int) -> None:
+    data = random.Random(1).randbytes(size)
+    assert _feed(FrameReader(), struct.pack(">i", size) + data, [3_000_000]) == [data]

@@ -231,6 +231,8 @@ def _lying(at: int, value: int, form: str = ">i") -> bytearray:
         (_lying(17, 1, "b"), "compressed twice"),
         (_lying(42, 22, ">q"), "last message has the relative offset 22"),
         (_lying(42, -1, ">q"), "holds no message"),
+        (_lying(0, 1, ">q"), "holds a message of offset 21 where 22 or a later one is due"),
+        (_lying(0, -5, ">q"), "holds a message of offset 15 where 20 or a later one is due"),
         (wrapper(1, b"", "gzip", 21, _TIME), "holds no message"),
         (wrapper(0, b"", "lz4", 21, _TIME), "holds no message"),
     ],

@@ -153,6 +153,10 @@ def test_batches_are_those_behind_an_offset_and_made_anew_at_each_look(
         at += count
     records = memoryview(log)[: max(0, len(log) - cut)]
     wanted = [one for one in split_batches(records) if one.next_offset > offset]
+    if records and not wanted:
+        with pytest.raises(CorruptBatch, match=f"asked for offset {offset}, the broker gave"):
+            Batches(records, offset)
+        return
     batches = Batches(records, offset)
     assert [one.base_offset for one in batches] == [one.base_offset for one in wanted]
     assert (len(batches), bool(batches)) == (len(wanted), bool(wanted))
@@ -165,7 +169,55 @@ def test_batches_are_those_behind_an_offset_and_made_anew_at_each_look(
         batches[len(wanted)]
 
 
-def test_batches_of_a_damaged_log_are_refused_at_once() -> None:
-    log = build((b"a",)) + build((b"b",), base_offset=1)[:16] + bytes([3]) + bytes(60)
-    with pytest.raises(CorruptBatch, match="magic"):
-        Batches(memoryview(bytearray(log)), 0)
+_LIES = {
+    "magic 3": (">b", 16, 3),
+    "magic -1": (">b", 16, -1),
+    "a length of -1": (">i", 8, -1),
+    "a length shorter than the header": (">i", 8, 48),
+    "a count of -1": (">i", 57, -1),
+    "a count of 2**31 - 1": (">i", 57, 2**31 - 1),
+    "more records than offsets": (">i", 57, 3),
+    "a last offset delta of -1": (">i", 23, -1),
+    "a last offset delta of -2**31": (">i", 23, -(2**31)),
+    "a last offset delta beyond the log's end": (">i", 23, 2**31 - 1),
+    "an offset beyond the log's end": (">q", 0, 1_000),
+    "an offset that overflows": (">q", 0, 2**63 - 1),
+    "a negative offset": (">q", 0, -1),
+    "an offset that goes back": (">q", 0, 1),
+    "codec 5": (">h", 21, 5),
+    "codec 7": (">h", 21, 7),
+}
+
+
+@pytest.mark.parametrize("lie", _LIES)
+def test_batches_end_before_a_header_that_lies(lie: str) -> None:
+    """The rest is asked for anew, and refused as what comes first."""
+    form, at, value = _LIES[lie]
+    first, lying, last = build((b"a", b"b")), build((b"c", b"d"), base_offset=2), build((b"e",), base_offset=4)
+    struct.pack_into(form, lying, at, value)
+    batches = Batches(memoryview(first + lying + last), 0, 100)
+    assert [one.next_offset for one in batches] == [2]
+    assert batches.size == batches.largest == len(first)
+    if lie == "an offset that goes back":  # it may as well hold the one asked for
+        assert [one.base_offset for one in Batches(memoryview(lying + last), 2, 100)] == [1, 4]
+        return
+    with pytest.raises(CorruptBatch, match=rf"offset {value if at == 0 else 2}\b"):
+        Batches(memoryview(lying + last), 2, 100)
+
+
+@pytest.mark.parametrize("length", [2**31 - 1, 200])
+def test_a_length_beyond_the_answer_ends_it_and_is_refused_as_what_comes_first(length: int) -> None:
+    """As a last batch it may be cut off by the size asked for; the first one comes whole (KIP-74)."""
+    first, lying = build((b"a", b"b")), build((b"c",), base_offset=2)
+    struct.pack_into(">i", lying, 8, length)
+    assert [one.next_offset for one in Batches(memoryview(first + lying), 0)] == [2]
+    with pytest.raises(CorruptBatch, match=f"a batch at offset 2 that says it has {length} bytes"):
+        Batches(memoryview(lying), 2)
+
+
+def test_only_what_is_before_the_offset_is_no_answer() -> None:
+    """It would be asked for, and given, for ever."""
+    with pytest.raises(CorruptBatch, match="asked for offset 2, the broker gave only batches before it"):
+        Batches(memoryview(build((b"a", b"b"))), 2)
+    with pytest.raises(CorruptBatch, match="5 bytes, too few for a batch"):
+        Batches(memoryview(bytearray(5)), 2)

@@ -1,0 +1,260 @@
+"""A source that gives damaged or lying batches: its partition stops before them, the others are copied whole.
+
+A proxy damages one batch in each answer that has it; once on disk. The target is read by confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from crc32c import crc32c
+
+from mirror.relay.ranges import Outcome
+from mirror.relay.stages import FETCHED_AGAIN
+from mirror.sandbox.cluster import Cluster
+from mirror.wire.api import Api
+from mirror.wire.records import HEADER_BYTES
+from tests import jvm
+from tests.copying.pair import Pair
+from tests.copying.site import name
+from tests.copying.writers import batch_of, made, write_batches
+from tests.fakes.record_batches import record, varint
+from tests.faults.frames import Seen
+from tests.faults.proxy import Proxy
+from tests.polling import eventually
+from tests.wire.bombs import bomb
+
+pytestmark = pytest.mark.brokers
+
+PARTITIONS: Final = 3
+SICK: Final = 1
+RECORDS: Final = 40
+"""Of each batch: more than are put together."""
+BATCHES: Final = 4
+AT: Final = 2 * RECORDS
+"""The offset of the batch that is damaged."""
+
+Damage = Callable[[bytearray], bytes | bytearray]
+
+
+def _set(form: str, at: int, value: int, *, sealed: bool = False) -> Damage:
+    def damage(batch: bytearray) -> bytearray:
+        struct.pack_into(form, batch, at, value)
+        return _sealed(batch) if sealed else batch
+
+    return damage
+
+
+def _sealed(batch: bytearray) -> bytearray:
+    """With the length and the checksum that belong to it: a lie, not an accident."""
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return batch
+
+
+def _holding(payload: bytes, count: int = RECORDS, codec: int = 0) -> Damage:
+    """Records that lie."""
+
+    def damage(batch: bytearray) -> bytearray:
+        struct.pack_into(">h", batch, 21, codec)
+        struct.pack_into(">i", batch, 57, count)
+        struct.pack_into(">i", batch, 23, RECORDS - 1)
+        return _sealed(batch[:HEADER_BYTES] + payload)
+
+    return damage
+
+
+def _flipped(batch: bytearray) -> bytearray:
+    batch[-7] ^= 4
+    return batch
+
+
+def _longer(by: int) -> Damage:
+    return lambda batch: _set(">i", 8, len(batch) - 12 + by)(batch)
+
+
+DAMAGED: Final[dict[str, Damage]] = {
+    "a flipped bit": _flipped,
+    "10 bytes missing": lambda batch: batch[:-10],
+    "a length of 1 less": _longer(-1),
+    "a length of 1 more": _longer(1),
+    "a length of -1": _set(">i", 8, -1),
+    "a length of 48": _set(">i", 8, 48),
+    "a length of 2**31 - 1": _set(">i", 8, 2**31 - 1),
+    "magic 3": _set(">b", 16, 3),
+    "magic -1": _set(">b", 16, -1),
+    "magic 1": _set(">b", 16, 1),
+    "an offset that goes back": _set(">q", 0, AT - 1),
+    "an offset beyond the end": _set(">q", 0, 10**9),
+    "an offset of 2**63 - 1": _set(">q", 0, 2**63 - 1),
+    "a count of -1": _set(">i", 57, -1, sealed=True),
+    "a count of 2**31 - 1": _set(">i", 57, 2**31 - 1, sealed=True),
+    "a last offset delta of -1": _set(">i", 23, -1, sealed=True),
+    "a last offset delta of 2**31 - 1": _set(">i", 23, 2**31 - 1, sealed=True),
+    "codec 7": _set(">h", 21, 7, sealed=True),
+}
+"""What the shallow path meets; it looks at headers, and at checksums."""
+
+_GOOD: Final = b"".join(record(b"v", delta) for delta in range(RECORDS))
+LYING: Final[dict[str, Damage]] = {
+    "bytes behind the last record": _holding(_GOOD + b"\0"),
+    "a truncated record": _holding(_GOOD[:-2]),
+    "a count too small": _holding(_GOOD, RECORDS - 1),
+    "no records": _holding(b""),
+    "a varint that never ends": _holding(b"\xff" * 500),
+    "a record of 2**31 - 1 bytes": _holding(varint(2**31 - 1) + _GOOD),
+    "2**31 - 1 headers": _holding(b"\x20\0\0\0\x01\x01" + varint(2**31 - 1) + bytes(20)),
+    "offsets twice": _holding(b"".join(record(b"v", delta // 2) for delta in range(RECORDS))),
+    "gzip that is none": _holding(_GOOD, codec=1),
+    "zstd cut off": _holding(bomb("zstd", 16)[:-5], codec=4),
+}
+"""What the deep path meets: checksums are right."""
+
+BOMBS: Final[dict[str, Damage]] = {
+    "gzip": _holding(bomb("gzip", 1024), codec=1),
+    "snappy": _holding(bomb("snappy", 200), codec=2),
+    "lz4": _holding(bomb("lz4", 1024), codec=3),
+    "zstd": _holding(bomb("zstd", 1024), codec=4),
+}
+
+
+class Damaging:
+    """Damages the batch at :data:`AT` of the sick partition in each answer; ``times`` counts."""
+
+    def __init__(self, damage: Damage, most: int | None = None) -> None:
+        self.times = 0
+        self._damage = damage
+        self._most = most
+
+    def __call__(self, _: Seen, body: Any) -> Any:
+        return replace(
+            body,
+            responses=tuple(
+                replace(topic, partitions=tuple(self._partition(one) for one in topic.partitions))
+                for topic in body.responses
+            ),
+        )
+
+    def _partition(self, told: Any) -> Any:
+        if told.partition_index != SICK or not told.records:
+            return told
+        out, at, records = bytearray(), 0, bytes(told.records)
+        found = False
+        while at < len(records):
+            base_offset, length = struct.unpack_from(">qi", records, at)
+            batch = bytearray(records[at : at + 12 + length])
+            at += len(batch)
+            hit = base_offset == AT and (self._most is None or self.times < self._most)
+            found = found or hit
+            out += self._damage(batch) if hit else batch
+        self.times += found
+        return replace(told, records=bytes(out))
+
+
+@pytest.fixture(scope="module")
+def filled(source_cluster: Cluster, target_cluster: Cluster) -> Pair:
+    return Pair(source_cluster, target_cluster, name)
+
+
+@pytest.fixture(scope="module")
+def proxy(source_cluster: Cluster) -> Iterator[Proxy]:
+    with Proxy(source_cluster.bootstrap_servers, keep_bytes=64) as standing:
+        yield standing
+
+
+def _topic(pair: Pair) -> str:
+    topic = pair.topics(PARTITIONS)
+    for partition in range(PARTITIONS):
+        batches = [batch_of(made(RECORDS, first=1000 * partition + RECORDS * n)) for n in range(BATCHES)]
+        write_batches(pair.source.address, topic, batches, partition)
+    return topic
+
+
+def _stops_before_it(pair: Pair, proxy: Proxy, damage: Damage, *, most: int, **policy: Any) -> str:
+    """The error. What is before the damage is copied, nothing else of its partition is; all of the others."""
+    topic, damaging = _topic(pair), Damaging(damage)
+    proxy.change(Api.FETCH, damaging)
+    try:
+        results = pair.copy(topic, reading={"bootstrap.servers": proxy.bootstrap_servers}, **policy)
+    finally:
+        proxy.change(Api.FETCH, None)
+    told = {result.partition: result for result in results}
+    assert [told[n].outcome for n in range(PARTITIONS)] == [Outcome.COMPLETE, Outcome.FAILED, Outcome.COMPLETE], told
+    sides = [
+        ([one.value for one in theirs], [one.value for one in ours]) for theirs, ours in pair.both(topic, PARTITIONS)
+    ]
+    for partition, (theirs, ours) in enumerate(sides):
+        assert ours == (theirs[:AT] if partition == SICK else theirs)
+    assert told[SICK].end == AT
+    assert 1 <= damaging.times <= most
+    error = str(told[SICK].error)
+    assert error.startswith(f"{topic}-{SICK}: nothing from offset {AT} on was copied: ")
+    assert "\n" not in error
+    pair.complete(topic, **policy)
+    for there, here in pair.both(topic, PARTITIONS):
+        assert [one[:2] for one in here] == [one[:2] for one in there]
+    return error
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
+    filled: Pair, proxy: Proxy, kind: str
+) -> None:
+    # The first answer has what comes before it, too; one more may have been asked for meanwhile.
+    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=FETCHED_AGAIN + 3)
+    assert error.endswith("; mend the source's log, or make another replica the leader")
+
+
+@pytest.mark.parametrize("kind", LYING)
+def test_the_partition_stops_before_records_that_lie(filled: Pair, proxy: Proxy, kind: str) -> None:
+    error = _stops_before_it(filled, proxy, LYING[kind], most=FETCHED_AGAIN + 3, headers=(("h", b"x"),))
+    assert error.endswith("; mend the source's log, or make another replica the leader")
+
+
+@pytest.mark.parametrize("codec", BOMBS)
+def test_the_partition_stops_before_a_bomb(filled: Pair, proxy: Proxy, codec: str) -> None:
+    error = _stops_before_it(filled, proxy, BOMBS[codec], most=2, headers=(("h", b"x"),))
+    assert f"bytes of {codec} that are more than 134217728 when decompressed" in error
+    assert error.endswith(
+        "; if its producer is to be trusted, raise the flow's buffer.memory to more than a quarter of its size"
+    )
+
+
+def test_what_was_damaged_on_its_way_is_fetched_again_and_copied(filled: Pair, proxy: Proxy) -> None:
+    topic, damaging = _topic(filled), Damaging(_flipped, most=FETCHED_AGAIN)
+    proxy.change(Api.FETCH, damaging)
+    try:
+        filled.complete(topic, reading={"bootstrap.servers": proxy.bootstrap_servers})
+    finally:
+        proxy.change(Api.FETCH, None)
+    assert damaging.times == FETCHED_AGAIN
+    filled.equal(topic, PARTITIONS)
+
+
+def test_a_log_damaged_on_its_disk(target_cluster: Cluster) -> None:
+    """In the middle of a segment, while its broker was down; nothing recovers what was closed in order."""
+    with Cluster(heap=jvm.BROKER) as source:
+        pair = Pair(source, target_cluster, name)
+        topic = _topic(pair)
+        os.kill(source.pids[1], signal.SIGTERM)
+        eventually(lambda: 1 not in source.pids, within_s=30, what="the broker's orderly end")
+        (segment,) = (source.directory / "broker-1" / "data" / f"{topic}-{SICK}").glob("*.log")
+        data = bytearray(segment.read_bytes())
+        data[len(data) * 5 // 8] ^= 1
+        segment.write_bytes(data)
+        source.restart(1)
+        results = {result.partition: result for result in pair.copy(topic)}
+        assert results[SICK].outcome is Outcome.FAILED
+        assert f"{topic}-{SICK}: nothing from offset {AT} on was copied: the batch at offset {AT}" in str(
+            results[SICK].error
+        )
+        healthy = [partition for partition in range(PARTITIONS) if partition != SICK]
+        assert [results[partition].outcome for partition in healthy] == [Outcome.COMPLETE] * len(healthy)
+        ours = pair.target.logs(topic, PARTITIONS)
+        assert [len(log) for log in ours] == [RECORDS * BATCHES, AT, RECORDS * BATCHES]
