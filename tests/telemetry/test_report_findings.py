@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirror.cluster.topics import TopicPartition
 from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordRejected
 from mirror.relay import deep, expiries, refusals
 from mirror.relay.gaps import Gap, GapKind
@@ -54,7 +55,7 @@ FAILURES = {
     "failed progress lost": written_in(Inquiries.settle),
     "failed source without leader": planner.NO_LEADER_TEXT,
     "failed silent source": written_in(Looks.found),
-    "failed corrupt": str(expiries.corrupt(CorruptBatch("CRC"), "orders-0")),
+    "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), TopicPartition("orders", 0), 7)),
     "failed too large": written_in(refusals._too_large),
     "failed bad timestamp": bad_timestamp(),
     "failed no key": written_in(refusals.remedy).partition("advice =")[2],
