@@ -67,6 +67,7 @@ class Metadata:
         self._stale = True
         self._was_stale = False
         self._in_vain = 0
+        self._refusals = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
         self.changes = 0
@@ -78,8 +79,12 @@ class Metadata:
 
     @property
     def hopeless(self) -> KafkaError | None:
-        """The last failure, where asking again cannot help: brokers too old, or no trust between us."""
-        return self.last_error if isinstance(self.last_error, Hopeless) else None
+        """The last failure, where asking again cannot help: brokers too old, or no trust between us.
+
+        One broker may be alone in that, with a certificate that has expired: the others are asked first.
+        """
+        all_of_them = self._refusals >= len(self.brokers or self._settings.bootstrap)
+        return self.last_error if isinstance(self.last_error, Hopeless) and all_of_them else None
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep ``topics`` known from now on; one that does not exist is asked for as long as it is wanted again."""
@@ -166,11 +171,13 @@ class Metadata:
     def _on_failure(self, error: KafkaError, now: int) -> None:
         self._stale = True
         self._state.failed(now)
+        self._refusals += isinstance(error, Hopeless)
         self.last_error = error
         self.changes += 1
 
     def _on_response(self, response: MetadataResponse, now: int) -> None:
         self.last_error = None
+        self._refusals = 0
         self.answers += 1
         self.changes += 1
         told = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import ConnectionFailed, UnsupportedVersion
+from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, UnsupportedVersion
 from mirror.wire.messages.metadata import (
     MetadataBroker,
     MetadataPartition,
@@ -217,3 +217,25 @@ def test_brokers_too_old_for_us_are_hopeless() -> None:
     assert asked.metadata.hopeless is None
     asked.request.on_failure(UnsupportedVersion("too old"), asked.now)
     assert isinstance(asked.metadata.hopeless, UnsupportedVersion)
+
+
+def test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless() -> None:
+    """Else all partitions of the cluster would fail with its certificate."""
+    asked = Asked()
+    asked.ask()
+    asked.answer(brokers=3)
+
+    def refused() -> KafkaError | None:
+        asked.metadata.request_update()
+        asked.now += 2_000
+        asked.ask()
+        asked.request.on_failure(AuthenticationFailed("certificate has expired"), asked.now)
+        return asked.metadata.hopeless
+
+    assert refused() is None
+    assert refused() is None
+    asked.metadata.request_update()
+    asked.now += 2_000
+    asked.ask()
+    asked.answer(brokers=3)
+    assert [refused() is None for _ in range(4)] == [True, True, False, False]
