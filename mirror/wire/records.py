@@ -50,7 +50,12 @@ DELETE_HORIZON: Final = 0x40
 
 
 class Batch:
-    """One record batch in ``view``, a writable view of exactly its bytes. Offsets and times are as in the log."""
+    """One record batch in ``view``, a writable view of exactly its bytes. Offsets and times are as in the log.
+
+    ``size`` is in bytes, header included; ``next_offset`` is the offset after its last record, compacted away or not;
+    ``is_control``: it holds a transaction marker instead of records. Plain values: a copy asks for them a dozen times
+    for each batch, and a property is a call.
+    """
 
     __slots__ = (
         "attributes",
@@ -59,12 +64,15 @@ class Batch:
         "base_timestamp",
         "count",
         "crc",
+        "is_control",
         "last_offset_delta",
         "leader_epoch",
         "magic",
         "max_timestamp",
+        "next_offset",
         "producer_epoch",
         "producer_id",
+        "size",
         "view",
     )
 
@@ -85,21 +93,9 @@ class Batch:
             self.base_sequence,
             self.count,
         ) = _HEADER.unpack_from(view)
-
-    @property
-    def size(self) -> int:
-        """Bytes, header included."""
-        return len(self.view)
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after this batch's last, compacted away or not."""
-        return int(self.base_offset) + int(self.last_offset_delta) + 1
-
-    @property
-    def is_control(self) -> bool:
-        """Whether it holds a transaction marker instead of records."""
-        return bool(self.attributes & CONTROL)
+        self.size = len(view)
+        self.next_offset: int = self.base_offset + self.last_offset_delta + 1
+        self.is_control = bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
@@ -134,6 +130,7 @@ class Batch:
         _ATTRIBUTES.pack_into(self.view, ATTRIBUTES_AT, attributes)
         _PRODUCER.pack_into(self.view, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
         self.attributes, self.base_offset, self.leader_epoch = attributes, 0, -1
+        self.next_offset, self.is_control = self.last_offset_delta + 1, False
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.crc = crc32c(self.view[_CRC_COVERS:])
         _CRC.pack_into(self.view, _CRC_START, self.crc)

@@ -53,9 +53,8 @@ def _big(base: int, count: int, size: int, time: int = 1, *, first: int | None =
     for number in range(count):
         builder.append(b"k", bytes(size), (), time if number or first is None else first)
     one = builder.build()
-    one.base_offset = base
     one.view[:8] = base.to_bytes(8, "big")
-    return one
+    return Batch(one.view)
 
 
 def _accept_up_to(run: Run, limit: int, log: list[int], *, batches: Callable[[], list[Batch]] | None = None) -> None:
