@@ -60,7 +60,7 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 	$(BIN)/mirror demo
 
 test: brokers browser prometheus lint $(ARCHIVE) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
-	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
 
 # Apart from `make test`: what is measured takes half as long again.
@@ -133,7 +133,7 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus $(ARCHIVE) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (12 minutes)
+cluster: brokers prometheus faketime $(ARCHIVE) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (12 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

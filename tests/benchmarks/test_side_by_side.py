@@ -275,6 +275,7 @@ def test_the_head_tells_of_machine_and_versions() -> None:
 # --- on real brokers
 
 
+@pytest.mark.cluster
 @pytest.mark.brokers
 @pytest.mark.parametrize("kind", [PLAIN, "transactional"])
 def test_the_null_copier_copies_a_topic(

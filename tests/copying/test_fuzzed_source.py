@@ -39,7 +39,7 @@ READING: Final = {
 _SPEAK_OF_RECORDS: Final = {Api.FETCH.value.key, Api.LIST_OFFSETS.value.key, Api.OFFSET_FOR_LEADER_EPOCH.value.key}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cluster) for seed in range(1, SEEDS))])
 def test_nothing_is_lost_doubled_or_out_of_order(source_cluster: Cluster, target_cluster: Cluster, seed: int) -> None:
     pair = Pair(source_cluster, target_cluster, name)
     topic = pair.topics(PARTITIONS)
