@@ -133,23 +133,38 @@ class End:
 
     def move_leaders(self, topics: list[str], rng: Any) -> int:
         """Another order of each partition's replicas, and elections by it; how many partitions got another leader."""
-        told = self.topics()
-        before = {(name, n): one.leader for name in topics for n, one in told[name].partitions.items()}
-        wanted = {place: rng.sample(range(1, BROKERS + 1), BROKERS) for place in before}
-        with warnings.catch_warnings():  # it reads its own files by a function that Python is giving up
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from kafka.admin import KafkaAdminClient  # type: ignore[import-untyped]
-        admin = KafkaAdminClient(bootstrap_servers=self.well)
-        try:
-            admin.alter_partition_reassignments({TopicPartition(*place): each for place, each in wanted.items()})
-        finally:
-            admin.close()
+        before = self._leaders(topics)
+        wanted = {place: rng.sample(range(1, BROKERS + 1), BROKERS) for place in sorted(before)}
+        eventually(
+            lambda: self._reassigned(wanted), within_s=_WITHIN_S, every_s=_LOOK_S, what="other orders of the replicas"
+        )
         asker, asked = self.admin(), [ConfluentPartition(*place) for place in before]
         with contextlib.suppress(KafkaException):  # whose leader stays, or cannot be elected now
             asker.elect_leaders(ElectionType.PREFERRED, asked).result(_CALL_S)
+        after = self._leaders(topics)
+        return sum(after.get(place) != leader for place, leader in before.items())
+
+    def _leaders(self, topics: list[str]) -> dict[tuple[str, int], int]:
         told = self.topics()
-        after = {(name, n): one.leader for name in topics for n, one in told[name].partitions.items()}
-        return sum(after[place] != leader for place, leader in before.items())
+        return {(name, n): one.leader for name in topics if name in told for n, one in told[name].partitions.items()}
+
+    def _reassigned(self, wanted: Mapping[tuple[str, int], list[int]]) -> bool:
+        """Whether it could be asked for: another harm may have taken the broker that this client asks first."""
+        with warnings.catch_warnings():  # it reads its own files by a function that Python is giving up
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from kafka.admin import KafkaAdminClient  # type: ignore[import-untyped]
+            from kafka.errors import KafkaError  # type: ignore[import-untyped]
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self.well)
+        except KafkaError:
+            return False
+        try:
+            admin.alter_partition_reassignments({TopicPartition(*place): each for place, each in wanted.items()})
+        except KafkaError:
+            return False
+        finally:
+            admin.close()
+        return True
 
     # --- harm of connections
 
