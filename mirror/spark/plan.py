@@ -17,7 +17,7 @@ from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.packing import no_lane, pack
 from mirror.spark.planner import SourcePartition, select_topics, start_of
 from mirror.spark.sickness import Sick, is_sick, told
-from mirror.spark.survey import survey
+from mirror.spark.survey import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -143,8 +143,9 @@ def look(
     source_id = source.describe_cluster().cluster_id
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    seen = survey(flow, wanted, source, known=known, within_ms=within_ms)
-    progress = ProgressStore(target, flow.name).read({_target_of(each) for each in seen})
+    survey = Survey(flow, wanted, source, within_ms=within_ms)
+    progress = ProgressStore(target, flow.name).read(survey.targets)
+    seen = survey.partitions(known)
     anew_before_ms = wall_ms - commit_anew_after_ms(target)
     starts = [
         start_of(flow, source_id, each, progress.get(_target_of(each)), anew_before_ms=anew_before_ms, follow=follow)
@@ -181,7 +182,7 @@ def make_plan(
     measured by, ``history`` what earlier runs tell. With ``lanes``, sick partitions and those that are
     :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
     (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
-    every partition that can be copied has a range without an end. ``known``, ``within_ms``: see :func:`survey`. With
+    every partition that can be copied has a range without an end. ``known``, ``within_ms``: see :class:`Survey`. With
     ``bounds`` nothing is planned beyond them, and nothing of a partition that has none.
 
     Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.

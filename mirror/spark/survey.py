@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.spark.planner import NO_LEADER, SourcePartition
@@ -36,48 +36,72 @@ class _Asking:
         return {tp: result.offset for tp, result in found.items()}
 
 
-def survey(
-    flow: FlowConfig,
-    wanted: Mapping[str, TopicDescription],
-    source: Admin,
-    *,
-    known: Collection[TopicPartition] | None = None,
-    within_ms: int | None = None,
-) -> list[SourcePartition]:
-    """Every partition of the ``wanted`` topics with its offsets.
+class Survey:
+    """A look at the source in two steps: where its logs begin, at once, and where they end (:meth:`partitions`).
 
-    One without a leader is not asked for offsets: the answer would take the whole ``default.api.timeout.ms``, and its
-    neighbours would wait with it. ``within_ms`` bounds each question, for the same reason. Partitions that are not
-    ``known`` (None: all are) came while the flow ran: ``start = "latest"`` means all of them.
-
-    Raises KafkaError where no partition's leader answers.
+    The target's progress belongs between the two. Read after the ends, that of a stream, whose tasks go on copying, may
+    lie beyond them, as if the log had been cut back; read before the beginnings, it may lie before what retention has
+    taken since, as if that had not been copied.
     """
-    partitions = [(topic, each) for topic in wanted.values() for each in topic.partitions]
-    led = [TopicPartition(topic.name, each.partition) for topic, each in partitions if each.leader != NO_LEADER]
-    asking = _Asking(source, within_ms)
-    earliest = asking.offsets(led, EARLIEST)
-    end = asking.offsets(led, LATEST)
-    first = dict(_first_offsets(flow, asking, earliest, end))
-    if known is not None and flow.start == "latest" and flow.begins is None:
-        first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
-    until = _until_offsets(asking, led, flow.ends)
-    return [
-        SourcePartition(
-            topic=topic.name,
-            target_topic=flow.target_topic(topic.name),
-            partition=each.partition,
-            topic_id=str(topic.topic_id or ""),
-            leader=NO_LEADER if error else each.leader,
-            earliest=earliest.get(tp, 0),
-            end=end.get(tp, 0),
-            first=first.get(tp, 0),
-            until=until.get(tp),
-            trouble=str(error or ""),
-        )
-        for topic, each in partitions
-        for tp in [TopicPartition(topic.name, each.partition)]
-        for error in [asking.failed.get(tp)]
-    ]
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        wanted: Mapping[str, TopicDescription],
+        source: Admin,
+        *,
+        within_ms: int | None = None,
+    ) -> None:
+        """Every partition of the ``wanted`` topics is asked for.
+
+        One without a leader is not: the answer would take the whole ``default.api.timeout.ms``, and its neighbours
+        would wait with it. ``within_ms`` bounds each question, for the same reason.
+
+        Raises KafkaError where no partition's leader answers.
+        """
+        self._flow: Final = flow
+        self._parts: Final = [(topic, each) for topic in wanted.values() for each in topic.partitions]
+        self._led: Final = [
+            TopicPartition(topic.name, each.partition) for topic, each in self._parts if each.leader != NO_LEADER
+        ]
+        self._asking: Final = _Asking(source, within_ms)
+        self._earliest: Final = self._asking.offsets(self._led, EARLIEST)
+
+    @property
+    def targets(self) -> set[TopicPartition]:
+        """Where they are copied to."""
+        return {TopicPartition(self._flow.target_topic(topic.name), each.partition) for topic, each in self._parts}
+
+    def partitions(self, known: Collection[TopicPartition] | None = None) -> list[SourcePartition]:
+        """All of them, with their offsets.
+
+        Those that are not ``known`` (None: all are) came while the flow ran: ``start = "latest"`` means all of them.
+
+        Raises KafkaError where no partition's leader answers.
+        """
+        flow, asking, earliest = self._flow, self._asking, self._earliest
+        end = asking.offsets(self._led, LATEST)
+        first = dict(_first_offsets(flow, asking, earliest, end))
+        if known is not None and flow.start == "latest" and flow.begins is None:
+            first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
+        until = _until_offsets(asking, self._led, flow.ends)
+        return [
+            SourcePartition(
+                topic=topic.name,
+                target_topic=flow.target_topic(topic.name),
+                partition=each.partition,
+                topic_id=str(topic.topic_id or ""),
+                leader=NO_LEADER if error else each.leader,
+                earliest=earliest.get(tp, 0),
+                end=end.get(tp, 0),
+                first=first.get(tp, 0),
+                until=until.get(tp),
+                trouble=str(error or ""),
+            )
+            for topic, each in self._parts
+            for tp in [TopicPartition(topic.name, each.partition)]
+            for error in [asking.failed.get(tp)]
+        ]
 
 
 def _first_offsets(

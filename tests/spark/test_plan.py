@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import OffsetResult, TopicPartition
+from mirror.cluster.topics import Outcomes
 from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import Progress, group_of, to_offset
 from mirror.relay.ranges import Outcome
 from mirror.spark.plan import FAR_BEHIND_BYTES, History, Plan, make_plan
 from mirror.spark.sickness import Sickness
@@ -306,3 +308,33 @@ def test_a_plan_survives_the_ledger(pair: Pair) -> None:
     pair.prepare(flow())
     plan = pair.plan(flow())
     assert Plan.from_json(plan.to_json()) == plan
+
+
+class Busy(Admin):
+    """A source whose every answer is old when it comes: more was written, copied and deleted meanwhile."""
+
+    def list_offsets(self, *asked: Any, **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
+        found = super().list_offsets(*asked, **more)
+        with self.cluster.change() as state:
+            (partition,) = state["topics"]["orders"]["partitions"]
+            partition["end"] += 10
+            partition["earliest"] = partition["end"] - 5
+        _copied(partition["end"])
+        return found
+
+
+def _copied(offset: int) -> None:
+    tp = TopicPartition("a.orders", 0)
+    progress = Progress(offset=offset, leader_epoch=None, source_cluster_id="id-a:1", topic_id="", time_ms=NOW_MS)
+    Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(pair: Pair, follow: bool) -> None:
+    """Its progress lay beyond the source's end as it had just been told: "the source's log was cut back"."""
+    pair.a.add_topic("orders", [20])
+    pair.b.add_topic("a.orders", [20])
+    _copied(20)
+    busy = cast("client.Admin", Busy({"bootstrap.servers": "a:1"}))
+    plan = make_plan(flow(), busy, pair.target, 2, wall_ms=pair.now_ms, follow=follow)
+    assert [(one.outcome, one.error) for one in plan.settled if one.outcome is not Outcome.COMPLETE] == []
