@@ -252,16 +252,17 @@ class PartitionCopy:
             return
         if reading.ended:
             self._site.stop_reading(self)
+        corrupt = done and isinstance(reading.error, CorruptBatch)
         if done and reading.error is None:
             self._drop(now, Ruling(Outcome.COMPLETE))
+        elif copying.winding_up and copying.idle and (corrupt or not done):
+            self._drop(now, self._ending.of_epoch(kept=self.range.follows and copying.outbox.empty))
         elif done and isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
             self._look()
-        elif done and isinstance(reading.error, CorruptBatch) and self._looks.again(copying.commits.known.offset):
+        elif corrupt and self._looks.again(copying.commits.known.offset):
             self._read(copying.commits.known, now, must_commit=False)  # it is committed
         elif done and reading.error is not None:
             raise unreadable(as_mirror_error(reading.error), self.source, copying.commits.known.offset)
-        elif copying.winding_up and copying.idle:
-            self._drop(now, self._ending.of_epoch(kept=self.range.follows and copying.outbox.empty))
         elif copying.silent(now):
             self._look(silent=True)
 

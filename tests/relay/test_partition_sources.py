@@ -208,6 +208,17 @@ def test_what_is_fetched_again_behind_an_epoch_s_end_is_told_with_what_came_befo
     assert run.commit().left == Sums(2, 2, 2 * one)
 
 
+def test_what_was_damaged_as_an_epoch_ends_is_left_to_the_next_one() -> None:
+    """Nothing would be read any more, and the task wait as long as it may."""
+    run = Run(4).opened()
+    run.fetch(made(0), _damaged(1))
+    run.ack_all()
+    assert run.committing == 1
+    run.copy.wind_up(run.clock.now(), at_once=False)
+    run.commit()
+    assert run.ends(Outcome.UNFINISHED).end == 1
+
+
 def test_what_another_epoch_left_is_kept_anew_also_by_a_second_attempt() -> None:
     """Else the next epoch of an idle partition would count it again."""
     left = replace(progress_at(2), left=Sums(5, 2, 700))
