@@ -337,6 +337,17 @@ def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
         feeding.feed.next(WALL)
 
 
+def test_what_goes_back_is_not_passed_over_with_what_holds_nothing() -> None:
+    """Records may lie where it says that there are none."""
+    feeding = Feeding()
+    feeding.take(_empty(0), batch(build((), base_offset=0, last_offset_delta=50)), made(51))
+    found: list[Piece] = []
+    with pytest.raises(CorruptBatch, match="the batch at offset 0 is corrupt: it follows offset 0"):
+        feeding.pieces(found)
+    assert [piece.next_offset for piece in found] == [1]
+    feeding.feed.cut()
+
+
 def test_a_copy_may_begin_inside_a_batch() -> None:
     feeding = Feeding()
     feeding.feed.begin(2)
