@@ -239,11 +239,13 @@ class Calls:
         )
 
     def _on_response(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[Any, int], None]:
+        asked = dict.fromkeys(keys)  # in order, and found at once: there may be thousands
+
         def answer(response: Any, now: int) -> None:
             call.in_flight -= 1
             try:
                 # What was not asked is nobody's business, whatever a broker says of it.
-                failures = {key: why for key, why in call.accept(keys, response).items() if key in keys}
+                failures = {key: why for key, why in call.accept(asked, response).items() if key in asked}
             except KafkaError as error:
                 call.fail(error)
                 return

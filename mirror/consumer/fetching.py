@@ -76,6 +76,7 @@ class Fetching:
         # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
         self._kept: dict[int, tuple[int, int]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._ahead: dict[TopicPartition, int] = {}
         self._asked_ms: dict[int, int] = {}
         self._held_up = False
 
@@ -291,8 +292,10 @@ class Fetching:
         try:
             batches = Batches(told.records, asked.offset, told.high_watermark if told.high_watermark >= 0 else NO_END)
         except CorruptBatch as error:
-            self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
+            if not self._is_ahead(asked, told.records):
+                self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
             return False
+        self._ahead.pop(asked.tp, None)
         last = batches[-1]
         fetched = Fetched(
             tp=asked.tp,
@@ -310,6 +313,21 @@ class Fetching:
         )
         self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
         self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
+        return True
+
+    def _is_ahead(self, asked: _Asked, records: memoryview) -> bool:
+        """Whether the records are only newer than the high watermark, for the first time at this offset.
+
+        A broker looks at that before it reads, up to what it is by then (``Partition.readRecords``). Asked once more,
+        it knows of them; where it does not, they are a lie.
+        """
+        if self._ahead.get(asked.tp) == asked.offset:
+            return False
+        try:
+            Batches(records, asked.offset)
+        except CorruptBatch:
+            return False
+        self._ahead[asked.tp] = asked.offset
         return True
 
     def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, now: int) -> None:

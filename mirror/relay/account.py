@@ -68,12 +68,21 @@ class Account:
         return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
 
     def is_to_be_kept_anew(self, progress: Progress, renew_ms: int) -> bool:
-        """Whether it was kept ``renew_ms`` ago, or earlier (0: it never is); or tells of something ``left``.
+        """Whether it was kept ``renew_ms`` ago, or earlier (0: it never is); or tells of what is counted here."""
+        return self.counts(progress) or (renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms)
 
-        That is counted now. An idle partition would commit nothing else, and have it counted in each epoch.
+    def counts(self, progress: Progress) -> bool:
+        """Whether ``progress`` tells of something ``left``, which is counted now.
+
+        As long as it does, it is to be kept anew with each attempt: an idle partition would commit nothing else, and
+        have it counted in each epoch.
         """
-        counted = self._range.follows and progress.left != NOTHING
-        return counted or (renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms)
+        return self._range.follows and progress.left != NOTHING
+
+    def reads_anew(self, copying: Copying | None) -> None:
+        """The attempt goes on in another place than ``copying``, and counts from nothing: what that left is added."""
+        if self.handed is not None and copying is not None:
+            self.handed = self.handed.less(copying.commits.kept)
 
     def _count(self, left: Sums) -> None:
         self.result.records += left.records

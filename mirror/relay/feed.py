@@ -311,16 +311,16 @@ class Feed:
         )
 
     def _take_made(self, making: Future[Made]) -> None:
-        self._making, run, self._run = None, self._run, []
+        self._making, run = None, self._run
         try:
             made = making.result()
         except MirrorError:
             if len(run) == 1:
-                self._run = run
                 raise
             # One of them cannot be made anew: those before it can be copied all the same.
             self._again(run)
             return
+        self._run = []
         reason = run[0].reason or Reason.SMALL
         size = sum(one.batch.size for one in made.batches)
         part = Part(size, self._part_done, left=1)
@@ -348,6 +348,7 @@ class Feed:
 
     def _again(self, run: list[_Entry]) -> None:
         """Those of ``run``, each for itself."""
+        self._run = []
         for entry in run:
             entry.alone = True
         self._backlog.extendleft(reversed(run))

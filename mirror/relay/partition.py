@@ -32,7 +32,7 @@ from mirror.relay.gaps import SourceState
 from mirror.relay.looks import Looks
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress
+from mirror.relay.progress import NOTHING, Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
@@ -194,7 +194,7 @@ class PartitionCopy:
 
     def _begin_at(self, progress: Progress, now: int, *, must_commit: bool = False) -> None:
         account = self.account
-        if account.begins_at(progress):
+        if account.begins_at(progress) or account.counts(progress):
             # The planner sends a range of nothing where its progress is to be kept anew, before brokers forget it.
             ended = progress.offset >= self._reading.end
             must_commit = must_commit or ended or account.is_to_be_kept_anew(progress, self._policy.renew_ms)
@@ -206,6 +206,7 @@ class PartitionCopy:
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
+        self.account.reads_anew(self._copying)
         self._copying = Copying(
             progress,
             self._carrier,
@@ -251,23 +252,22 @@ class PartitionCopy:
             return
         if reading.ended:
             self._site.stop_reading(self)
+        corrupt = done and isinstance(reading.error, CorruptBatch)
         if done and reading.error is None:
             self._drop(now, Ruling(Outcome.COMPLETE))
+        elif copying.winding_up and copying.idle and (corrupt or not done):
+            self._drop(now, self._ending.of_epoch(kept=self.range.follows and copying.outbox.empty))
         elif done and isinstance(reading.error, (OffsetOutOfRange, LogTruncated)):
             self._look()
-        elif done and isinstance(reading.error, CorruptBatch) and self._looks.again(copying.commits.known.offset):
+        elif corrupt and self._looks.again(copying.commits.known.offset):
             self._read(copying.commits.known, now, must_commit=False)  # it is committed
         elif done and reading.error is not None:
             raise unreadable(as_mirror_error(reading.error), self.source, copying.commits.known.offset)
-        elif copying.winding_up and copying.idle:
-            self._drop(now, self._ending.of_epoch(kept=self.range.follows and copying.outbox.empty))
         elif copying.silent(now):
             self._look(silent=True)
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
-        if self.account.handed is None:
-            return self.account.progress(offset, leader_epoch)
-        return self.account.progress(offset, leader_epoch, self._now_copying.outbox.sent)
+        return self.account.progress(offset, leader_epoch, self._copying.outbox.sent if self._copying else NOTHING)
 
     def _committed(self, tally: Tally) -> None:
         copying, leader = self._now_copying, self._site.leader(self)

@@ -41,7 +41,7 @@ def decompressed(codec: int, data: memoryview, most: int, what: str, *, room: in
     name = NAMES.get(codec)
     if name is None:
         raise CorruptBatch(f"{what} is corrupt: codec {codec} is none of the format")
-    out = memoryview(mmap.mmap(-1, room + max(1, most)))
+    out = memoryview(mmap.mmap(-1, room + max(1, most), flags=mmap.MAP_PRIVATE))
     try:
         if codec == SNAPPY:
             size = _snappy(cramjam.snappy, data, out[room:])

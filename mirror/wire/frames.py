@@ -58,5 +58,6 @@ class FrameReader:
         if not SIZE.size <= size <= self._max_frame:
             msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
-        self._expect(bytearray(size) if size < _MAPPED else mmap.mmap(-1, size))
+        # Private, or what is released of it (runtime.pages) would not go back to the system.
+        self._expect(bytearray(size) if size < _MAPPED else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE))
         return None

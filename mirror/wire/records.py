@@ -31,13 +31,12 @@ _CRC: Final = struct.Struct(">I")
 _FRONT: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _PRODUCER: Final = struct.Struct(">qhi")
-_INT32: Final = struct.Struct(">i")
+_CLAIMS: Final = struct.Struct(">q13xhi30xi")
+"""Base offset, attributes, last offset delta, record count."""
 
 _MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 21
-_DELTA_AT: Final = 23
 _PRODUCER_AT: Final = 43
-_COUNT_AT: Final = 57
 
 NO_END: Final = 2**63 - 1
 """What no log reaches."""
@@ -177,29 +176,28 @@ def _bounds(records: memoryview) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _next_offset(view: memoryview, least: int, end: int) -> int:
-    """The offset after the last of the batch at the start of ``view``. Raises CorruptBatch for offsets that cannot be.
+def _next_offset(records: memoryview, start: int, least: int, end: int) -> int:
+    """The offset after the last of the batch at ``start``. Raises CorruptBatch for offsets that cannot be.
 
     They can be from ``least`` on and before ``end``. What damage does to a log, the CRC tells; this is what a lie does:
     records passed over, or the same ones fetched for ever.
     """
-    next_offset, wrong = 0, ""
-    base_offset: int = _LENGTH.unpack_from(view)[0]
-    if view[_MAGIC_AT] != 2:  # noqa: PLR2004 - the format's own name
-        next_offset = base_offset + 1
-    else:
-        (delta,), (count,) = _INT32.unpack_from(view, _DELTA_AT), _INT32.unpack_from(view, _COUNT_AT)
-        (attributes,) = _ATTRIBUTES.unpack_from(view, ATTRIBUTES_AT)
+    wrong = ""
+    if records[start + _MAGIC_AT] == 2:  # noqa: PLR2004 - the format's own name
+        base_offset, attributes, delta, count = _CLAIMS.unpack_from(records, start)  # one look for each batch
         codec, next_offset = attributes & CODEC_MASK, base_offset + delta + 1
         if not 0 <= count <= delta + 1:
             wrong = f"{count} records with a last offset delta of {delta}"
         elif codec and codec not in NAMES:
             wrong = f"the compression codec {codec}, where 0 to {max(NAMES)} are known"
+    else:
+        base_offset, _ = _LENGTH.unpack_from(records, start)
+        next_offset = base_offset + 1
     if not (wrong or least <= base_offset < next_offset <= end):
         wrong = f"the offsets {base_offset} to {next_offset - 1}, where {least} to {end - 1} can be"
     if wrong:
         raise CorruptBatch(f"the batch at offset {base_offset} is corrupt: it says that it has {wrong}")
-    return next_offset
+    return int(next_offset)
 
 
 class Batches(Sequence[AnyBatch]):
@@ -221,7 +219,7 @@ class Batches(Sequence[AnyBatch]):
         first = stop = least = self._last = self._count = self.largest = 0
         try:
             for start, batch_end in _bounds(records):
-                least = _next_offset(records[start:], least, end)
+                least = _next_offset(records, start, least, end)
                 stop = batch_end
                 if not self._count and least <= offset:
                     first = stop

@@ -58,6 +58,30 @@ def test_only_what_failed_is_asked_again() -> None:
     assert sorted(asked) == [[0], [1, 2], [2]]
 
 
+class _Counted(str):
+    """A name that counts what it is compared with."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_an_answer_for_many_keys_is_not_looked_through_for_each() -> None:
+    """On the network thread, where all others would wait for it."""
+    cluster = FakeCluster(1)
+    names = [f"topic-{number}" for number in range(300)]
+    for name in names:
+        cluster.add_topic(name, 1)
+    client = FakeClient(cluster)
+    found = client.call(DescribeTopics([_Counted(name) for name in names], *client.timer()))
+    assert sorted(found) == sorted(names)
+    assert _Counted.compared <= 10 * len(names)
+
+
 def test_retries_until_deadline_then_timeout() -> None:
     cluster = _cluster()
     cluster.control.on(Api.LIST_OFFSETS, Action(errors={_TPS[1]: errors.NOT_LEADER}), times=None)

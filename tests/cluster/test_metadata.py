@@ -98,6 +98,19 @@ def test_an_older_leader_epoch_changes_nothing() -> None:
     assert asked.metadata.leader(_T0) == Leader(1, 6)
 
 
+def test_an_epoch_that_nobody_else_tells_of_is_not_believed_for_ever() -> None:
+    """It was a lie, or the brokers lost it; but those that lag now and then change nothing."""
+    asked = _known(_topic(1, 2**31 - 1))
+    for _ in range(9):
+        asked.update(_topic(2, 6))
+    asked.update(_topic(1, 2**31 - 1))
+    for _ in range(9):
+        asked.update(_topic(2, 6))
+        assert asked.metadata.leader(_T0) == Leader(1, 2**31 - 1)
+    asked.update(_topic(2, 6))
+    assert asked.metadata.leader(_T0) == Leader(2, 6)
+
+
 def test_a_topic_made_anew_forgets_the_old_ones_epochs() -> None:
     asked = _known(_topic(1, 50))
     asked.update(_topic(2, 0, topic_id=_OTHER_ID))

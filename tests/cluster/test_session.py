@@ -177,6 +177,17 @@ def test_failures_are_told_once_in_the_order_of_sending(connected: bool) -> None
     assert len(order) == 4
 
 
+def test_a_throttle_of_weeks_is_not_believed() -> None:
+    hand, first, second = ByHand(), Probe(), Probe()
+    hand.negotiate()
+    hand.session.send(first.request, 1_000)
+    (asked,) = hand.read()
+    hand.answer(asked, MetadataResponse((), throttle_time=2**31 - 1), 1_000)
+    hand.session.send(second.request, 1_100)
+    hand.session.advance(301_000)
+    assert len(hand.read()) == 1
+
+
 def test_a_throttled_broker_is_left_alone_as_long_as_it_asked() -> None:
     """KIP-219: the answer is there at once, the next request waits."""
     hand, first, second = ByHand(), Probe(), Probe()

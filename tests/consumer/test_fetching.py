@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from mirror.consumer.events import AssignEvent, LastErrorEvent, PauseEvent, Posi
 from mirror.consumer.fetched import Fetched
 from mirror.errors import AuthorizationFailed, CorruptBatch, OffsetOutOfRange
 from mirror.wire.api import Api
+from mirror.wire.messages.fetch import FetchResponse
 from tests.fakes import errors
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
@@ -304,6 +306,40 @@ def test_a_corrupt_length_is_told_with_its_partition_and_offset() -> None:
     (fetched,) = consumer.poll()
     assert isinstance(fetched.error, CorruptBatch)
     assert str(fetched.error).startswith("t-0: the batch at offset 1 says it has 3 bytes")
+
+
+def _knows_only(high_watermark: int) -> Action:
+    """A broker that looked at the high watermark just before it rose, and then read."""
+
+    def rewrite(body: FetchResponse) -> FetchResponse:
+        (topic,) = body.responses
+        (told,) = topic.partitions
+        return replace(body, responses=(replace(topic, partitions=(replace(told, high_watermark=high_watermark),)),))
+
+    return Action(rewrite=rewrite)
+
+
+@pytest.mark.parametrize("known", range(4))
+def test_records_newer_than_the_answer_s_high_watermark_are_read_all_the_same(known: int) -> None:
+    """Brokers read up to the one that is in force by then (``Partition.readRecords``)."""
+    cluster = _cluster(records=3)
+    cluster.control.on(Api.FETCH, _knows_only(known))
+    consumer = FakeConsumer(cluster)
+    consumer.read((_T0, 0))
+    began = consumer.now
+    assert _read(consumer, 3) == _numbers(3)
+    assert consumer.now - began < 50, "at once"
+
+
+def test_records_that_stay_beyond_the_high_watermark_stop_the_partition() -> None:
+    cluster = _cluster(records=3)
+    cluster.control.on(Api.FETCH, _knows_only(1), times=None)
+    consumer = FakeConsumer(cluster)
+    consumer.read((_T0, 0))
+    assert _read(consumer, 1) == _numbers(1)
+    (fetched,) = consumer.poll()
+    assert isinstance(fetched.error, CorruptBatch)
+    assert "the batch at offset 1 is corrupt: it says that it has the offsets 1 to 1" in str(fetched.error)
 
 
 def test_why_a_partition_is_not_read_can_be_asked() -> None:

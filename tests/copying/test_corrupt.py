@@ -206,8 +206,9 @@ def _stops_before_it(pair: Pair, proxy: Proxy, damage: Damage, *, most: int, **p
 def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     filled: Pair, proxy: Proxy, kind: str
 ) -> None:
-    # The first answer has what comes before it, too; one more may have been asked for meanwhile.
-    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=FETCHED_AGAIN + 3)
+    # The first answer has what comes before it, too; one more may have been asked for meanwhile, and what is beyond the
+    # high watermark is asked for once more.
+    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=FETCHED_AGAIN + 4)
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 

@@ -37,8 +37,14 @@ class Feeding:
     """A feed whose pieces are done with in order, and the parts that it holds."""
 
     def __init__(
-        self, *, batch_size: int = 10_000, facts: TargetFacts | None = None, policy: CopyPolicy | None = None
+        self,
+        *,
+        batch_size: int = 10_000,
+        facts: TargetFacts | None = None,
+        policy: CopyPolicy | None = None,
+        failing: Exception | None = None,
     ) -> None:
+        self._failing = failing
         self.held: list[Part] = []
         self.runs: list[int] = []
         self.feed = Feed(
@@ -54,8 +60,10 @@ class Feeding:
         self.runs.append(len(sources))
         future: Future[Made] = Future()
         try:
+            if self._failing is not None:
+                raise self._failing
             future.set_result(remake(sources, recipe))
-        except CorruptBatch as error:
+        except (CorruptBatch, MemoryError) as error:
             future.set_exception(error)
         return future
 
@@ -304,6 +312,16 @@ def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int)
     feeding.feed.cut()
 
 
+def test_an_encoder_that_breaks_down_leaves_nothing_held() -> None:
+    """Such as one that finds no memory: what is held counts against what all copies may read."""
+    broken = Feeding(failing=MemoryError())
+    broken.take(made(0), made(1))
+    with pytest.raises(MemoryError):
+        broken.feed.next(WALL)
+    broken.feed.cut()
+    assert not broken.held
+
+
 def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
     """Its records would be at the target twice."""
     feeding = Feeding()
@@ -317,6 +335,17 @@ def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
     feeding.take(made(2, 40))
     with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
         feeding.feed.next(WALL)
+
+
+def test_what_goes_back_is_not_passed_over_with_what_holds_nothing() -> None:
+    """Records may lie where it says that there are none."""
+    feeding = Feeding()
+    feeding.take(_empty(0), batch(build((), base_offset=0, last_offset_delta=50)), made(51))
+    found: list[Piece] = []
+    with pytest.raises(CorruptBatch, match="the batch at offset 0 is corrupt: it follows offset 0"):
+        feeding.pieces(found)
+    assert [piece.next_offset for piece in found] == [1]
+    feeding.feed.cut()
 
 
 def test_a_copy_may_begin_inside_a_batch() -> None:

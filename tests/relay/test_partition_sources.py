@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.errors import AuthorizationFailed, DeliveryTimeout, KafkaTimeout, LogTruncated
+from mirror.errors import AuthorizationFailed, BrokerError, DeliveryTimeout, KafkaTimeout, LogTruncated
 from mirror.errors import OffsetOutOfRange as OutOfRange
+from mirror.relay.progress import NOTHING, Sums
 from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import FETCHED_AGAIN, Stage
+from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
 from tests.relay.site import TIMES, TOPIC_ID, Run, made, progress_at
@@ -179,6 +181,54 @@ def test_what_was_damaged_on_its_way_is_fetched_again(atomic: bool, first: bool)
     assert run.commit().offset == 4
     run.ends(Outcome.COMPLETE)
     assert run.sent == [[b"%d" % number] for number in range(4)]
+
+
+def _damaged(base: int) -> Batch:
+    data = build((b"%d" % base,), base_offset=base)
+    data[-1] ^= 1
+    return batch(data)
+
+
+def test_what_is_fetched_again_behind_an_epoch_s_end_is_told_with_what_came_before_it() -> None:
+    """The attempt counts from nothing then; the result of the epoch was told already."""
+    run = Run(OPEN_END).opened()
+    run.fetch(made(0), stable_end=1)
+    run.ack_all()
+    run.advance(TIMES.commit_ms)
+    assert run.commit().left == NOTHING
+    assert not run.copy.committing
+    run.copy.hand_over(run.clock.now())
+    one = made(1).size
+    run.fetch(made(1), _damaged(2), stable_end=3)
+    run.ack_all()
+    assert run.commit().left == Sums(1, 1, one)
+    run.fetch(made(2), stable_end=3)
+    run.ack_all()
+    run.advance(TIMES.commit_ms)
+    assert run.commit().left == Sums(2, 2, 2 * one)
+
+
+def test_what_was_damaged_as_an_epoch_ends_is_left_to_the_next_one() -> None:
+    """Nothing would be read any more, and the task wait as long as it may."""
+    run = Run(4).opened()
+    run.fetch(made(0), _damaged(1))
+    run.ack_all()
+    assert run.committing == 1
+    run.copy.wind_up(run.clock.now(), at_once=False)
+    run.commit()
+    assert run.ends(Outcome.UNFINISHED).end == 1
+
+
+def test_what_another_epoch_left_is_kept_anew_also_by_a_second_attempt() -> None:
+    """Else the next epoch of an idle partition would count it again."""
+    left = replace(progress_at(2), left=Sums(5, 2, 700))
+    run = Run(OPEN_END).opened_with(left)
+    run.commit(error=BrokerError("no", 51))
+    run.dropped()
+    run.advance(run.copy.due_ms(run.clock.now()) - run.clock.now())
+    run.opened_with(left)
+    assert run.commit().left == NOTHING
+    assert run.copy.result.records == 5
 
 
 def test_a_codec_that_stumbles_ends_the_copy_and_nothing_else() -> None:

@@ -30,6 +30,7 @@ from mirror.consumer.settings import ConsumerSettings
 from mirror.runtime import pages
 from mirror.runtime.pages import PagedPart, parts_of
 from mirror.wire.api import Api
+from mirror.wire.frames import FrameReader
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
@@ -96,6 +97,26 @@ def test_ten_kilobytes_kept_of_forty_megabytes_keep_less_than_one() -> None:
     assert crc32c(kept) == checksum
     parts[20].release()
     assert crc32c(kept) != checksum, "the last one's bytes go, too"
+
+
+def shared() -> int:
+    """Bytes of the memory that this process could share: dropping a page of it from here gives nothing back."""
+    return int(psutil.Process().memory_info().shared)
+
+
+def test_a_large_answer_as_it_comes_in_can_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Private memory: shared pages would only be dropped from the process's own count, and stay with the system."""
+    give_back_at_once(monkeypatch)
+    reader, before = FrameReader(), shared()
+    reader.buffer()[:] = struct.pack(">i", 16 * 2**20)
+    reader.received(4)
+    reader.buffer()[:] = bytes(range(256)) * 2**16
+    frame = reader.received(16 * 2**20)
+    assert frame is not None
+    assert shared() - before < MB
+    (part,) = parts_of([memoryview(frame)[100:-100]])
+    part.release()
+    assert bytes(frame[2**20 : 2**20 + 4]) == bytes(4), "gone, not only out of sight"
 
 
 def test_of_smaller_answers_only_so_much_waits_however_many_they_are() -> None:
