@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
 
-``make bench`` does it at its end; by hand where a remark was written or the form of the pages changed.
+To be called once all of it was measured. README has two marks where the claims belong, see :mod:`.written`.
 """
 
 from __future__ import annotations
