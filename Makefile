@@ -23,7 +23,7 @@ SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-NEEDS_NOTHING := not brokers and not spark and not slow and not browser and not prometheus
+NEEDS_NOTHING := not brokers and not spark and not slow and not browser and not prometheus and not cluster
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \

@@ -32,18 +32,19 @@ def test_what_came_since_an_earlier_look() -> None:
 
 
 def test_it_may_be_looked_at_while_others_come() -> None:
-    meters, over = RequestMeters(), threading.Event()
+    meters, over, looked = RequestMeters(), threading.Event(), threading.Event()
 
     def write() -> None:
         for number in range(20_000):
             meters[f"A_{number % 500}"].took.add(1)
+            if number == 100:
+                looked.wait(30)  # else it may be over before anybody has looked
         over.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    looks = 0
     while not over.is_set():
-        looks += len(meters.look()) >= 0
+        assert len(meters.look()) <= 500
+        looked.set()
     writer.join()
-    assert looks
     assert sum(one.took.count for one in meters.look().values()) == 20_000

@@ -47,6 +47,10 @@ class ConnectionStates:
         """The last failure, until a connection stands again."""
         return self._state(node).error
 
+    def failures(self, node: int) -> int:
+        """How many there were in a row."""
+        return self._state(node).failures
+
     def wait_ms(self, node: int, now: int) -> int:
         """Milliseconds until ``node`` may be tried again; 0 where it may be at once."""
         return max(0, self._state(node).not_before_ms - now)

@@ -155,8 +155,9 @@ class SelectorNetwork:
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)
-        if best >= 0 and self._states.error(best) is not None:
-            # No broker we know can be reached: those that were configured may still lead to the others.
+        if best >= 0 and (self._states.wait_ms(best, now) or self._states.failures(best) > 1):
+            # No broker we know can be reached: those that were configured may still lead to the others. Whoever failed
+            # once is not given up when its time has come again.
             best = min([best, *self._bootstrap], key=rank)
         return best
 

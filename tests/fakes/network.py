@@ -112,7 +112,7 @@ class FakeNetwork:
             return (self._states.wait_ms(node, now), failed, not ready, link.session.load if link else 0)
 
         best = min([*self._brokers] or [*self._bootstrap], key=rank)
-        if best >= 0 and self._states.error(best) is not None:
+        if best >= 0 and (self._states.wait_ms(best, now) or self._states.failures(best) > 1):
             best = min([best, *self._bootstrap], key=rank)
         return best
 
