@@ -96,6 +96,7 @@ def test_pause_resume_kill_and_restart(new_cluster: NewCluster, unique: Callable
     assert read_one(servers, topic, unique("readers")) == b"kept"
 
 
+@pytest.mark.cluster
 def test_three_brokers_survive_the_kill_of_one(new_cluster: NewCluster, unique: Callable[[str], str]) -> None:
     cluster = new_cluster(
         3,
@@ -144,6 +145,7 @@ def test_a_wrong_property_is_told_before_the_start() -> None:
         Cluster(properties={"num.io.threads": "many"}).start()
 
 
+@pytest.mark.cluster
 def test_another_port_is_tried_where_one_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     with socket.socket() as taken:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -202,7 +202,13 @@ def _stops_before_it(pair: Pair, proxy: Proxy, damage: Damage, *, most: int, **p
     return error
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
+def _mostly_later(kinds: Mapping[str, object]) -> list[Any]:
+    """Every third here, the others by `make cluster`; all of them without brokers in tests/wire and tests/relay."""
+    later = pytest.mark.cluster
+    return [kind if not number % 3 else pytest.param(kind, marks=later) for number, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize("kind", _mostly_later(DAMAGED))
 def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     filled: Pair, proxy: Proxy, kind: str
 ) -> None:
@@ -212,7 +218,7 @@ def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
-@pytest.mark.parametrize("kind", LYING)
+@pytest.mark.parametrize("kind", _mostly_later(LYING))
 def test_the_partition_stops_before_records_that_lie(filled: Pair, proxy: Proxy, kind: str) -> None:
     error = _stops_before_it(filled, proxy, LYING[kind], most=FETCHED_AGAIN + 3, headers=(("h", b"x"),))
     assert error.endswith("; mend the source's log, or make another replica the leader")

@@ -30,6 +30,7 @@ def filled(source_cluster: Cluster) -> Iterator[FollowerStage]:
         yield stage
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(180)
 def test_a_stopped_follower_costs_only_those_that_it_follows(filled: FollowerStage, stalls: Stalls) -> None:
     """Healthy and sick partitions have the same leaders; only the sick ones wait for the follower."""

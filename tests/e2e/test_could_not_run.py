@@ -165,6 +165,7 @@ def unique_name(toml: str) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.brokers
 @pytest.mark.spark
+@pytest.mark.cluster
 def test_debug_shows_the_trace_of_a_flow_that_cannot_run(
     site: Site, source: Side, unique: Callable[[str], str]
 ) -> None:

@@ -106,6 +106,7 @@ def _said(site: Site) -> str:
     return "".join(path.read_text() for path in site.report.glob("ledger/f/*/said.jsonl"))
 
 
+@pytest.mark.cluster
 def test_a_stream_drains_what_is_there(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
     topic = unique("drained")
     source.create(topic, 2)
