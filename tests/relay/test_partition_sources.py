@@ -421,6 +421,15 @@ def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == (began if waits_for_the_target else None)
 
 
+def test_who_has_just_begun_to_follow_and_had_nothing_due_is_complete_as_the_epoch_ends() -> None:
+    """A stream that is told to stop then would end as unfinished, with nothing left to copy."""
+    run = Run(OPEN_END)
+    assert (run.copy.stage, run.copy.range.source_end) == (Stage.OPENING, run.copy.range.start)
+    run.advance(300)
+    _ends(run)
+    assert run.ends(Outcome.COMPLETE).stuck_since_ms is None
+
+
 def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_once() -> None:
     clock = FakeClock()
     stuck_since = clock.wall() - 4_000
