@@ -37,7 +37,7 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import DROP_MS, PHASES, Stage
+from mirror.relay.stages import DROP_MS, EPOCH_ENDED, PHASES, Stage
 from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
 
@@ -360,7 +360,8 @@ class PartitionCopy:
                 self._copying.winding_up, self._copying.commits.hold = True, False
             waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
             if self.stage in waits:
-                self._drop(now, self._ending.of_epoch(kept=self._nothing_was_due))
+                nothing = self._nothing_was_due
+                self._drop(now, Ruling(Outcome.COMPLETE) if nothing else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
         self.step(now)
 
     @property
@@ -368,7 +369,7 @@ class PartitionCopy:
         """Whether it has only just begun to follow, and the plan knew of nothing to copy."""
         one = self.range
         begins = self.stage is Stage.OPENING and one.stuck_since_ms is None and not self._rulings.expiries
-        return begins and one.follows and one.source_end == one.start
+        return begins and self._ending.trouble is None and one.follows and one.source_end == one.start
 
     # --- gaps
 

@@ -13,17 +13,7 @@ from mirror.spark.run_orders import RunOrders
 from mirror.spark.stream_watch import StreamWatch
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
-
-CONFIG = """
-[clusters.a]
-"bootstrap.servers" = "a:1"
-[clusters.b]
-"bootstrap.servers" = "b:1"
-[flows.f]
-source = "a"
-target = "b"
-topics = ["orders"]
-"""
+from tests.spark.test_epochs import CONFIG
 
 
 def orders(run: str) -> RunOrders:
