@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
     from mirror.relay.facts import TargetFacts
 
+_DROPPED: Final = frozenset({Stage.OPENING, Stage.SETTLING, Stage.COPYING})
+"""Who is told to end at once has nothing to wait for in these; the others end by themselves."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -222,7 +225,8 @@ class PartitionCopy:
             who=self,
             now=now,
         )
-        if not self._reading.ended:
+        self._copying.winding_up = self._ending.winding_up  # it was still opening as the epoch ended
+        if not (self._reading.ended or self._ending.winding_up):
             self._site.read_from(self, progress.offset, progress.leader_epoch)
 
     # --- copying
@@ -352,14 +356,14 @@ class PartitionCopy:
     def wind_up(self, now: int, *, at_once: bool) -> None:
         """The epoch ends: what is acknowledged is committed, the rest dropped with its transaction.
 
+        Who has just begun opens in peace: what was copied under the lease of the last epoch is heard of only then.
         ``at_once``: what is not committed by now is dropped.
         """
         if not self._ending.winding_up or at_once:
             self._ending.winding_up = True
             if self._copying is not None:
                 self._copying.winding_up, self._copying.commits.hold = True, False
-            waits = {Stage.OPENING, Stage.SETTLING, Stage.LOOKING} | ({Stage.COPYING} if at_once else set())
-            if self.stage in waits:
+            if self.stage is Stage.LOOKING or (at_once and self.stage in _DROPPED):
                 nothing = self._nothing_was_due
                 self._drop(now, Ruling(Outcome.COMPLETE) if nothing else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
         self.step(now)

@@ -95,7 +95,8 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
     assert "nonsense" in run.err
     assert "flow f: epoch 1: " in run.out
     summary = site.flows()["f"]
-    assert (summary["outcome"], summary["error"]) == ("complete", None)
+    wrong = [each for each in summary["partitions"] if each["outcome"] != "complete"]
+    assert (summary["outcome"], summary["error"], wrong) == ("complete", None, [])
     records = {(each["topic"], each["partition"]): each["records"] for each in summary["partitions"]}
     assert records == {(topic, 0): 150, (topic, 1): 30, (f"{topic}-2", 0): 20}
     assert target.read(f"a.{topic}") == numbered(0, 150)

@@ -416,18 +416,40 @@ def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
         run.fetch_fails(OutOfRange("gone", 1))
     assert run.copy.stage is stage
     run.advance(300)
-    _ends(run)
     waits_for_the_target = stage is not Stage.LOOKING
+    _ends(run)
+    assert run.copy.stage is (stage if waits_for_the_target else Stage.DROPPING), "it may still open"
+    _ends(run, at_once=True)
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == (began if waits_for_the_target else None)
 
 
 def test_who_has_just_begun_to_follow_and_had_nothing_due_is_complete_as_the_epoch_ends() -> None:
-    """A stream that is told to stop then would end as unfinished, with nothing left to copy."""
+    """Also where the target does not answer: a stream that is told to stop then has nothing left to copy."""
     run = Run(OPEN_END)
     assert (run.copy.stage, run.copy.range.source_end) == (Stage.OPENING, run.copy.range.start)
     run.advance(300)
-    _ends(run)
+    _ends(run, at_once=True)
     assert run.ends(Outcome.COMPLETE).stuck_since_ms is None
+
+
+def test_who_opens_as_the_epoch_ends_tells_what_the_last_one_left_and_reads_nothing() -> None:
+    """The plan was made before that was copied: with it alone, it would be told as unfinished."""
+    run = Run(OPEN_END)
+    _ends(run)
+    run.opened_with(replace(progress_at(2), left=Sums(2, 1, 700)))
+    assert run.site.reading is None
+    assert run.commit().left == NOTHING
+    result = run.ends(Outcome.COMPLETE)
+    assert (result.end, result.records) == (2, 2)
+
+
+def test_who_settles_as_the_epoch_ends_keeps_where_it_begins() -> None:
+    run = Run(OPEN_END).opened_with(None)
+    _ends(run)
+    assert run.copy.stage is Stage.SETTLING
+    run.settled()
+    assert run.commit().offset == 0
+    assert run.ends(Outcome.COMPLETE).start == 0
 
 
 def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_once() -> None:
