@@ -26,6 +26,9 @@ COPIERS: Final = (
 )
 """In the order of a first round: those that are compared stand near each other."""
 
+LARGE: Final = 256 * 1024
+"""Bytes of a batch before compression: as those of a tuned MirrorMaker 2."""
+
 _GAPS: Final = "a broker refuses a batch with gaps as it is"
 _TINY: Final = "one batch of ten records per partition and request would measure requests, no ceiling"
 
@@ -67,7 +70,7 @@ class Workload:
 
 
 _ALL: Final = (
-    Workload("a", "1 KB JSON, lz4, large batches", 2_000_000, 1_000),
+    Workload("a", "1 KB JSON, lz4, large batches", 2_000_000, 1_000, batch_bytes=LARGE),
     Workload(
         "b",
         "100-byte records, batches of 10, uncompressed",
@@ -77,8 +80,8 @@ _ALL: Final = (
         batch_records=10,
         left_out={"null-copier": _TINY, "produce-alone": _TINY},
     ),
-    Workload("c", "10 KB values, uncompressed", 60_000, 10_000, codec="none", batch_bytes=256 * 1024),
-    Workload("d", "1 KB JSON, zstd, large batches", 1_000_000, 1_000, codec="zstd"),
+    Workload("c", "10 KB values, uncompressed", 60_000, 10_000, codec="none", batch_bytes=LARGE),
+    Workload("d", "1 KB JSON, zstd, large batches", 1_000_000, 1_000, codec="zstd", batch_bytes=LARGE),
     Workload(
         "e",
         "1 KB JSON, lz4, compacted: about half of 1 million records gone",
