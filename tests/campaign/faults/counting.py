@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -31,16 +32,29 @@ ALLOWED: Final = Count(threads=6, sockets=24, children=1)
 eight for produces, and those set apart."""
 
 
-ALLOWED_JVM: Final = Count(threads=64, sockets=24, children=8)
-"""The same of Spark's processes, whose pools of threads grow as they are needed, and are not ours; an executor has
-another daemon, and its workers, after one was killed."""
+ALLOWED_JVM: Final = Count(threads=32, sockets=24, children=8)
+"""The same of Spark's processes: three threads stand by each Python process that it keeps. An executor has another
+daemon, and its workers, after one was killed."""
+CACHED: Final = "block-manager-"
+"""How the names of two pools of Spark's begin, of up to 128 threads each: they grow by dozens when what many epochs
+left behind is cleaned at once, and shrink after an idle minute."""
 JVMS: Final = frozenset({"driver's JVM", "executor"})
 
 
 def count(process: psutil.Process) -> Count:
     """Of now; psutil.Error where it has ended."""
     with process.oneshot():
-        return Count(process.num_threads(), len(process.net_connections(kind="inet")), len(process.children()))
+        return Count(_threads(process), len(process.net_connections(kind="inet")), len(process.children()))
+
+
+def _threads(process: psutil.Process) -> int:
+    if process.name() != "java":
+        return int(process.num_threads())
+    names = list[str]()
+    for each in process.threads():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            names.append(Path(f"/proc/{process.pid}/task/{each.id}/comm").read_text(encoding="utf-8"))
+    return sum(not name.startswith(CACHED) for name in names)
 
 
 def counted(roles: Iterable[tuple[str, psutil.Process]]) -> dict[str, Count]:
