@@ -41,7 +41,7 @@ STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "
 """Those whose latency is measured, and their names there."""
 _EPOCH_MS: Final = 60_000
 _RATE: Final = 1_000
-_WARM_RECORDS: Final = 200_000
+_WARM_RECORDS: Final = 1_000_000
 _TARGET_PROPERTIES: Final = {"log.segment.delete.delay.ms": "1000"}
 
 
@@ -178,7 +178,7 @@ class Bench:
             yield pair
 
     def _warm_up(self, pair: Pair, brokers: int) -> None:
-        """All brokers are new JVMs: whoever came first would pay for their compilation."""
+        """All brokers are new JVMs, which compile for two GB: whoever came first would pay for it, twice as much a GB."""
         warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
         with self._filled(pair, warm) as held:
             for copier in ("confluent-loop", "mirror-exactly-once"):
