@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.commits import Commits, ProgressAt
-from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.outbox import Outbox, Step, Tally
 from mirror.relay.pieces import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.story import Phase
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
     from mirror.relay.pace import Window
     from mirror.relay.reading import Reading
     from mirror.relay.site import Times
-
-
-class Watch(Protocol):
-    """Have the copy stepped when a future is done; soon, or (``urgent``) at once."""
-
-    def __call__(self, future: Future[Any], *, urgent: bool = True) -> None:
-        """Returns at once."""
-        ...
 
 
 class Lost(Exception):
@@ -42,8 +35,9 @@ class Lost(Exception):
 class Copying:
     """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
 
-    ``committed`` hears of what each commit took with it. ``winding_up``: nothing more is sent, what is acknowledged is
-    committed. ``refused``: it may not read, since there is no room for what would come.
+    ``committed`` hears of what each commit took with it, ``answered`` (on the network thread) of each batch's answer:
+    whether it was a failure. ``watch`` has the copy stepped when a future is done. ``winding_up``: nothing more is
+    sent, what is acknowledged is committed. ``refused``: it may not read, since there is no room for what would come.
     """
 
     def __init__(
@@ -57,14 +51,15 @@ class Copying:
         *,
         progress_at: ProgressAt,
         committed: Callable[[Tally], None],
-        watch: Watch,
+        answered: Callable[[bool], None],
+        watch: Callable[[Future[Any]], None],
         wall: Callable[[], int],
         must_commit: bool,
         who: Hashable,
         now: int,
     ) -> None:
         self.winding_up = self.refused = False
-        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who)
+        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who, answered)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
         self._carrier = carrier
@@ -171,7 +166,7 @@ class Copying:
         if whole and self._reading.at >= self._reading.end > outbox.sent_offset:
             # The range's end counts as reached also where its last offsets hold nothing.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
-            outbox.add(Piece(outbox.sent_offset, self._reading.end, epoch), None, now)
+            outbox.add(Step(Piece(outbox.sent_offset, self._reading.end, epoch), now))
         outbox.harvest(now)
 
     def _next_piece(self) -> Piece | None:
@@ -184,12 +179,12 @@ class Copying:
 
     def _send(self, piece: Piece, now: int) -> bool:
         """Whether ``piece`` could be handed over."""
-        future, size = None, 0
+        step, size = Step(piece, now), 0
         if piece.batch is not None:
             if not self.outbox.may_send(now):
                 return False
             try:
-                future = self._carrier.send(piece.batch, self._clock.created_ms())
+                self._carrier.send(piece.batch, self._clock.created_ms(), partial(self.outbox.hear, step))
             except (DeliveryTimeout, RecordTooLarge) as error:
                 raise Lost(error, piece) from error
             except KafkaTimeout:
@@ -197,9 +192,7 @@ class Copying:
                 return False
             size = piece.batch.size
         self.commits.sent(size, now)
-        self.outbox.add(piece, future, now)
-        if future is not None:
-            self._watch(future, urgent=False)  # behind the outbox: whoever is woken by a failure must find it there
+        self.outbox.add(step)  # before this thread may act on its answer
         return True
 
     # --- committing

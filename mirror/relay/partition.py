@@ -219,6 +219,7 @@ class PartitionCopy:
             self._site.window,
             progress_at=self._progress,
             committed=self._committed,
+            answered=partial(self._site.answered, self),
             watch=partial(self._site.watch, self),
             wall=self._site.wall,
             must_commit=must_commit,

@@ -375,15 +375,20 @@ class Task:
 
         return submit
 
-    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
-        """Step ``copy`` when ``future`` is done; at once where that is ``urgent``, or it failed, or the copy waits."""
+    def watch(self, copy: PartitionCopy, future: Future[Any]) -> None:
+        """Step ``copy`` when ``future`` is done."""
 
-        def told(done: Future[Any]) -> None:
+        def told(_: Future[Any]) -> None:
             self._touched.append(copy)  # before the look at whether anybody sleeps
-            if urgent or copy.eager or self.window.awaited or self._short or done.exception() is not None:
-                self._wake()
+            self._wake()
 
         future.add_done_callback(told)
+
+    def answered(self, copy: PartitionCopy, failed: bool) -> None:
+        """Step ``copy`` with the next turn; that comes at once where this failed, or somebody waits for an answer."""
+        self._touched.append(copy)  # before the look at whether anybody sleeps
+        if failed or copy.eager or self.window.awaited or self._short:
+            self._wake()
 
     @property
     def _short(self) -> bool:
