@@ -72,6 +72,7 @@ class Feed:
         self._part_done = part_done
         self._facts = facts
         self._policy = policy
+        self._rewrites = policy.rewrites
         self._batch_size = batch_size
         self._remake = remake
         self._limit = self._largest = facts.max_message_bytes
@@ -116,12 +117,14 @@ class Feed:
 
     def _entry(self, supply: _Supply) -> _Entry | None:
         for batch, aborted in supply.batches:
-            if self._begins(batch) >= supply.end:
+            # Of a compressed message set only the last offset is to be seen from outside.
+            begins = self._expected if isinstance(batch, MessageSet) else batch.base_offset
+            if begins >= supply.end:
                 return None
             if batch.next_offset <= self._expected:
                 continue
-            remedies = self._remedies_of(self._begins(batch))
-            wrong = self._goes_back(batch)
+            remedies = self._remedies_of(begins) if self._remedies else frozenset()
+            wrong = self._goes_back(batch) if begins < self._expected else None
             entry = _Entry(batch, supply.part, self._holes(batch), supply.end, skip(batch, aborted=aborted))
             entry.wrong, entry.alone = wrong, wrong is not None
             if entry.skip is None:
@@ -132,8 +135,7 @@ class Feed:
 
     def _goes_back(self, batch: AnyBatch) -> CorruptBatch | None:
         # Where the copy begins its first batch may begin before it; but not where one was seen to end.
-        begins = self._expected == self._start and self._expected != self._broken_at
-        if self._begins(batch) >= self._expected or begins:
+        if self._expected == self._start and self._expected != self._broken_at:
             return None
         self._broken_at = self._expected
         last = self._expected - 1
@@ -152,10 +154,6 @@ class Feed:
         self._expected = batch.next_offset
         return found
 
-    def _begins(self, batch: AnyBatch) -> int:
-        """The first offset that it may have: of a compressed message set only the last is to be seen from outside."""
-        return self._expected if isinstance(batch, MessageSet) else int(batch.base_offset)
-
     def _remedies_of(self, begins: int) -> frozenset[Reason]:
         return frozenset(reason for reason, until in self._remedies.items() if begins < until)
 
@@ -168,7 +166,7 @@ class Feed:
             start=self._start,
             end=entry.end,
             target_log_append_time=self._facts.log_append_time,
-            rewrites=self._policy.rewrites,
+            rewrites=self._rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
         return Reason.TOO_LARGE if reason is None and batch.size > self._largest else reason
@@ -282,7 +280,7 @@ class Feed:
             run.append(entry)
         while run[-1].skip is not None:
             run.pop()  # nothing behind it is put together with it
-        if first.reason is None and not worth_coalescing(_sources(run)):
+        if first.reason is None and (len(run) == 1 or not worth_coalescing(_sources(run))):
             return []
         self._take_off(len(run))
         return run

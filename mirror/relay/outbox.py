@@ -101,7 +101,10 @@ class Outbox:
 
         Where the window has no room, its line is waited in.
         """
-        first = next((step.ticket for step in self._steps if step.ticket is not None), None)
+        first = None
+        for step in self._steps:
+            if (first := step.ticket) is not None:
+                break
         if first is not None and (first.aside or not self._answered):
             return False
         self.waits = not self._window.may_send(self._who, now, idle=first is None)

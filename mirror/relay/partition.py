@@ -99,7 +99,8 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether it could use more of the source."""
-        return self.stage is Stage.COPYING and self._now_copying.wants_more
+        copying = self._copying
+        return copying is not None and self.stage is Stage.COPYING and copying.wants_more
 
     @property
     def held(self) -> int:
@@ -119,9 +120,9 @@ class PartitionCopy:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next, where nothing happens before."""
-        if self.stage in {Stage.RESTING, Stage.DROPPING}:
-            return self._until_ms
-        return self._now_copying.due_ms(now) if self.stage is Stage.COPYING else FOREVER_MS
+        if self.stage is Stage.COPYING:
+            return self._now_copying.due_ms(now)
+        return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
     def heard(self, at_ms: int) -> None:
         """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""

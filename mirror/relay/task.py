@@ -273,11 +273,12 @@ class Task:
             self._paused -= resume
 
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
-        if copy.wants_more and not self.holdings.may_take(copy.held, self._part):
+        wants = copy.wants_more
+        if wants and not self.holdings.may_take(copy.held, self._part):
             copy.heard(now)
             copy.refused()
             return False
-        return copy.wants_more
+        return wants
 
     def _wait(self, now: int) -> None:
         """Until something happens, or is due. What was touched meanwhile is seen here, or wakes."""
