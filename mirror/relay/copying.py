@@ -126,7 +126,8 @@ class Copying:
         self.outbox.harvest(now)
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
-        self._take_commit(now)
+        if self.commits.under_way is not None:
+            self._take_commit(now)
         if not self.winding_up:
             self._push(now)
         free = self.commits.under_way is None and not self.commits.hold

@@ -55,7 +55,10 @@ class _Entry:
 
 
 class Feed:
-    """The pieces of one copy, from where it begins, in order."""
+    """The pieces of one copy, from where it begins, in order.
+
+    ``making`` is what is being encoded just now: nothing is handed on before it.
+    """
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Feed:
         # Empty only where the supplies are, too.
         self._backlog: deque[_Entry] = deque()
         self._made: deque[Piece] = deque()
-        self._making: Future[Made] | None = None
+        self.making: Future[Made] | None = None
         self._run: list[_Entry] = []
 
     # --- what comes in
@@ -174,12 +177,7 @@ class Feed:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to be handed on."""
-        return not (self._backlog or self._made or self._making)
-
-    @property
-    def making(self) -> Future[Made] | None:
-        """What is being encoded just now: nothing is handed on before it."""
-        return self._making
+        return not (self._backlog or self._made or self.making)
 
     # --- what goes out
 
@@ -189,12 +187,12 @@ class Feed:
         Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`cut`.
         """
         while not self._made:
-            if self._making is None and not self._backlog:
+            if self.making is None and not self._backlog:
                 return None
-            if self._making is None:
+            if self.making is None:
                 self._take_up(wall_ms)
-            elif self._making.done():
-                self._take_made(self._making)
+            elif self.making.done():
+                self._take_made(self.making)
             else:
                 return None
         if self._stop is not None and self._made[0].batch is not None and self._made[0].base_offset >= self._stop[0]:
@@ -208,7 +206,7 @@ class Feed:
         for piece in self._made:
             if piece.part is not None:
                 piece.part.done()
-        self._run, self._making = [], None
+        self._run, self.making = [], None
         self._backlog.clear()
         self._supplies.clear()
         self._made.clear()
@@ -220,7 +218,7 @@ class Feed:
             raise entry.wrong
         if entry.skip is None and (run := self._gather(wall_ms)):
             self._run = run
-            self._making = self._remake(_sources(run), self._recipe(run, wall_ms))
+            self.making = self._remake(_sources(run), self._recipe(run, wall_ms))
             return
         self._take_off(1)
         batch = entry.batch
@@ -309,7 +307,7 @@ class Feed:
         )
 
     def _take_made(self, making: Future[Made]) -> None:
-        self._making, run = None, self._run
+        self.making, run = None, self._run
         try:
             made = making.result()
         except MirrorError:

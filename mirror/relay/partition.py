@@ -120,8 +120,9 @@ class PartitionCopy:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next, where nothing happens before."""
-        if self.stage is Stage.COPYING:
-            return self._now_copying.due_ms(now)
+        copying = self._copying
+        if copying is not None and self.stage is Stage.COPYING:
+            return copying.due_ms(now)
         return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
     def heard(self, at_ms: int) -> None:
@@ -161,8 +162,9 @@ class PartitionCopy:
         self._tell_phase(now)
 
     def _tell_phase(self, now: int) -> None:
-        if self.stage is Stage.COPYING:
-            self.account.goes_on(self._now_copying, self._reading, now)
+        copying = self._copying
+        if copying is not None and self.stage is Stage.COPYING:
+            self.account.goes_on(copying, self._reading, now)
         elif self.stage is not Stage.DONE:
             self.account.chronicle.enter(PHASES[self.stage], now)
 

@@ -76,6 +76,7 @@ class Task:
         watcher: Watcher | None = None,
     ) -> None:
         now = clock.now()
+        self.wall: Final = clock.wall
         self.watcher: Final[Watcher] = watcher or Unwatched()
         self.commits: Final = Histogram()
         self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
@@ -319,10 +320,6 @@ class Task:
                 self._touched.append(reader)
 
     # --- what copies ask (Site)
-
-    def wall(self) -> int:
-        """Milliseconds since 1970."""
-        return self._clock.wall()
 
     def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
         """What the network thread has heard."""
