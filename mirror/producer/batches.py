@@ -55,11 +55,12 @@ class ProducerBatch:
     ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
     it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
-    be in the log. Where there is a ``callback``, it is told instead of ``future``, which is not there then: a future
-    takes a lock for each question, and for each who listens. ``on_told`` is called once, after the callers have their
-    answers, whatever their callbacks raise; it is no callback of ``future``, which a caller may keep, and with it
-    whatever hangs on it. ``chain``: once one with this number is lost in its partition, so is what comes behind it with
-    the same number; None: of no chain.
+    be in the log. ``told``: the caller has its answer, or will have it from the parts that this was cut into. Where
+    there is a ``callback``, it is told instead of ``future``, which is not there then: a future takes a lock for each
+    question, and for each who listens. ``on_told`` is called once, after the callers have their answers, whatever their
+    callbacks raise; it is no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
+    ``chain``: once one with this number is lost in its partition, so is what comes behind it with the same number;
+    None: of no chain.
     """
 
     tp: TopicPartition
@@ -77,10 +78,9 @@ class ProducerBatch:
     in_doubt: bool = False
     last_error: KafkaError | None = None
     in_flight_ms: int = 0
+    told: bool = False
     _sent_ms: int | None = None
     _was_in_doubt: bool = False
-    _told: bool = False
-    _cut: bool = False
     _parts_left: int = 0
     _records: OpenBatch | None = None
 
@@ -112,14 +112,9 @@ class ProducerBatch:
         """Whether it takes no more records: ready-made, sealed or full."""
         return self.batch is not None or (self.open is not None and self.open.full)
 
-    @property
-    def told(self) -> bool:
-        """Whether the caller has its answer, or will have it from the parts that this was cut into."""
-        return self._told or self._cut
-
     def cut_into(self, parts: list[ProducerBatch]) -> None:
         """Its parts go instead; who waits for this one waits for the last of them."""
-        self._cut, self._parts_left = True, len(parts)
+        self.told, self._parts_left = True, len(parts)
         for part in parts:
             part.on_told = self._part_told
 
@@ -167,7 +162,7 @@ class ProducerBatch:
 
     def _tell(self, outcome: RecordMetadata | KafkaError) -> None:
         """Callbacks of applications run here. One may raise (``sys.exit``): the others are told all the same."""
-        self._told = True  # and not the future's done(), which takes a lock: it is asked in every turn
+        self.told = True  # and not the future's done(), which takes a lock: it is asked in every turn
         records, self._records = self._records, None
         on_told, self.on_told = self.on_told, None
         try:

@@ -76,17 +76,18 @@ class ExactlyOnce:
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """In the transaction, which begins with its first batch."""
-        self._begin()
+        if not self._in_transaction:
+            self._begin()
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
 
     def _begin(self) -> None:
-        if not self._in_transaction:
-            self._producer.begin_transaction()
-            self._in_transaction = True
+        self._producer.begin_transaction()
+        self._in_transaction = True
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """With the transaction, or alone in one."""
-        self._begin()
+        if not self._in_transaction:
+            self._begin()
         offsets = {self._tp: to_offset(progress)}
         kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
         committed = self._producer.commit_transaction_async(timeout_ms)

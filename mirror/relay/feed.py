@@ -247,7 +247,8 @@ class Feed:
     def _take_off(self, count: int) -> None:
         for _ in range(count):
             self._backlog.popleft()
-        self._see(1)
+        if not self._backlog:
+            self._see(1)
 
     def pop(self) -> Piece:
         """The piece that :meth:`next` showed was handed on."""

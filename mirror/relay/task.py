@@ -394,7 +394,8 @@ class Task:
         return self.holdings.short and self._clock.now() >= self._steered_all_at + _STEER_SOON_MS
 
     def _wake(self) -> None:
-        self._woken.set()
+        if not self._woken.is_set():  # it takes a lock to set it
+            self._woken.set()
         if self._polling:
             self._clients.consumer.wake()
 
