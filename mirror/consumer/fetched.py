@@ -90,6 +90,6 @@ def without_aborted(
     for batch in batches:
         while upcoming and upcoming[-1].first_offset < batch.next_offset:
             void.add(upcoming.pop().producer_id)
-        yield batch, batch.is_transactional and not batch.is_control and batch.producer_id in void
+        yield batch, bool(void) and batch.is_transactional and not batch.is_control and batch.producer_id in void
         if batch.is_control:
             void.discard(batch.producer_id)

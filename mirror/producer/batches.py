@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import KafkaError
@@ -34,6 +35,12 @@ class RecordMetadata(NamedTuple):
         return self.base_offset + self.record if self.base_offset >= 0 else -1
 
 
+Callback = Callable[[RecordMetadata | KafkaError], None]
+"""Told once what became of a batch, on the network thread, so it may not wait."""
+
+_log: Final = logging.getLogger(__name__)
+
+
 def promise() -> Future[RecordMetadata]:
     """A future that cannot be cancelled: what was handed over is sent, whoever has lost interest in it."""
     future: Future[RecordMetadata] = Future()
@@ -48,9 +55,12 @@ class ProducerBatch:
     ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
     ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
     it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
-    be in the log. ``on_told`` is called once, after the callers have their answers, whatever their callbacks raise; it
-    is no callback of ``future``, which a caller may keep, and with it whatever hangs on it. ``chain``: once
-    one with this number is lost in its partition, so is what comes behind it with the same number; None: of no chain.
+    be in the log. ``told``: the caller has its answer, or will have it from the parts that this was cut into. Where
+    there is a ``callback``, it is told instead of ``future``, which is not there then: a future takes a lock for each
+    question, and for each who listens. ``on_told`` is called once, after the callers have their answers, whatever their
+    callbacks raise; it is no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
+    ``chain``: once one with this number is lost in its partition, so is what comes behind it with the same number;
+    None: of no chain.
     """
 
     tp: TopicPartition
@@ -58,7 +68,8 @@ class ProducerBatch:
     created_ms: int
     size: int
     open: OpenBatch | None = None
-    future: Future[RecordMetadata] = field(default_factory=promise)
+    callback: Callback | None = None
+    future: Future[RecordMetadata] = field(init=False)
     on_told: Callable[[], None] | None = None
     expires_ms: int = 0
     chain: int | None = None
@@ -67,15 +78,16 @@ class ProducerBatch:
     in_doubt: bool = False
     last_error: KafkaError | None = None
     in_flight_ms: int = 0
+    told: bool = False
     _sent_ms: int | None = None
     _was_in_doubt: bool = False
-    _told: bool = False
-    _cut: bool = False
     _parts_left: int = 0
     _records: OpenBatch | None = None
 
     def __post_init__(self) -> None:
         self._records = self.open  # to be answered for, also after their bytes were let go
+        if self.callback is None:
+            self.future = promise()
 
     def seal(self) -> Batch:
         """The batch as it will be sent; nothing can be added to it from here on."""
@@ -100,14 +112,9 @@ class ProducerBatch:
         """Whether it takes no more records: ready-made, sealed or full."""
         return self.batch is not None or (self.open is not None and self.open.full)
 
-    @property
-    def told(self) -> bool:
-        """Whether the caller has its answer, or will have it from the parts that this was cut into."""
-        return self._told or self._cut
-
     def cut_into(self, parts: list[ProducerBatch]) -> None:
         """Its parts go instead; who waits for this one waits for the last of them."""
-        self._cut, self._parts_left = True, len(parts)
+        self.told, self._parts_left = True, len(parts)
         for part in parts:
             part.on_told = self._part_told
 
@@ -155,11 +162,13 @@ class ProducerBatch:
 
     def _tell(self, outcome: RecordMetadata | KafkaError) -> None:
         """Callbacks of applications run here. One may raise (``sys.exit``): the others are told all the same."""
-        self._told = True  # and not the future's done(), which takes a lock: it is asked in every turn
+        self.told = True  # and not the future's done(), which takes a lock: it is asked in every turn
         records, self._records = self._records, None
         on_told, self.on_told = self.on_told, None
         try:
-            if isinstance(outcome, RecordMetadata):
+            if self.callback is not None:
+                self._call(self.callback, outcome)
+            elif isinstance(outcome, RecordMetadata):
                 self.future.set_result(outcome)
             else:
                 self.future.set_exception(outcome)
@@ -170,3 +179,9 @@ class ProducerBatch:
             finally:
                 if on_told is not None:
                     on_told()
+
+    def _call(self, callback: Callback, outcome: RecordMetadata | KafkaError) -> None:
+        try:
+            callback(outcome)
+        except Exception:  # noqa: BLE001 - logged, as a future does it: it is no end of the network thread
+            _log.exception("%s: a callback failed; others are told all the same", self.tp)

@@ -1,6 +1,6 @@
 """How a partition's batches and progress get to the target: in one transaction (exactly once), or one after the other.
 
-Nothing here waits: every call gives a future, whose callbacks run on the network thread.
+Nothing here waits: what comes of a call is told on the network thread, to a callback or a future's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, Protocol, TypeVar
 
-from mirror.client import Admin, BufferMemory, Producer, RecordMetadata, TopicPartition
+from mirror.client import Admin, BufferMemory, Producer, TopicPartition
 from mirror.errors import KafkaError
+from mirror.producer.batches import Callback
 from mirror.relay.progress import Progress, from_offset, group_of, to_offset
 from mirror.wire.records import Batch
 
@@ -33,7 +34,7 @@ class Carrier(Protocol):
         """Shut out whoever copied this partition before, where that is possible; then read the progress."""
         ...
 
-    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Raises KafkaTimeout where there is no memory at the moment. ``created_ms`` is since 1970; None: now."""
         ...
 
@@ -73,19 +74,20 @@ class ExactlyOnce:
         fenced = self._producer.init_transactions_async(timeout_ms)
         return then(fenced, lambda _: read_progress(self._admin, self._group, self._tp, timeout_ms))
 
-    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """In the transaction, which begins with its first batch."""
-        self._begin()
-        return self._producer.send_batch(self._tp, batch, created_ms=created_ms, block=False)
+        if not self._in_transaction:
+            self._begin()
+        self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
 
     def _begin(self) -> None:
-        if not self._in_transaction:
-            self._producer.begin_transaction()
-            self._in_transaction = True
+        self._producer.begin_transaction()
+        self._in_transaction = True
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """With the transaction, or alone in one."""
-        self._begin()
+        if not self._in_transaction:
+            self._begin()
         offsets = {self._tp: to_offset(progress)}
         kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
         committed = self._producer.commit_transaction_async(timeout_ms)
@@ -137,9 +139,9 @@ class AtLeastOnce:
         """Read the progress."""
         return read_progress(self._admin, self._group, self._tp, timeout_ms)
 
-    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Behind what was sent before."""
-        return self._producer.send_batch(self._tp, batch, created_ms=created_ms, block=False, chain=self._chain)
+        self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Alone: a neighbour whose group is refused, or slow, has nothing to do with it."""

@@ -23,7 +23,9 @@ ProgressAt = Callable[[int, int | None], Progress]
 
 
 @dataclass(slots=True, eq=False)
-class _UnderWay:
+class UnderWay:
+    """A commit whose answer is awaited."""
+
     progress: Progress
     future: Future[None]
     tally: Tally | None
@@ -37,7 +39,8 @@ class Commits:
     """``known`` is the progress that is committed, or was found; ``must`` asks for one also of nothing new, first.
 
     ``since_ms`` is when the first of what is not committed was handed over, ``kept`` what was sent of what is. While
-    they are on ``hold``, none begins. ``took_ms`` is how long the last one took.
+    they are on ``hold``, none begins. ``under_way`` is the one whose answer is awaited. ``took_ms`` is how long the
+    last one took.
     """
 
     def __init__(self, carrier: Carrier, outbox: Outbox, times: Times, known: Progress, now: int) -> None:
@@ -50,19 +53,14 @@ class Commits:
         self._times = times
         self._bytes = 0
         self.since_ms = self._committed_ms = now
-        self._under_way: _UnderWay | None = None
-
-    @property
-    def under_way(self) -> Future[None] | None:
-        """The one whose answer is awaited."""
-        return None if self._under_way is None else self._under_way.future
+        self.under_way: UnderWay | None = None
 
     @property
     def full(self) -> bool:
         """Whether nothing more should be sent before the next commit."""
         if not self._carrier.atomic:
             return self.must
-        return self.must or self._bytes >= COMMIT_BYTES or self._under_way is not None
+        return self.must or self._bytes >= COMMIT_BYTES or self.under_way is not None
 
     def sent(self, size: int, now: int) -> None:
         """Something is about to be handed over, to be committed."""
@@ -71,15 +69,10 @@ class Commits:
         self._bytes += size
 
     @property
-    def _next(self) -> tuple[int, int | None]:
-        if self._carrier.atomic:
-            return self._outbox.sent_offset, self._outbox.sent_epoch
-        return self._outbox.acked_offset, self._outbox.acked_epoch
-
-    @property
     def wanted(self) -> bool:
         """Whether there is something to be committed."""
-        return self.must or self._next[0] > self.known.offset
+        ready = self._outbox.sent_offset if self._carrier.atomic else self._outbox.acked_offset
+        return self.must or ready > self.known.offset
 
     def due_ms(self, *, caught_up: bool, ended: bool) -> int:
         """When to commit what is wanted; ``caught_up``: all that the source had was sent, ``ended``: and all there is.
@@ -96,14 +89,16 @@ class Commits:
 
     def begin(self, progress_at: ProgressAt, now: int) -> Future[None]:
         """Commit all that is wanted, within what is left of the oldest batch's time."""
-        oldest_ms = self._outbox.oldest_ms
+        outbox, atomic = self._outbox, self._carrier.atomic
+        oldest_ms = outbox.oldest_ms
         # A batch that expires says more of why than the commit that waits for it, and is to be heard first.
         until_ms = now if oldest_ms is None else deadline(oldest_ms, _HEARD_FIRST_MS)
         until_ms = deadline(until_ms, self._times.delivery_ms)
-        progress = progress_at(*self._next)
+        sent, acked = (outbox.sent_offset, outbox.sent_epoch), (outbox.acked_offset, outbox.acked_epoch)
+        progress = progress_at(*(sent if atomic else acked))
         future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
-        tally = None if self._carrier.atomic else self._outbox.take_tally()
-        self._under_way = _UnderWay(progress, future, tally, self._outbox.sent, now)
+        tally = None if atomic else outbox.take_tally()
+        self.under_way = UnderWay(progress, future, tally, outbox.sent, now)
         self._bytes, self.since_ms = 0, now
         return future
 
@@ -112,10 +107,10 @@ class Commits:
 
         What a refused one would have committed is the outbox's again.
         """
-        done = self._under_way
+        done = self.under_way
         if done is None or not done.future.done():
             return None
-        self._under_way, self._committed_ms, self.took_ms = None, now, now - done.began_ms
+        self.under_way, self._committed_ms, self.took_ms = None, now, now - done.began_ms
         error = done.future.exception()
         if error is None:
             self._outbox.harvest(now)

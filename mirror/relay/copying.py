@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.commits import Commits, ProgressAt
-from mirror.relay.outbox import Outbox, Tally
+from mirror.relay.outbox import Outbox, Step, Tally
 from mirror.relay.pieces import Piece
 from mirror.relay.progress import Progress
 from mirror.relay.story import Phase
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
     from mirror.relay.pace import Window
     from mirror.relay.reading import Reading
     from mirror.relay.site import Times
-
-
-class Watch(Protocol):
-    """Have the copy stepped when a future is done; soon, or (``urgent``) at once."""
-
-    def __call__(self, future: Future[Any], *, urgent: bool = True) -> None:
-        """Returns at once."""
-        ...
 
 
 class Lost(Exception):
@@ -42,8 +35,9 @@ class Lost(Exception):
 class Copying:
     """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
 
-    ``committed`` hears of what each commit took with it. ``winding_up``: nothing more is sent, what is acknowledged is
-    committed. ``refused``: it may not read, since there is no room for what would come.
+    ``committed`` hears of what each commit took with it, ``answered`` (on the network thread) of each batch's answer:
+    whether it was a failure. ``watch`` has the copy stepped when a future is done. ``winding_up``: nothing more is
+    sent, what is acknowledged is committed. ``refused``: it may not read, since there is no room for what would come.
     """
 
     def __init__(
@@ -57,14 +51,15 @@ class Copying:
         *,
         progress_at: ProgressAt,
         committed: Callable[[Tally], None],
-        watch: Watch,
+        answered: Callable[[bool], None],
+        watch: Callable[[Future[Any]], None],
         wall: Callable[[], int],
         must_commit: bool,
         who: Hashable,
         now: int,
     ) -> None:
         self.winding_up = self.refused = False
-        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who)
+        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who, answered)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
         self._carrier = carrier
@@ -98,7 +93,7 @@ class Copying:
     @property
     def eager(self) -> bool:
         """Whether it waits for acknowledgements: to send more, or to end."""
-        return not self._reading.feed.idle or self._reading.ended or self.winding_up
+        return self._reading.ended or self.winding_up or not self._reading.feed.idle
 
     @property
     def waits_since_ms(self) -> int | None:
@@ -114,13 +109,12 @@ class Copying:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
+        if self.commits.wanted:
+            free = self.commits.under_way is None and not self.commits.hold
+            commit = self._commit_due_ms() if free else FOREVER_MS
+            return commit if commit > now else FOREVER_MS  # overdue: it waits for something else
         listens = self._quiet and self.wants_more
-        stall = deadline(self._reading.heard_ms, self._times.stall_ms) if listens else FOREVER_MS
-        free = self.commits.under_way is None and not self.commits.hold
-        commit = self._commit_due_ms() if self.commits.wanted and free else FOREVER_MS
-        if commit <= now:
-            commit = FOREVER_MS  # overdue: it waits for something else
-        return min(stall, commit)
+        return deadline(self._reading.heard_ms, self._times.stall_ms) if listens else FOREVER_MS
 
     def turn(self, now: int) -> bool:
         """Go on as far as that is possible; True where all that will come is copied and committed.
@@ -132,14 +126,15 @@ class Copying:
         self.outbox.harvest(now)
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
-        self._take_commit(now)
+        if self.commits.under_way is not None:
+            self._take_commit(now)
         if not self.winding_up:
             self._push(now)
         free = self.commits.under_way is None and not self.commits.hold
-        if self.commits.wanted and free and now >= self._commit_due_ms():
+        if free and self.commits.wanted and now >= self._commit_due_ms():
             self._watch(self.commits.begin(self._progress_at, now))
-        settled = not self.commits.wanted and self.commits.under_way is None
-        return settled and self.handed_over and self._reading.ended
+        done = self._reading.ended and self.handed_over
+        return done and self.commits.under_way is None and not self.commits.wanted
 
     @property
     def idle(self) -> bool:
@@ -154,29 +149,29 @@ class Copying:
 
     def silent(self, now: int) -> bool:
         """Whether the source, although asked, has given nothing for too long."""
-        return self._quiet and self.wants_more and now - self._reading.heard_ms >= self._times.stall_ms
+        return now - self._reading.heard_ms >= self._times.stall_ms and self._quiet and self.wants_more
 
     # --- sending
 
     def _push(self, now: int) -> None:
-        feed, outbox = self._reading.feed, self.outbox
-        while not self.commits.full and (piece := self._next_piece()) is not None:
+        feed, outbox, wall_ms = self._reading.feed, self.outbox, self._wall()
+        while not self.commits.full and (piece := self._next_piece(wall_ms)) is not None:
             if not self._send(piece, now):
                 break
             feed.pop()
         if feed.making is not None and feed.making is not self._making:
             self._making = feed.making
             self._watch(feed.making)
-        whole = feed.idle and self._reading.error is None  # what was cut off behind an error was not copied
-        if whole and self._reading.at >= self._reading.end > outbox.sent_offset:
+        at_end = self._reading.at >= self._reading.end > outbox.sent_offset
+        if at_end and feed.idle and self._reading.error is None:  # what was cut off behind an error was not copied
             # The range's end counts as reached also where its last offsets hold nothing.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
-            outbox.add(Piece(outbox.sent_offset, self._reading.end, epoch), None, now)
+            outbox.add(Step(Piece(outbox.sent_offset, self._reading.end, epoch), now))
         outbox.harvest(now)
 
-    def _next_piece(self) -> Piece | None:
+    def _next_piece(self, wall_ms: int) -> Piece | None:
         try:
-            return self._reading.feed.next(self._wall())
+            return self._reading.feed.next(wall_ms)
         except Exception as error:  # noqa: BLE001 - a codec's, a transform's: it ends this copy, not its neighbours
             # What comes before it is committed first: then it is told.
             self._reading.fail(error)
@@ -184,12 +179,12 @@ class Copying:
 
     def _send(self, piece: Piece, now: int) -> bool:
         """Whether ``piece`` could be handed over."""
-        future, size = None, 0
+        step, size = Step(piece, now), 0
         if piece.batch is not None:
             if not self.outbox.may_send(now):
                 return False
             try:
-                future = self._carrier.send(piece.batch, self._clock.created_ms())
+                self._carrier.send(piece.batch, self._clock.created_ms(), partial(self.outbox.hear, step))
             except (DeliveryTimeout, RecordTooLarge) as error:
                 raise Lost(error, piece) from error
             except KafkaTimeout:
@@ -197,9 +192,7 @@ class Copying:
                 return False
             size = piece.batch.size
         self.commits.sent(size, now)
-        self.outbox.add(piece, future, now)
-        if future is not None:
-            self._watch(future, urgent=False)  # behind the outbox: whoever is woken by a failure must find it there
+        self.outbox.add(step)  # before this thread may act on its answer
         return True
 
     # --- committing
@@ -207,7 +200,7 @@ class Copying:
     def _commit_due_ms(self) -> int:
         if self.winding_up:
             return 0 if self._carrier.atomic or self.outbox.empty else FOREVER_MS
-        ended = self._reading.feed.idle and self._reading.ended
+        ended = self._reading.ended and self._reading.feed.idle
         return self.commits.due_ms(caught_up=self._reading.caught_up, ended=ended)
 
     def _take_commit(self, now: int) -> None:
@@ -228,7 +221,7 @@ class Copying:
             return None
         if self.commits.under_way is None and self.outbox.acked_offset > self.commits.known.offset:
             self.commits.begin(self._progress_at, now)
-        return self.commits.under_way
+        return None if self.commits.under_way is None else self.commits.under_way.future
 
     def end(self, now: int) -> None:
         """Nothing of this attempt is waited for any more, but for its :meth:`last_commit`."""

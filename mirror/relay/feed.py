@@ -55,7 +55,10 @@ class _Entry:
 
 
 class Feed:
-    """The pieces of one copy, from where it begins, in order."""
+    """The pieces of one copy, from where it begins, in order.
+
+    ``making`` is what is being encoded just now: nothing is handed on before it.
+    """
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Feed:
         self._part_done = part_done
         self._facts = facts
         self._policy = policy
+        self._rewrites = policy.rewrites
         self._batch_size = batch_size
         self._remake = remake
         self._limit = self._largest = facts.max_message_bytes
@@ -90,7 +94,7 @@ class Feed:
         # Empty only where the supplies are, too.
         self._backlog: deque[_Entry] = deque()
         self._made: deque[Piece] = deque()
-        self._making: Future[Made] | None = None
+        self.making: Future[Made] | None = None
         self._run: list[_Entry] = []
 
     # --- what comes in
@@ -116,12 +120,14 @@ class Feed:
 
     def _entry(self, supply: _Supply) -> _Entry | None:
         for batch, aborted in supply.batches:
-            if self._begins(batch) >= supply.end:
+            # Of a compressed message set only the last offset is to be seen from outside.
+            begins = self._expected if isinstance(batch, MessageSet) else batch.base_offset
+            if begins >= supply.end:
                 return None
             if batch.next_offset <= self._expected:
                 continue
-            remedies = self._remedies_of(self._begins(batch))
-            wrong = self._goes_back(batch)
+            remedies = self._remedies_of(begins) if self._remedies else frozenset()
+            wrong = self._goes_back(batch) if begins < self._expected else None
             entry = _Entry(batch, supply.part, self._holes(batch), supply.end, skip(batch, aborted=aborted))
             entry.wrong, entry.alone = wrong, wrong is not None
             if entry.skip is None:
@@ -132,8 +138,7 @@ class Feed:
 
     def _goes_back(self, batch: AnyBatch) -> CorruptBatch | None:
         # Where the copy begins its first batch may begin before it; but not where one was seen to end.
-        begins = self._expected == self._start and self._expected != self._broken_at
-        if self._begins(batch) >= self._expected or begins:
+        if self._expected == self._start and self._expected != self._broken_at:
             return None
         self._broken_at = self._expected
         last = self._expected - 1
@@ -152,10 +157,6 @@ class Feed:
         self._expected = batch.next_offset
         return found
 
-    def _begins(self, batch: AnyBatch) -> int:
-        """The first offset that it may have: of a compressed message set only the last is to be seen from outside."""
-        return self._expected if isinstance(batch, MessageSet) else int(batch.base_offset)
-
     def _remedies_of(self, begins: int) -> frozenset[Reason]:
         return frozenset(reason for reason, until in self._remedies.items() if begins < until)
 
@@ -168,7 +169,7 @@ class Feed:
             start=self._start,
             end=entry.end,
             target_log_append_time=self._facts.log_append_time,
-            rewrites=self._policy.rewrites,
+            rewrites=self._rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
         return Reason.TOO_LARGE if reason is None and batch.size > self._largest else reason
@@ -176,12 +177,7 @@ class Feed:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to be handed on."""
-        return not (self._backlog or self._made or self._making)
-
-    @property
-    def making(self) -> Future[Made] | None:
-        """What is being encoded just now: nothing is handed on before it."""
-        return self._making
+        return not (self._backlog or self._made or self.making)
 
     # --- what goes out
 
@@ -191,12 +187,12 @@ class Feed:
         Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`cut`.
         """
         while not self._made:
-            if self._making is None and not self._backlog:
+            if self.making is None and not self._backlog:
                 return None
-            if self._making is None:
+            if self.making is None:
                 self._take_up(wall_ms)
-            elif self._making.done():
-                self._take_made(self._making)
+            elif self.making.done():
+                self._take_made(self.making)
             else:
                 return None
         if self._stop is not None and self._made[0].batch is not None and self._made[0].base_offset >= self._stop[0]:
@@ -210,7 +206,7 @@ class Feed:
         for piece in self._made:
             if piece.part is not None:
                 piece.part.done()
-        self._run, self._making = [], None
+        self._run, self.making = [], None
         self._backlog.clear()
         self._supplies.clear()
         self._made.clear()
@@ -222,7 +218,7 @@ class Feed:
             raise entry.wrong
         if entry.skip is None and (run := self._gather(wall_ms)):
             self._run = run
-            self._making = self._remake(_sources(run), self._recipe(run, wall_ms))
+            self.making = self._remake(_sources(run), self._recipe(run, wall_ms))
             return
         self._take_off(1)
         batch = entry.batch
@@ -251,7 +247,8 @@ class Feed:
     def _take_off(self, count: int) -> None:
         for _ in range(count):
             self._backlog.popleft()
-        self._see(1)
+        if not self._backlog:
+            self._see(1)
 
     def pop(self) -> Piece:
         """The piece that :meth:`next` showed was handed on."""
@@ -282,7 +279,7 @@ class Feed:
             run.append(entry)
         while run[-1].skip is not None:
             run.pop()  # nothing behind it is put together with it
-        if first.reason is None and not worth_coalescing(_sources(run)):
+        if first.reason is None and (len(run) == 1 or not worth_coalescing(_sources(run))):
             return []
         self._take_off(len(run))
         return run
@@ -311,7 +308,7 @@ class Feed:
         )
 
     def _take_made(self, making: Future[Made]) -> None:
-        self._making, run = None, self._run
+        self.making, run = None, self._run
         try:
             made = making.result()
         except MirrorError:

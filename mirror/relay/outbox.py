@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
-from mirror.errors import NeedsAbort
+from mirror.errors import KafkaError, NeedsAbort
 from mirror.producer.batches import RecordMetadata
 from mirror.relay.pace import Ticket, Window
 from mirror.relay.pieces import Piece
@@ -61,12 +59,12 @@ class Tally:
 
 
 @dataclass(slots=True, eq=False)
-class _Step:
-    """What was sent, or (without a ``ticket``) needs no sending; ``told`` or ``error`` is what came of it."""
+class Step:
+    """What was sent, or (without a ``batch``) needs no sending; ``told`` or ``error`` is what came of it."""
 
     piece: Piece
     sent_ms: int
-    ticket: Ticket | None
+    ticket: Ticket | None = None
     told: RecordMetadata | None = None
     error: BaseException | None = None
 
@@ -80,11 +78,14 @@ class Outbox:
     (KIP-219), ``waits`` whether the next batch found no room.
     """
 
-    def __init__(self, window: Window, start: int, leader_epoch: int | None, who: Hashable) -> None:
-        """``who`` stands in the window's line."""
+    def __init__(
+        self, window: Window, start: int, leader_epoch: int | None, who: Hashable, answered: Callable[[bool], None]
+    ) -> None:
+        """``who`` stands in the window's line; ``answered`` is called on the network thread: whether one failed."""
         self._window = window
         self._who = who
-        self._steps: deque[_Step] = deque()
+        self._answered_one = answered
+        self._steps: deque[Step] = deque()
         self.sent_offset = self.acked_offset = start
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
@@ -100,7 +101,10 @@ class Outbox:
 
         Where the window has no room, its line is waited in.
         """
-        first = next((step.ticket for step in self._steps if step.ticket is not None), None)
+        first = None
+        for step in self._steps:
+            if (first := step.ticket) is not None:
+                break
         if first is not None and (first.aside or not self._answered):
             return False
         self.waits = not self._window.may_send(self._who, now, idle=first is None)
@@ -121,19 +125,16 @@ class Outbox:
         """When the oldest unacknowledged batch was sent."""
         return self._steps[0].sent_ms if self._steps else None
 
-    def add(self, piece: Piece, future: Future[RecordMetadata] | None, now: int) -> None:
-        """``piece`` was sent, or needs no sending."""
-        ticket = None
-        if piece.batch is not None and future is not None:
-            ticket = self._window.sent(max(piece.batch.size, _LEAST_BYTES), now)
+    def add(self, step: Step) -> None:
+        """``step`` was sent, or needs no sending."""
+        piece = step.piece
+        if (batch := piece.batch) is not None:
+            step.ticket = self._window.sent(max(batch.size, _LEAST_BYTES), step.sent_ms)
             if self.first_time_ms is None:
-                self.first_time_ms = piece.batch.base_timestamp
+                self.first_time_ms = batch.base_timestamp
             records, batches, size = self.sent
-            self.sent = Sums(records + piece.count, batches + 1, size + piece.batch.size)
-        step = _Step(piece, now, ticket)
+            self.sent = Sums(records + piece.count, batches + 1, size + batch.size)
         self._steps.append(step)
-        if future is not None:
-            future.add_done_callback(partial(self._hear, step))
         self.sent_offset, self.sent_epoch = piece.next_offset, piece.leader_epoch
 
     def harvest(self, now: int) -> bool:
@@ -152,7 +153,7 @@ class Outbox:
         tally, self.tally = self.tally, Tally()
         return tally
 
-    def _done(self, step: _Step, now: int) -> None:
+    def _done(self, step: Step, now: int) -> None:
         piece = step.piece
         if step.ticket is not None and step.told is not None:
             self._window.acknowledged(step.ticket, step.told.throttle_ms, now)
@@ -167,13 +168,13 @@ class Outbox:
         if piece.part is not None:
             piece.part.done()
 
-    def _hear(self, step: _Step, done: Future[RecordMetadata]) -> None:
-        """On the network thread. To ask every future at every turn took a third of the CPU (10 KB batches)."""
-        step.error = done.exception()
-        if step.error is None:
-            step.told = done.result()
+    def hear(self, step: Step, outcome: RecordMetadata | KafkaError) -> None:
+        """What came of ``step``; on the network thread, maybe before it is added."""
+        if isinstance(outcome, RecordMetadata):
+            step.told = outcome
         else:
-            self._failed = True
+            step.error, self._failed = outcome, True
+        self._answered_one(step.error is not None)
 
     def loss(self) -> tuple[Piece, BaseException] | None:
         """The first failure that tells why; None while nothing failed.

@@ -99,7 +99,8 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether it could use more of the source."""
-        return self.stage is Stage.COPYING and self._now_copying.wants_more
+        copying = self._copying
+        return copying is not None and self.stage is Stage.COPYING and copying.wants_more
 
     @property
     def held(self) -> int:
@@ -119,9 +120,10 @@ class PartitionCopy:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next, where nothing happens before."""
-        if self.stage in {Stage.RESTING, Stage.DROPPING}:
-            return self._until_ms
-        return self._now_copying.due_ms(now) if self.stage is Stage.COPYING else FOREVER_MS
+        copying = self._copying
+        if copying is not None and self.stage is Stage.COPYING:
+            return copying.due_ms(now)
+        return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
     def heard(self, at_ms: int) -> None:
         """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
@@ -160,8 +162,9 @@ class PartitionCopy:
         self._tell_phase(now)
 
     def _tell_phase(self, now: int) -> None:
-        if self.stage is Stage.COPYING:
-            self.account.goes_on(self._now_copying, self._reading, now)
+        copying = self._copying
+        if copying is not None and self.stage is Stage.COPYING:
+            self.account.goes_on(copying, self._reading, now)
         elif self.stage is not Stage.DONE:
             self.account.chronicle.enter(PHASES[self.stage], now)
 
@@ -219,6 +222,7 @@ class PartitionCopy:
             self._site.window,
             progress_at=self._progress,
             committed=self._committed,
+            answered=partial(self._site.answered, self),
             watch=partial(self._site.watch, self),
             wall=self._site.wall,
             must_commit=must_commit,

@@ -14,7 +14,8 @@ from mirror.timing import FOREVER_MS
 class Reading:
     """Reads ``[at, end)``; ``stable_end`` is the last stable offset as of the last answer, ``heard_ms`` its time.
 
-    ``held`` are the bytes that are still needed, ``error`` is what ended the reading.
+    ``held`` are the bytes that are still needed, ``error`` is what ended the reading. ``ended``: nothing more is to
+    come; whatever moves ``at`` or brings an ``error`` says so. ``end`` is changed only before it begins anew.
     """
 
     def __init__(
@@ -31,14 +32,10 @@ class Reading:
         """Anew, from ``offset`` on. Nothing of before is needed: its bytes go when nobody can read them any more."""
         self.at, self.heard_ms, self.stable_end = offset, now, FOREVER_MS
         self.error: BaseException | None = None
+        self.ended = self.at >= self.end
         self.feed.begin(offset)
         for part in list(self._parts):
             self._let_go(part)
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more is to come."""
-        return self.at >= self.end or self.error is not None
 
     @property
     def caught_up(self) -> bool:
@@ -51,15 +48,16 @@ class Reading:
             return False
         self.heard_ms = now
         if fetched.error is not None:
-            self.error = fetched.error
+            self.error, self.ended = fetched.error, True
         else:
             self.at, self.stable_end = fetched.next_offset, fetched.last_stable_offset
+            self.ended = self.ended or self.at >= self.end  # behind an error more may come in, and is not wanted
             self.feed.take_in(fetched, self.end)
         return True
 
     def fail(self, error: BaseException) -> None:
         """What comes next cannot be copied; what was handed on before counts."""
-        self.error = error
+        self.error, self.ended = error, True
         self.feed.cut()
 
     def _took(self, part: Part) -> None:

@@ -90,8 +90,12 @@ class Site(Protocol):
         """Encodes for this copy, elsewhere."""
         ...
 
-    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
-        """Have :meth:`PartitionCopy.step` called when ``future`` is done; soon, or (``urgent``) at once."""
+    def watch(self, copy: PartitionCopy, future: Future[Any]) -> None:
+        """Have :meth:`PartitionCopy.step` called when ``future`` is done."""
+        ...
+
+    def answered(self, copy: PartitionCopy, failed: bool) -> None:
+        """A batch was answered for: have the copy stepped soon; at once if it ``failed``. On the network thread."""
         ...
 
     def may_retry(self, copy: PartitionCopy) -> bool:

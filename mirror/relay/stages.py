@@ -24,6 +24,8 @@ FETCHED_AGAIN: Final = 2
 class Stage(enum.Enum):
     """What a copy waits for."""
 
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked at every step
+
     OPENING = "opening"
     SETTLING = "settling"
     COPYING = "copying"

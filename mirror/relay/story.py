@@ -135,7 +135,7 @@ class Curve:
 class Chronicle:
     """Writes the :class:`Story` of one range while it is copied.
 
-    ``wall`` is the time in ms since 1970; ``passed`` hears of each of its spans.
+    ``wall`` is the time in ms since 1970; ``passed`` hears of each of its spans. ``begun``: :meth:`begins` was told.
     """
 
     def __init__(self, wall: Callable[[], int], now: int, passed: Callable[[dict[str, Any]], None]) -> None:
@@ -155,7 +155,7 @@ class Chronicle:
         self._place = self._heard_ms = 0
         self.end: int | None = None
         """Where the source was last heard to end."""
-        self._catching_up = False
+        self.begun = self._catching_up = False
 
     def enter(self, phase: Phase, now: int) -> None:
         """From ``now`` on it is in ``phase``."""
@@ -207,14 +207,9 @@ class Chronicle:
         else:
             self.happened(Happening.THROTTLED, throttle_ms=throttle_ms)
 
-    @property
-    def begun(self) -> bool:
-        """Whether :meth:`begins` was told."""
-        return self._story.lag_before is not None
-
     def begins(self, offset: int, end: int, first_ms: int | None) -> None:
         """The source's first answer: its end, and the time of its first record (None where there is none)."""
-        story = self._story
+        story, self.begun = self._story, True
         self._place, self._heard_ms, self.end = offset, self._wall(), end
         story.lag_before = max(0, end - offset)
         story.late_before_ms = self._age_ms(story.lag_before, first_ms)

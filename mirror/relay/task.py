@@ -76,6 +76,7 @@ class Task:
         watcher: Watcher | None = None,
     ) -> None:
         now = clock.now()
+        self.wall: Final = clock.wall
         self.watcher: Final[Watcher] = watcher or Unwatched()
         self.commits: Final = Histogram()
         self.window: Final = Window(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
@@ -273,11 +274,12 @@ class Task:
             self._paused -= resume
 
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
-        if copy.wants_more and not self.holdings.may_take(copy.held, self._part):
+        wants = copy.wants_more
+        if wants and not self.holdings.may_take(copy.held, self._part):
             copy.heard(now)
             copy.refused()
             return False
-        return copy.wants_more
+        return wants
 
     def _wait(self, now: int) -> None:
         """Until something happens, or is due. What was touched meanwhile is seen here, or wakes."""
@@ -318,10 +320,6 @@ class Task:
                 self._touched.append(reader)
 
     # --- what copies ask (Site)
-
-    def wall(self) -> int:
-        """Milliseconds since 1970."""
-        return self._clock.wall()
 
     def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
         """What the network thread has heard."""
@@ -375,15 +373,20 @@ class Task:
 
         return submit
 
-    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
-        """Step ``copy`` when ``future`` is done; at once where that is ``urgent``, or it failed, or the copy waits."""
+    def watch(self, copy: PartitionCopy, future: Future[Any]) -> None:
+        """Step ``copy`` when ``future`` is done."""
 
-        def told(done: Future[Any]) -> None:
+        def told(_: Future[Any]) -> None:
             self._touched.append(copy)  # before the look at whether anybody sleeps
-            if urgent or copy.eager or self.window.awaited or self._short or done.exception() is not None:
-                self._wake()
+            self._wake()
 
         future.add_done_callback(told)
+
+    def answered(self, copy: PartitionCopy, failed: bool) -> None:
+        """Step ``copy`` with the next turn; that comes at once where this failed, or somebody waits for an answer."""
+        self._touched.append(copy)  # before the look at whether anybody sleeps
+        if failed or copy.eager or self.window.awaited or self._short:
+            self._wake()
 
     @property
     def _short(self) -> bool:
@@ -391,7 +394,8 @@ class Task:
         return self.holdings.short and self._clock.now() >= self._steered_all_at + _STEER_SOON_MS
 
     def _wake(self) -> None:
-        self._woken.set()
+        if not self._woken.is_set():  # it takes a lock to set it
+            self._woken.set()
         if self._polling:
             self._clients.consumer.wake()
 

@@ -99,12 +99,12 @@ class MemoryShare:
                 if not self._closed:
                     self._books.lingering[self] = None
 
-    def take(self, tp: TopicPartition, count: int, timer: Timer, limit: str = "max.block.ms") -> None:
+    def take(self, tp: TopicPartition, count: int, timer: Timer | None, limit: str = "max.block.ms") -> None:
         """Wait for ``count`` bytes (at least 1) for ``tp``, in the application's thread.
 
-        Raises KafkaTimeout when ``timer`` ends first (``limit`` is the setting that it comes from, for the text),
-        ClientClosed at the end, RecordTooLarge for more than there is, and what ``look`` and ``may_wait`` raise.
-        Whatever it raises, it has taken nothing.
+        Raises KafkaTimeout when ``timer`` ends first, or at once where there is none (``limit`` is the setting that it
+        comes from, for the text), ClientClosed at the end, RecordTooLarge for more than there is, and what ``look`` and
+        ``may_wait`` raise. Whatever it raises, it has taken nothing.
         """
         books = self._books
         if count > books.pool.size:
@@ -129,12 +129,12 @@ class MemoryShare:
         finally:
             self._waiters.discard(woken)
 
-    def _wait(self, grant: Grant, woken: threading.Event, timer: Timer, limit: str) -> None:
-        if self._may_wait is not None and timer.remaining_ms() > 0:
+    def _wait(self, grant: Grant, woken: threading.Event, timer: Timer | None, limit: str) -> None:
+        if self._may_wait is not None and timer is not None and timer.remaining_ms() > 0:
             self._may_wait()
         while True:
             self._have_sent_what_lingers()
-            left_ms = timer.remaining_ms()
+            left_ms = timer.remaining_ms() if timer is not None else 0
             woken.wait(min(left_ms / 1000, _LOOK_S))
             with self._books.lock:
                 self._check_open()

@@ -24,7 +24,7 @@ from mirror.errors import (
     NetworkThreadDied,
 )
 from mirror.producer.appending import OpenBatch
-from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batches import Callback, ProducerBatch, RecordMetadata
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
@@ -194,44 +194,74 @@ class Producer(TransactionCalls):
         chain is sent. Another number begins a new one, which goes on behind the lost one. A number is used for one
         chain of a partition only.
         """
+        return self._send_batch(tp, batch, created_ms, chain, block=block).future
+
+    def post_batch(
+        self,
+        tp: TopicPartition,
+        batch: Batch,
+        callback: Callback,
+        *,
+        created_ms: int | None = None,
+        chain: int | None = None,
+    ) -> None:
+        """As :meth:`send_batch` with ``block=False``; ``callback`` gets what the future would have ended with.
+
+        For who sends very many: a future costs more than all the rest of this call. Where this raises, ``callback`` may
+        have been told, too.
+        """
+        self._send_batch(tp, batch, created_ms, chain, block=False, callback=callback)
+
+    def _send_batch(
+        self,
+        tp: TopicPartition,
+        batch: Batch,
+        created_ms: int | None,
+        chain: int | None,
+        *,
+        block: bool,
+        callback: Callback | None = None,
+    ) -> ProducerBatch:
         if chain is not None and type(chain) is not int:
             msg = f"chain must be an int or None, not {type(chain).__name__}"
             raise InvalidArgument(msg)
-        tp = arguments.partition(tp)
+        place = self._place(*(tp if type(tp) is TopicPartition else arguments.partition(tp)))
+        tp = place.tp
         if not isinstance(batch, Batch):
             msg = f"{tp}: a batch must be a Batch, not {type(batch).__name__}"
             raise InvalidArgument(msg)
         self._may_send()
-        place = self._place(*tp)
-        now = self._thread.clock.now()
-        born_ms, expires_ms = now, FOREVER_MS
+        born_ms, expires_ms = None, FOREVER_MS
         if created_ms is not None:
+            now = self._thread.clock.now()
             born_ms = now - remaining(self._thread.clock.wall(), arguments.timestamp("created_ms", created_ms))
             expires_ms = deadline(born_ms, self._settings.delivery_timeout_ms)
         self._reserve(place, batch, expires_ms, block=block)
         handed = False
         try:
-            born_ms = born_ms if created_ms is not None else self._thread.clock.now()
-            made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain)
+            if born_ms is None:
+                born_ms = self._thread.clock.now()
+            made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain, callback=callback)
             with place.lock:
                 if (before := place.open) is not None:
                     before.close()  # records that come later belong behind this batch
                 handed = True
                 self._deliver(made)
-            return made.future
+            return made
         finally:
             if not handed:
                 self._memory.give_back(tp, batch.size)
 
     def _reserve(self, place: _Partition, batch: Batch, expires_ms: int, *, block: bool) -> None:
         """Wait for metadata and memory, until ``expires_ms`` at the latest."""
-        phase, waited_ms = DeliveryPhase.METADATA, 0
+        phase, waited_ms, timer = DeliveryPhase.METADATA, 0, None
         try:
             if block and not place.known:
                 waited_ms = self._await_topic(place, expires_ms)
             phase = DeliveryPhase.MEMORY
-            budget_ms = self._budget.append_ms(waited_ms) if block else 0
-            timer = Timer(self._thread.clock, min(budget_ms, remaining(expires_ms, self._thread.clock.now())))
+            if block:
+                left_ms = remaining(expires_ms, self._thread.clock.now())
+                timer = Timer(self._thread.clock, min(self._budget.append_ms(waited_ms), left_ms))
             self._memory.take(place.tp, batch.size, timer, self._budget.append_limit(waited_ms))
         except KafkaTimeout as error:
             now = self._thread.clock.now()

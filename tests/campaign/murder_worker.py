@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mirror.client import Admin, RecordMetadata, TopicPartition
+from mirror.errors import KafkaError
+from mirror.producer.batches import Callback
 from mirror.relay import carriers, task
 from mirror.relay.carriers import ExactlyOnce
 from mirror.relay.copy import copy_ranges
@@ -83,6 +85,17 @@ class Signpost:
             os._exit(1)
 
 
+def told_at(signpost: Signpost, callback: Callback) -> Callback:
+    """``callback``, with the signpost before it."""
+
+    def tell(outcome: RecordMetadata | KafkaError) -> None:
+        if isinstance(outcome, RecordMetadata):
+            signpost.at("acked")
+        callback(outcome)
+
+    return tell
+
+
 def watched(signpost: Signpost) -> type[ExactlyOnce]:
     """The carrier as it is, with the signpost beside each of its steps."""
 
@@ -114,11 +127,9 @@ def watched(signpost: Signpost) -> type[ExactlyOnce]:
             then_at(opened, "read")
             return opened
 
-        def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+        def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
             signpost.at("sending")
-            sent = super().send(batch, created_ms)
-            then_at(sent, "acked")
-            return sent
+            super().send(batch, created_ms, told_at(signpost, callback))
 
         def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
             signpost.at("committing")

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import pytest
 
 from mirror.cluster.topics import TopicPartition
-from mirror.errors import DeliveryTimeout
+from mirror.errors import DeliveryTimeout, KafkaError
 from mirror.producer.appending import OpenBatch
 from mirror.producer.batches import ProducerBatch, RecordMetadata
 from mirror.wire.decode import records_of
@@ -237,6 +237,25 @@ def test_who_counts_batches_hears_of_each_whatever_callbacks_raise(error: Delive
         batch.succeed(5) if error is None else batch.fail(error)
     batch.succeed(6)
     assert heard == [True], "once, and after all were answered"
+
+
+@pytest.mark.parametrize("outcome", [RecordMetadata(_TP, 5), DeliveryTimeout("late")])
+def test_a_callback_is_told_instead_of_a_future_and_may_fail(
+    outcome: RecordMetadata | DeliveryTimeout, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[object] = []
+
+    def callback(told: RecordMetadata | KafkaError) -> None:
+        heard.append(told)
+        raise ValueError("odd")
+
+    records = _open()
+    _append(records, b"a")
+    batch = ProducerBatch(_TP, records.seal(), 0, 100, callback=callback, on_told=lambda: heard.append("on"))
+    for _ in range(2):
+        batch.succeed(5) if isinstance(outcome, RecordMetadata) else batch.fail(outcome)
+    assert heard == [outcome, "on"], "once"
+    assert "odd" in caplog.text
 
 
 def test_the_parts_of_a_batch_answer_for_it() -> None:

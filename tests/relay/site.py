@@ -13,7 +13,7 @@ from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.meters import Histogram
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.deep import Made, Recipe, remake
 from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Remake
@@ -67,7 +67,13 @@ class Sent:
     values: list[bytes]
     size: int
     created_ms: int | None
-    future: Future[RecordMetadata] = field(default_factory=Future)
+    callback: Callback
+    answered: bool = False
+
+    def answer(self, outcome: RecordMetadata | KafkaError) -> None:
+        assert not self.answered, "told once"
+        self.answered = True
+        self.callback(outcome)
 
 
 @dataclass(slots=True)
@@ -95,17 +101,16 @@ class HandCarrier:
         self.open_timeout_ms = timeout_ms
         return self.opened
 
-    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         assert self.dropped is None
         if self.refuse is not None:
             raise self.refuse
         if self.atomic and self.commits:
             assert self.commits[-1].future.done(), "nothing is sent while a transaction ends"
         batch.verify()
-        one = Sent(values_of(batch.view), batch.size, created_ms)
+        one = Sent(values_of(batch.view), batch.size, created_ms, callback)
         self.sent.append(one)
         batch.patch(7, 0, len(self.sent), transactional=self.atomic)
-        return one.future
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert self.dropped is None
@@ -209,9 +214,12 @@ class HandSite:
         except Exception as error:  # noqa: BLE001 - as an executor does
             future.set_exception(error)
 
-    def watch(self, copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
-        del urgent
+    def watch(self, copy: PartitionCopy, future: Future[Any]) -> None:
         future.add_done_callback(lambda _: self.touched.append(copy))
+
+    def answered(self, copy: PartitionCopy, failed: bool) -> None:
+        del failed
+        self.touched.append(copy)
 
     def may_retry(self, copy: PartitionCopy) -> bool:
         del copy
@@ -330,20 +338,20 @@ class Run:
 
     def ack(self, *which: int, throttle_ms: int = 0) -> None:
         """These are in the log; without numbers, all that is not answered."""
-        unanswered = [n for n, one in enumerate(self.carrier.sent) if not one.future.done()]
+        unanswered = [n for n, one in enumerate(self.carrier.sent) if not one.answered]
         for number in which or unanswered:
             base_offset = 1_000 + sum(len(one.values) for one in self.carrier.sent[:number])
             metadata = RecordMetadata(TARGET, base_offset, 0, throttle_ms)
-            self.carrier.sent[number].future.set_result(metadata)
+            self.carrier.sent[number].answer(metadata)
         self.site.settle_down()
 
     def ack_all(self) -> None:
         """Until nothing more is sent."""
-        while any(not one.future.done() for one in self.carrier.sent):
+        while any(not one.answered for one in self.carrier.sent):
             self.ack()
 
     def fail(self, which: int, error: KafkaError) -> None:
-        self.carrier.sent[which].future.set_exception(error)
+        self.carrier.sent[which].answer(error)
         self.site.settle_down()
 
     def commit(self, error: KafkaError | None = None) -> Progress:

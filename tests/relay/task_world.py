@@ -14,7 +14,7 @@ from mirror.backoff import Backoff
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import SourceState
@@ -106,16 +106,15 @@ class Target:
         del tp
         return None
 
-    def send_batch(
-        self, tp: TopicPartition, batch: Batch, *, created_ms: int | None, block: bool, chain: int
-    ) -> Future[RecordMetadata]:
-        assert not block, "the thread that copies one partition copies the others, too"
+    def post_batch(
+        self, tp: TopicPartition, batch: Batch, callback: Callback, *, created_ms: int | None, chain: int
+    ) -> None:
         assert chain >= 1
         assert created_ms is None
         if tp.partition in self.silent:
-            return Future()
+            return
         self.sent.setdefault(tp.partition, []).extend(records_of(batch))
-        return done(RecordMetadata(tp, 0))
+        callback(RecordMetadata(tp, 0))
 
     def group_offsets_async(
         self, group: str, tps: Collection[TopicPartition], timeout_ms: int

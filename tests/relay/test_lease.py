@@ -8,6 +8,7 @@ import pytest
 
 from mirror.client import OffsetAndMetadata, RecordMetadata, TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
+from mirror.producer.batches import Callback
 from mirror.relay.carriers import done, failed
 from mirror.relay.orders import Orders
 from mirror.relay.partition import PartitionCopy
@@ -50,14 +51,13 @@ class AutoCarrier:
         assert timeout_ms > 0
         return done(self.target.progress.get(self.partition, progress_at(0)))
 
-    def send(self, batch: Batch, created_ms: int | None) -> Future[RecordMetadata]:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         del batch, created_ms
         tp = TopicPartition("paris.t", self.partition)
         if self.partition not in self.target.sick:
-            return done(RecordMetadata(tp, 0))
-        if self.target.world.clock.now() >= self.target.silent_at:
-            return Future()
-        return failed(expired(tp))
+            callback(RecordMetadata(tp, 0))
+        elif self.target.world.clock.now() < self.target.silent_at:
+            callback(expired(tp))
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from typing import Any
-
 import pytest
 
 from mirror.errors import (
@@ -101,7 +98,7 @@ def test_a_commit_has_what_is_left_of_its_oldest_batch_and_a_moment_in_which_tha
 def test_a_commit_that_fails_with_its_batch_tells_of_the_batch() -> None:
     run = Run(1).opened(0)
     run.fetch(made(0))
-    run.carrier.sent[0].future.set_exception(_late())
+    run.carrier.sent[0].answer(_late())
     run.carrier.commits[-1].future.set_exception(_needs_abort(_late()))
     run.site.settle_down()
     assert run.ends(Outcome.EXPIRED).expiries[0]["start"] == 0
@@ -111,8 +108,8 @@ def test_the_cause_is_told_not_the_transaction_s_end() -> None:
     run = Run(3).opened(0)
     run.fetch(made(0), made(1), made(2))
     run.ack(0)
-    run.carrier.sent[1].future.set_exception(NeedsAbort("the transaction is to be aborted"))
-    run.carrier.sent[2].future.set_exception(_late())
+    run.carrier.sent[1].answer(NeedsAbort("the transaction is to be aborted"))
+    run.carrier.sent[2].answer(_late())
     run.site.settle_down()
     assert run.ends(Outcome.EXPIRED).expiries[0]["start"] == 2
 
@@ -310,12 +307,12 @@ def test_whoever_is_woken_by_a_failure_finds_it() -> None:
     """The task was woken, looked before the failure was noted, and slept on."""
     run = Run(1)
 
-    def step_at_once(copy: PartitionCopy, future: Future[Any], *, urgent: bool = True) -> None:
-        del urgent
-        future.add_done_callback(lambda _: copy.step(run.clock.now()))
+    def step_at_once(copy: PartitionCopy, failed: bool) -> None:
+        assert failed
+        copy.step(run.clock.now())
 
-    run.site.watch = step_at_once  # type: ignore[method-assign]
+    run.site.answered = step_at_once  # type: ignore[method-assign]
     run.opened(0)
     run.fetch(made(0))
-    run.carrier.sent[0].future.set_exception(_late())
+    run.carrier.sent[0].answer(_late())
     assert run.copy.stage is Stage.DROPPING

@@ -65,7 +65,7 @@ def test_however_small_batches_are_only_so_many_are_under_way() -> None:
     assert big[0].size < 1_000
     run.fetch(*big)
     for _ in range(20):
-        unanswered = [n for n, one in enumerate(run.carrier.sent) if not one.future.done()]
+        unanswered = [n for n, one in enumerate(run.carrier.sent) if not one.answered]
         assert len(unanswered) <= 1_000_000 // (16 * 1024) + 1
         if unanswered:
             run.ack(*unanswered)

@@ -118,7 +118,7 @@ class World:
             case Stage.RESTING:
                 run.advance(2_000)
             case Stage.COPYING:
-                pending = [n for n, one in enumerate(carrier.sent) if not one.future.done()]
+                pending = [n for n, one in enumerate(carrier.sent) if not one.answered]
                 options: list[Callable[[], None]] = [self._fetch, lambda: run.advance(1_000)]
                 if pending:
                     options += [lambda: self._answer(pending[0])] * 3
@@ -238,12 +238,12 @@ class World:
 
     def _must_answer(self) -> bool:
         carrier = self.run.carrier
-        unanswered = any(not one.future.done() for one in carrier.sent)
+        unanswered = any(not one.answered for one in carrier.sent)
         return self.run.copy.stage is Stage.COPYING and (unanswered or self.run.committing is not None)
 
     def _all_well(self) -> None:
         self.choose = lambda _: 0
-        pending = [n for n, one in enumerate(self.run.carrier.sent) if not one.future.done()]
+        pending = [n for n, one in enumerate(self.run.carrier.sent) if not one.answered]
         if pending:
             self._answer(pending[0])
         else:

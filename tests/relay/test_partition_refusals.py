@@ -62,7 +62,7 @@ def _accept_up_to(run: Run, limit: int, log: list[int], *, batches: Callable[[],
     for _ in range(100):
         if run.copy.stage is Stage.COPYING and run.site.reading and run.copy._reading.at < 8:
             run.fetch(*(batches() if batches else [_big(0, 8, 100)]))
-        pending = [n for n, one in enumerate(run.carrier.sent) if not one.future.done()]
+        pending = [n for n, one in enumerate(run.carrier.sent) if not one.answered]
         if pending:
             if run.carrier.sent[pending[0]].size > limit:
                 log.append(run.carrier.sent[pending[0]].size)

@@ -108,7 +108,7 @@ def test_retries_are_told_with_error_and_backoff() -> None:
         phase=DeliveryPhase.IN_FLIGHT,
         cause=DeliveryCause.NO_ANSWER,
     )
-    run.carrier.sent[-1].future.set_exception(error)
+    run.carrier.sent[-1].answer(error)
     run.site.settle_down()
     run.dropped()
     assert run.copy.account.chronicle.phase is Phase.RESTING

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -106,9 +105,7 @@ def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms
         task.holdings.took(held)
         task.holdings.may_take(1_000, 1_000)
         clock.advance(after_ms)
-        future: Future[None] = Future()
-        task.watch(cast("Any", SimpleNamespace(eager=False)), future, urgent=False)
-        future.set_result(None)
+        task.answered(cast("Any", SimpleNamespace(eager=False)), failed=False)
         assert task._woken.is_set() == wakes
     finally:
         task.close()

@@ -135,7 +135,7 @@ def test_the_network_threads_death_ends_the_wait(monkeypatch: pytest.MonkeyPatch
 class _Interrupted(MemoryShare):
     """The wait is cut short right after its memory was granted."""
 
-    def _wait(self, grant: Grant, woken: threading.Event, timer: Timer, limit: str) -> None:
+    def _wait(self, grant: Grant, woken: threading.Event, timer: Timer | None, limit: str) -> None:
         super()._wait(grant, woken, timer, limit)
         raise KeyboardInterrupt
 
