@@ -232,7 +232,7 @@ class BrokerSession:
             sent.lost(told, now)
             raise told from error
         self.heard = True
-        meter = self.meters[sent.api.name]
+        meter = self.meters[sent.api.label]
         meter.took.add(now - sent.connection_deadline + self._request_timeout_ms)
         meter.throttled_ms += self._throttle(body, now)
         if sent.abandoned:
@@ -384,7 +384,7 @@ class BrokerSession:
         self.outgoing.clear()
         lost = not isinstance(error, ClientClosed)  # who closes gives up what it had asked
         for sent in in_flight:
-            self.meters[sent.api.name].lost += lost
+            self.meters[sent.api.label].lost += lost
             sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)

@@ -19,6 +19,8 @@ OPEN: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 class Step(enum.Enum):
     """What comes next: one request to a coordinator, or none."""
 
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each transaction
+
     INIT = "fencing older producers"
     RENEW = "getting a new epoch"
     ADD_PARTITIONS = "adding partitions to the transaction"

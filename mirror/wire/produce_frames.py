@@ -53,7 +53,7 @@ class ProduceFrames:
         payload = len(part.records)
         length = _varint(payload + 1)
         size = _HEADER.size - _SIZE + len(around.before) + len(length) + payload + len(around.after)
-        head = _HEADER.pack(size, Api.PRODUCE.value.key, version, correlation_id) + around.before + length
+        head = _HEADER.pack(size, Api.PRODUCE.spec.key, version, correlation_id) + around.before + length
         return [head, *part.records.segments, around.after]
 
     def _learn(self, version: int, client_id: str, body: ProduceRequest) -> _Around:
