@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import sys
 from typing import Final
 
@@ -16,6 +17,8 @@ _M_ARENA_MAX: Final = -8
 
 _LARGE_BYTES: Final = 128 * 1024
 _ARENAS: Final = 2
+_YOUNG_OBJECTS: Final = 50_000
+"""Containers, such as lists and dictionaries, made and not freed before the collector of cycles looks at them."""
 
 
 def bound_heap() -> None:
@@ -25,7 +28,11 @@ def bound_heap() -> None:
     fetches lie in heaps with holes, one for each few threads. Measured with bounds of 40 MB, 60 KB batches, two runs
     each: 55 and 57 MB; with these settings from the process's start 34 and 39 MB. The CPU did not differ by more than
     its noise. What is released of an answer goes back at once, too.
+
+    Everywhere, Python's collector of cycles looks less often. Measured: with its own threshold (700) it takes 3.5% of
+    the CPU of a copy, and a copy of 1,900 batches makes no cycle at all: reference counts free its memory.
     """
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError):
