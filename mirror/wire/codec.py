@@ -43,6 +43,7 @@ from mirror.wire.matching import check_covered, default, kept, nested_classes, s
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames
+from mirror.wire.produce_frames import answer as produce_answer
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), as kio's readers are."""
@@ -137,6 +138,8 @@ def decode_response(api: Api, version: int, frame: Buffer) -> Any:
     schema = _response_schema(api.spec.key, version)
     view = memoryview(frame).toreadonly()
     try:
+        if api is Api.PRODUCE and (produced := produce_answer(version, frame)) is not None:
+            return produced
         offset = 4
         if schema.__header_schema__.__flexible__:
             offset += _skip_tags(view, offset)
