@@ -197,20 +197,16 @@ class BrokerSession:
 
     def received(self, count: int, now: int) -> None:
         """``count`` bytes came in. Raises KafkaError where the connection is no use any more."""
-        start = bytes(self._frames.buffer()[: min(count, 2)]) if self.versions is None else b""
         try:
             frame = self._frames.received(count)
+            while frame is not None:
+                self._answer(frame, now)
+                frame = self._frames.received(0)
         except ProtocolError as error:
-            if start in _TLS_RECORDS and self._suspicion is Suspicion.NO_TLS:
-                raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
-            if start in _TLS_RECORDS:
+            if self.versions is None and self._frames.begins in _TLS_RECORDS:
+                if self._suspicion is Suspicion.NO_TLS:
+                    raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
                 raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
-            raise ProtocolError(f"{self.label}: {error}") from error
-        if frame is None:
-            return
-        try:
-            self._answer(frame, now)
-        except ProtocolError as error:
             if str(error).startswith(self.label):
                 raise
             raise ProtocolError(f"{self.label}: {error}") from error
