@@ -198,7 +198,9 @@ class ConnectionPool:
     def _unoccupied(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
         """One that owes nothing; whether one is on its way."""
         opening = False
-        for slot in [slot for slot in slots if not slot.owed]:
+        for slot in list(slots):
+            if slot.owed:
+                continue
             if not self._network.stands(node, self._lane, slot.channel):
                 slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
             elif self._ready(slot, now):
@@ -239,19 +241,20 @@ class ConnectionPool:
 
     def _sort_out(self, broker: _Broker, now: int) -> None:
         """Set apart what has become slow, so that another takes its place; take back, or close, what no longer is."""
-        throttled: bool | None = None
-        for slot in broker.late(now):
-            # What a throttled connection owes waits for our own sake (KIP-219).
-            throttled = self._network.throttled(slot.node, now) if throttled is None else throttled
-            slot.slow = not throttled
-        for slot in [slot for slot in broker.apart if slot.slow and not slot.owed]:
-            slot.slow = False
-            broker.apart.remove(slot)
-            self._keep_or_close(broker, slot)
-        for slot in [slot for slot in broker.common if slot.slow]:
+        late = broker.late(now)
+        # What a throttled connection owes waits for our own sake (KIP-219).
+        if late and not self._network.throttled(late[0].node, now):
+            for slot in late:
+                slot.slow = True
+        for slot in list(broker.apart):
+            if slot.slow and not slot.owed:
+                slot.slow = False
+                broker.apart.remove(slot)
+                self._keep_or_close(broker, slot)
+        for slot in list(broker.common):
             if not slot.owed:
                 slot.slow = False
-            elif self._room_apart(broker):
+            elif slot.slow and self._room_apart(broker):
                 broker.common.remove(slot)
                 broker.apart.append(slot)
 

@@ -133,6 +133,8 @@ class Sending:
 
     def _portions(self, queues: list[PartitionQueue]) -> list[list[PartitionQueue]]:
         """Parted so that a request has at most max.request.size; a larger batch goes alone."""
+        if len(queues) == 1:
+            return [queues]
         portions: list[list[PartitionQueue]] = []
         room = 0
         for queue in queues:
@@ -156,9 +158,12 @@ class Sending:
 
     def _request(self, slot: Slot, batches: list[ProducerBatch], now: int) -> Request:
         topics: dict[str, list[ProducePartition]] = {}
+        size = 0
         for batch in batches:
             self._stamp.produce_to(batch.tp)
-            part = ProducePartition(batch.tp.partition, Records.of((batch.seal().view,)))
+            made = batch.seal()
+            size += made.size
+            part = ProducePartition(batch.tp.partition, Records((made.view,)))
             topics.setdefault(batch.tp.topic, []).append(part)
         body = ProduceRequest(
             acks=-1,
@@ -176,4 +181,4 @@ class Sending:
             on_failure=lambda error, at: self._answers.on_failure(error, batches, at),
             max_version=self._stamp.produce_at_most,
         )
-        return self._pool.carry(slot, request, sum(batch.seal().size for batch in batches), now)
+        return self._pool.carry(slot, request, size, now)

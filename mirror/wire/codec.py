@@ -105,7 +105,7 @@ def _encode_request(api: Api, version: int, correlation_id: int, client_id: str,
         writers.write_empty_tagged_fields(frame)  # type: ignore[arg-type]
     _writer(type(body), schema)(frame, body)
     frame.flush()
-    size = sum(len(segment) for segment in frame.segments)
+    size = sum(map(len, frame.segments))
     return [FRAME_HEADER.pack(size), *frame.segments]
 
 

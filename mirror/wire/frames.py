@@ -31,7 +31,7 @@ class FrameReader:
     its size, nothing of a frame is copied in between.
     """
 
-    __slots__ = ("_ahead", "_filled", "_max_frame", "_target", "_taken", "_view")
+    __slots__ = ("_ahead", "_filled", "_max_frame", "_taken", "_target", "_view")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._max_frame = max_frame

@@ -65,7 +65,8 @@ class ProduceFrames:
             return None
         topic = body.topic_data[0]
         part = topic.partition_data[0]
-        about = (body.transactional_id, body.acks, body.timeout, topic.name, topic.topic_id, part.index)
+        topic_id = topic.topic_id and topic.topic_id.int  # the number, for a UUID's hash is a Python call
+        about = (body.transactional_id, body.acks, body.timeout, topic.name, topic_id, part.index)
         around = self._known.get((version, client_id, about))
         if around is None:
             if len(self._known) >= _MOST:
