@@ -213,7 +213,7 @@ class SelectorNetwork:
                 connection.session.advance(now)
                 if connection.wants_write:
                     connection.write(now)
-                    self._watch(connection)
+                    self._watch(connection, writes=connection.wants_write)
         except KafkaError as error:
             self._fail(connection, error, now)
         else:
@@ -242,9 +242,11 @@ class SelectorNetwork:
                 connection.handshake(now)
             elif mask & selectors.EVENT_READ:
                 self._read(connection, now)
-            if connection.stage is Stage.CONNECTED and connection.wants_write:
+            writes = connection.wants_write
+            if writes and connection.stage is Stage.CONNECTED:
                 connection.write(now)
-            self._watch(connection)
+                writes = connection.wants_write
+            self._watch(connection, writes=writes)
         except KafkaError as error:
             self._fail(connection, error, now)
         else:
@@ -265,12 +267,12 @@ class SelectorNetwork:
             self._met.add(connection.node)
             self._states.succeeded(connection.node)
 
-    def _watch(self, connection: Connection) -> None:
-        """Have the selector tell what the connection waits for."""
+    def _watch(self, connection: Connection, *, writes: bool) -> None:
+        """Have the selector tell what the connection waits for; whether it wants to write."""
         if connection.sock is None:
             return
         reading = 0 if connection.stage is Stage.CONNECTING else selectors.EVENT_READ
-        events = reading | (selectors.EVENT_WRITE if connection.wants_write else 0)
+        events = reading | (selectors.EVENT_WRITE if writes else 0)
         if connection.watched != events:
             connection.watched = events
             self._selector.modify(connection.sock, events, connection)
