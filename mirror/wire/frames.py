@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Final
+from typing import ClassVar, Final
 
 from mirror.errors import ProtocolError
 
@@ -12,9 +12,6 @@ SIZE: Final = struct.Struct(">i")
 
 MAX_FRAME: Final = 256 * 1024 * 1024
 """Bytes; no answer that this client asks for is larger."""
-
-_MAPPED: Final = 8 * 1024 * 1024
-"""From this size on, only what comes of a frame takes memory: a size may be a lie."""
 
 Buffer = bytearray | mmap.mmap
 """What a frame lies in."""
@@ -30,6 +27,10 @@ class FrameReader:
     The caller receives straight into :meth:`buffer` and then calls :meth:`received`; but for a few bytes that come with
     its size, nothing of a frame is copied in between.
     """
+
+    mapped_from: ClassVar[int] = 8 * 1024 * 1024
+    """Bytes. From this size on, only what comes of a frame takes memory: a size may be a lie. ``bound_heap`` lowers it;
+    elsewhere, memory that the heap has had before costs no page faults."""
 
     __slots__ = ("_ahead", "_filled", "_max_frame", "_taken", "_target", "_view")
 
@@ -80,7 +81,7 @@ class FrameReader:
             msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
         # Private, or what is released of it (runtime.pages) would not go back to the system.
-        frame = bytearray(size) if size < _MAPPED else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+        frame = bytearray(size) if size < self.mapped_from else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
         self._taken = min(begin + size, self._filled)
         came = self._taken - begin
         frame[:came] = self._ahead[begin : self._taken]

@@ -46,6 +46,20 @@ kept = [[] for _ in range(10_000)]
 print(len(looks))
 """
 
+_ANNOUNCED = """
+import psutil, struct
+from mirror.runtime import heap
+from mirror.wire.frames import FrameReader
+
+if {bounded}:
+    heap.bound_heap()
+before, readers = psutil.Process().memory_info().rss, [FrameReader() for _ in range(10)]
+for reader in readers:
+    reader.buffer()[:4] = struct.pack(">i", 4 << 20)
+    reader.received(4)
+print(psutil.Process().memory_info().rss - before >> 20)
+"""
+
 
 def _left(*, bounded: bool) -> int:
     """MB that are left of 20 answers of 2 MB, all released, each of them still looked at."""
@@ -65,3 +79,8 @@ def test_what_is_released_is_given_back_at_once() -> None:
 def test_cycles_are_looked_for_less_often() -> None:
     assert _told(_CYCLES.format(bounded=False)) > 10
     assert _told(_CYCLES.format(bounded=True)) == 0
+
+
+def test_an_answer_takes_memory_as_it_comes() -> None:
+    assert _told(_ANNOUNCED.format(bounded=False)) > 30
+    assert _told(_ANNOUNCED.format(bounded=True)) < 5
