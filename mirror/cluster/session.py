@@ -140,7 +140,7 @@ class BrokerSession:
 
     def advance(self, now: int) -> None:
         """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
-        if self.phase is Phase.READY:
+        if self._waiting and self.phase is Phase.READY:
             self._release(now)
         if self.phase is Phase.AUTHENTICATING:
             self._begin_exchange(now)

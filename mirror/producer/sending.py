@@ -72,8 +72,9 @@ class Sending:
         ways: dict[_Way, list[PartitionQueue]] = {}
         wait = FOREVER_MS
         busy = list(self._batches.busy.values())
-        # One leader is asked to take in one transaction's partitions in one request at a time.
-        asked = {queue.slot.node for queue in busy if queue.is_joining and queue.slot is not None}
+        # One leader is asked to take in one transaction's partitions in one request at a time. One queue has no others.
+        joining = [queue for queue in busy if queue.is_joining] if len(busy) > 1 else ()
+        asked = {queue.slot.node for queue in joining if queue.slot is not None}
         for queue in busy:
             way, queue_wait = self._way(queue, now)
             wait = min(wait, queue_wait)
