@@ -84,12 +84,12 @@ class NetworkLook:
 
 
 class RequestMeters(dict[str, RequestMeter]):
-    """By the API's name in capitals ("END_TXN"). Written by one thread, that of the network."""
+    """By the API's name as Kafka spells it ("EndTxn"). Written by one thread, that of the network."""
 
     def __missing__(self, api: str) -> RequestMeter:
         meter = self[api] = RequestMeter()
         return meter
 
     def look(self) -> dict[str, RequestMeter]:
-        """As they are now, by the name as Kafka spells it ("EndTxn"); from any thread."""
-        return {"".join(part.capitalize() for part in api.split("_")): one.copy() for api, one in list(self.items())}
+        """As they are now; from any thread."""
+        return {api: one.copy() for api, one in list(self.items())}

@@ -18,11 +18,11 @@ def test_a_bucket_ends_with_its_bound() -> None:
 
 def test_what_came_since_an_earlier_look() -> None:
     meters = RequestMeters()
-    meters["END_TXN"].took.add(5)
+    meters["EndTxn"].took.add(5)
     before = NetworkLook(meters.look(), 100)
-    meters["END_TXN"].took.add(70)
-    meters["END_TXN"].lost += 1
-    meters["PRODUCE"].throttled_ms += 9
+    meters["EndTxn"].took.add(70)
+    meters["EndTxn"].lost += 1
+    meters["Produce"].throttled_ms += 9
     since = NetworkLook(meters.look(), 130).since(before)
     assert since.busy_ms == 30
     assert (since.requests["EndTxn"].took.count, since.requests["EndTxn"].took.sum_ms) == (1, 70)

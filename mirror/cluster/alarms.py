@@ -57,7 +57,9 @@ class Alarms(Generic[T]):
 
     def due(self, now: int) -> list[T]:
         """What has an alarm up to ``now``, in order of time; it has none any more."""
-        found = []
+        found: list[T] = []
+        if not self._heap or self._heap[0][0] > now:
+            return found  # true or outdated, nothing in the heap is that early
         while self.next_ms() <= now:
             thing = heapq.heappop(self._heap)[2]
             del self._at[thing]

@@ -12,7 +12,7 @@ from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.metadata import Metadata
 from mirror.cluster.request_state import TimedRequestState
-from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import Hopeless, KafkaError, KafkaTimeout
@@ -195,6 +195,8 @@ class Calls:
 
     def poll(self, now: int) -> Poll:
         """The requests that calls can send now."""
+        if not self._active:
+            return IDLE
         self._active = [call for call in self._active if not call.future.done()]
         requests: list[Request] = []
         wait = FOREVER_MS

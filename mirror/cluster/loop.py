@@ -145,7 +145,10 @@ class ClusterLoop:
             wait = min(wait, self._poll_core(core, now))
         managers: tuple[RequestManager, ...] = (self.calls, self.metadata, self.coordinators)
         for manager in managers:
-            wait = min(wait, self._send(manager.poll(now), now))
+            requests, manager_wait = manager.poll(now)
+            wait = min(wait, manager_wait)
+            for request in requests:
+                self.network.send(request, now)
         for pool in self._pools:
             wait = min(wait, pool.look(now))
         if self._turns.pending or self.departed or self._seen != self._changes() or self._freed != self._rooms():
@@ -182,16 +185,11 @@ class ClusterLoop:
             self._turns.refused(core)
         for request in poll.requests:
             self._turns.watch(core, request)
-        self._send(poll, now)
+            self.network.send(request, now)
         if core.every_turn:
             return poll.wait_ms
         self._turns.polled(core, now, poll.wait_ms)
         return FOREVER_MS
-
-    def _send(self, poll: Poll, now: int) -> int:
-        for request in poll.requests:
-            self.network.send(request, now)
-        return poll.wait_ms
 
     def fail(self, error: BaseException) -> None:
         """The loop ends: every caller, tracked or queued, gets ``error``."""

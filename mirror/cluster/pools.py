@@ -57,17 +57,29 @@ class Slot:
 class _Broker:
     """The connections to one broker: ``common`` for all, ``apart`` the slow ones and those for slow partitions.
 
-    ``usual_ms`` is how long answers took lately, a moving average.
+    ``usual_ms`` is how long answers took lately, a moving average; after ``slow_after_ms``, and ``at_most_ms`` in any
+    case, one is slow.
     """
 
+    at_most_ms: int
+    slow_after_ms: int = field(init=False)
     common: list[Slot] = field(default_factory=list)
     apart: list[Slot] = field(default_factory=list)
     usual_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        self.slow_after_ms = self.at_most_ms
 
     def took(self, ms: int) -> None:
         """An answer came after ``ms``: those that come much later from now on are slow."""
         ms = max(0, min(ms, SLOW_AFTER_MS))
         self.usual_ms = ms if self.usual_ms is None else self.usual_ms + (ms - self.usual_ms) / _RECENT
+        self.slow_after_ms = min(self.at_most_ms, max(_SOON_MS, int(_TIMES * self.usual_ms)))
+
+    def late(self, now: int) -> list[Slot]:
+        """Those for all whose answer takes too long, and which are not called slow yet."""
+        since_ms = now - self.slow_after_ms
+        return [slot for slot in self.common if slot.owed and not slot.slow and slot.since_ms <= since_ms]
 
     def is_overdue(self, slot: Slot, now: int) -> bool:
         """Whether its answer takes longer than usual, though it may not be slow yet."""
@@ -107,7 +119,9 @@ class ConnectionPool:
         may stand behind anybody. ``sole`` is for one of which nothing is known yet: none that does answer is put behind
         it before it has. What is picked is meant to be used, by :meth:`carry`, before the next is picked.
         """
-        broker = self._brokers.setdefault(node, _Broker())
+        broker = self._brokers.get(node)
+        if broker is None:
+            broker = self._brokers[node] = _Broker(self._slow_after_ms)
         self._sort_out(broker, now)
         if sole and not slow:
             slot = self._for_new(broker, node, now)
@@ -184,7 +198,9 @@ class ConnectionPool:
     def _unoccupied(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
         """One that owes nothing; whether one is on its way."""
         opening = False
-        for slot in [slot for slot in slots if not slot.owed]:
+        for slot in list(slots):
+            if slot.owed:
+                continue
             if not self._network.stands(node, self._lane, slot.channel):
                 slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
             elif self._ready(slot, now):
@@ -225,29 +241,22 @@ class ConnectionPool:
 
     def _sort_out(self, broker: _Broker, now: int) -> None:
         """Set apart what has become slow, so that another takes its place; take back, or close, what no longer is."""
-        throttled: bool | None = None
-        for slot in [slot for slot in broker.common if not slot.slow and self._late(broker, slot, now)]:
-            # What a throttled connection owes waits for our own sake (KIP-219).
-            throttled = self._network.throttled(slot.node, now) if throttled is None else throttled
-            slot.slow = not throttled
-        for slot in [slot for slot in broker.apart if slot.slow and not slot.owed]:
-            slot.slow = False
-            broker.apart.remove(slot)
-            self._keep_or_close(broker, slot)
-        for slot in [slot for slot in broker.common if slot.slow]:
+        late = broker.late(now)
+        # What a throttled connection owes waits for our own sake (KIP-219).
+        if late and not self._network.throttled(late[0].node, now):
+            for slot in late:
+                slot.slow = True
+        for slot in list(broker.apart):
+            if slot.slow and not slot.owed:
+                slot.slow = False
+                broker.apart.remove(slot)
+                self._keep_or_close(broker, slot)
+        for slot in list(broker.common):
             if not slot.owed:
                 slot.slow = False
-            elif self._room_apart(broker):
+            elif slot.slow and self._room_apart(broker):
                 broker.common.remove(slot)
                 broker.apart.append(slot)
-
-    def _late(self, broker: _Broker, slot: Slot, now: int) -> bool:
-        return bool(slot.owed) and now - slot.since_ms >= self._slow_after(broker)
-
-    def _slow_after(self, broker: _Broker) -> int:
-        if broker.usual_ms is None:
-            return self._slow_after_ms
-        return min(self._slow_after_ms, max(_SOON_MS, int(_TIMES * broker.usual_ms)))
 
     def _keep_or_close(self, broker: _Broker, slot: Slot) -> None:
         if len(broker.common) < self._size and self._network.stands(slot.node, self._lane, slot.channel):
@@ -322,11 +331,12 @@ class ConnectionPool:
             broker = self._brokers.get(node)
             if broker is None or self._network.throttled(node, now):
                 continue
-            slots = [slot for slot in broker.common if slot.owed and not slot.slow]
-            if any(self._late(broker, slot, now) for slot in slots):
+            if broker.late(now):
                 self._free(node)  # another takes the place of the slow one, at the next pick
-            else:
-                wait = min([wait, *(slot.since_ms + self._slow_after(broker) - now for slot in slots)])
+                continue
+            for slot in broker.common:
+                if slot.owed and not slot.slow:
+                    wait = min(wait, slot.since_ms + broker.slow_after_ms - now)
         return wait
 
     def retain(self, nodes: Collection[int]) -> None:

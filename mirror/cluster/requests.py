@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.cluster.topics import Broker
 from mirror.errors import KafkaError
+from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 
@@ -62,8 +63,12 @@ class Request:
 class Poll(NamedTuple):
     """What a request manager answers: requests to send now, and ms until it must be asked again at the latest."""
 
-    requests: list[Request]
+    requests: Sequence[Request]
     wait_ms: int
+
+
+IDLE: Final = Poll((), FOREVER_MS)
+"""Nothing to send, and nothing to wait for but what the loop sees."""
 
 
 class RequestManager(Protocol):

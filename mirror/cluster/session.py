@@ -140,7 +140,7 @@ class BrokerSession:
 
     def advance(self, now: int) -> None:
         """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
-        if self.phase is Phase.READY:
+        if self._waiting and self.phase is Phase.READY:
             self._release(now)
         if self.phase is Phase.AUTHENTICATING:
             self._begin_exchange(now)
@@ -197,20 +197,16 @@ class BrokerSession:
 
     def received(self, count: int, now: int) -> None:
         """``count`` bytes came in. Raises KafkaError where the connection is no use any more."""
-        start = bytes(self._frames.buffer()[: min(count, 2)]) if self.versions is None else b""
         try:
             frame = self._frames.received(count)
+            while frame is not None:
+                self._answer(frame, now)
+                frame = self._frames.received(0)
         except ProtocolError as error:
-            if start in _TLS_RECORDS and self._suspicion is Suspicion.NO_TLS:
-                raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
-            if start in _TLS_RECORDS:
+            if self.versions is None and self._frames.begins in _TLS_RECORDS:
+                if self._suspicion is Suspicion.NO_TLS:
+                    raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
                 raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
-            raise ProtocolError(f"{self.label}: {error}") from error
-        if frame is None:
-            return
-        try:
-            self._answer(frame, now)
-        except ProtocolError as error:
             if str(error).startswith(self.label):
                 raise
             raise ProtocolError(f"{self.label}: {error}") from error
@@ -232,7 +228,7 @@ class BrokerSession:
             sent.lost(told, now)
             raise told from error
         self.heard = True
-        meter = self.meters[sent.api.name]
+        meter = self.meters[sent.api.label]
         meter.took.add(now - sent.connection_deadline + self._request_timeout_ms)
         meter.throttled_ms += self._throttle(body, now)
         if sent.abandoned:
@@ -384,7 +380,7 @@ class BrokerSession:
         self.outgoing.clear()
         lost = not isinstance(error, ClientClosed)  # who closes gives up what it had asked
         for sent in in_flight:
-            self.meters[sent.api.name].lost += lost
+            self.meters[sent.api.label].lost += lost
             sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)

@@ -11,7 +11,7 @@ from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall,
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.metadata import Metadata
 from mirror.cluster.offset_calls import GroupOffsets, ListOffsets, by_topic
-from mirror.cluster.requests import Poll
+from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.settings import ConsumerSettings
@@ -123,7 +123,7 @@ class Offsets:
             self._look_up_times(times)
         for epochs in suspects.values():
             self._validate(epochs)
-        return Poll([], FOREVER_MS)
+        return IDLE
 
     def _start(
         self, tps: Collection[TopicPartition], call: Call[T, Any], use: Callable[[TopicPartition, Position, T], None]

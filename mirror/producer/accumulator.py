@@ -59,7 +59,6 @@ class Accumulator:
         """The queue that a batch of ``tp`` came from."""
         return self._queues[tp]
 
-    @property
     def unfinished(self) -> bool:
         """Whether some caller waits for its answer."""
         return any(queue.oldest_untold() is not None for queue in self.busy.values())

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mirror.backoff import Backoff
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.request_state import RequestState
-from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import Hopeless, KafkaError
 from mirror.producer.coordinator_requests import Ask
@@ -61,14 +61,14 @@ class Conversation:
         """
         node = self._coordinators.node(ask.kind, ask.key)
         if node is None:
-            return Poll([], FOREVER_MS)
+            return IDLE
         if node not in self._metadata.brokers:
             self._metadata.request_update()
-            return Poll([], FOREVER_MS)
+            return IDLE
         slot = self._pool.pick(node, now)
         if slot is None:
             self._note_trouble(ask, node)
-            return Poll([], FOREVER_MS)
+            return IDLE
         self._state.sent()
         self._ticket += 1
         ticket = self._ticket

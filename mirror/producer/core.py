@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
-from mirror.cluster.requests import Poll
+from mirror.cluster.requests import IDLE, Poll
 from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, NeedsAbort, WrongState
 from mirror.producer.accumulator import Accumulator, Release
 from mirror.producer.answers import Answers
@@ -16,7 +16,6 @@ from mirror.producer.queue import PartitionQueue
 from mirror.producer.sending import Sending
 from mirror.producer.settings import ProducerSettings
 from mirror.producer.transactions import Transactions
-from mirror.timing import FOREVER_MS
 from mirror.wire.verdicts import Verdict, verdict
 
 
@@ -89,16 +88,19 @@ class ProducerCore:
         wait = self.batches.expire(now)
         self._look_for_topics()
         self._drop_what_cannot_be_sent()
-        sends, drain_wait = self._sending.drain(now) if self.batches.busy else Poll([], FOREVER_MS)
+        sends, drain_wait = self._sending.drain(now) if self.batches.busy else IDLE
         # After the drain, which may have found that a producer id's epochs are used up: nobody else asks for another.
         requests, steer_wait = self._steer(now)
         return Poll([*requests, *sends], min(wait, steer_wait, drain_wait))
 
     def _steer(self, now: int) -> Poll:
         if self._transactions is not None:
-            joining = any(queue.will_join(self._transactions.count) for queue in self.batches.busy.values())
-            return self._transactions.poll(now, unfinished=self.batches.unfinished, joining=joining)
-        return self._identity.poll(now) if self.batches.busy else Poll([], FOREVER_MS)
+            return self._transactions.poll(now, unfinished=self.batches.unfinished, joining=self._joining)
+        return self._identity.poll(now) if self.batches.busy else IDLE
+
+    def _joining(self) -> bool:
+        """Whether some partition has nothing acknowledged in the transaction that it is about to write in."""
+        return any(queue.will_join(self.transactions.count) for queue in self.batches.busy.values())
 
     def _drop_what_cannot_be_sent(self) -> None:
         hopeless = self._metadata.hopeless or self._identity.fatal

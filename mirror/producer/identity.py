@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
-from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import Hopeless, KafkaError
@@ -81,7 +81,7 @@ class Identity:
     def poll(self, now: int) -> Poll:
         """The request for an id, while there is none."""
         if self.identity is not None or self.fatal is not None:
-            return Poll([], FOREVER_MS)
+            return IDLE
         if not self._state.can_send(now):
             return Poll([], self._state.wait_ms(now))
         self._state.sent()

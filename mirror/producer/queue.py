@@ -113,9 +113,9 @@ class PartitionQueue:
             return False
         if not self.in_flight:
             return True
-        retried = self.waiting[0].attempts > 0 or any(batch.attempts > 1 for batch in self.in_flight)
-        alone = self.gap is not None or retried or not self._remembered(now)
-        return not alone and len(self.in_flight) < max_in_flight
+        # Of those in flight only the first can be a retried one, since it went alone.
+        retried = self.waiting[0].attempts > 0 or self.in_flight[0].attempts > 1
+        return len(self.in_flight) < max_in_flight and not self.gaps and not retried and self._remembered(now)
 
     def _remembered(self, now: int) -> bool:
         return self._known and self.last_ack_ms is not None and now - self.last_ack_ms < _REMEMBERED_MS
@@ -148,9 +148,9 @@ class PartitionQueue:
 
     def lives_in(self, topic_id: uuid.UUID | None) -> None:
         """The topic's id, as last told: another one means an empty log, which knows nothing of this producer."""
-        if topic_id is None or self.in_flight:
+        if topic_id is None or topic_id is self.topic_id or self.in_flight:
             return
-        if self.topic_id not in {None, topic_id}:
+        if self.topic_id is not None and topic_id != self.topic_id:
             self._known = False
         self.topic_id = topic_id
 

@@ -72,8 +72,9 @@ class Sending:
         ways: dict[_Way, list[PartitionQueue]] = {}
         wait = FOREVER_MS
         busy = list(self._batches.busy.values())
-        # One leader is asked to take in one transaction's partitions in one request at a time.
-        asked = {queue.slot.node for queue in busy if queue.is_joining and queue.slot is not None}
+        # One leader is asked to take in one transaction's partitions in one request at a time. One queue has no others.
+        joining = [queue for queue in busy if queue.is_joining] if len(busy) > 1 else ()
+        asked = {queue.slot.node for queue in joining if queue.slot is not None}
         for queue in busy:
             way, queue_wait = self._way(queue, now)
             wait = min(wait, queue_wait)
@@ -133,6 +134,8 @@ class Sending:
 
     def _portions(self, queues: list[PartitionQueue]) -> list[list[PartitionQueue]]:
         """Parted so that a request has at most max.request.size; a larger batch goes alone."""
+        if len(queues) == 1:
+            return [queues]
         portions: list[list[PartitionQueue]] = []
         room = 0
         for queue in queues:
@@ -156,9 +159,12 @@ class Sending:
 
     def _request(self, slot: Slot, batches: list[ProducerBatch], now: int) -> Request:
         topics: dict[str, list[ProducePartition]] = {}
+        size = 0
         for batch in batches:
             self._stamp.produce_to(batch.tp)
-            part = ProducePartition(batch.tp.partition, Records.of((batch.seal().view,)))
+            made = batch.seal()
+            size += made.size
+            part = ProducePartition(batch.tp.partition, Records((made.view,)))
             topics.setdefault(batch.tp.topic, []).append(part)
         body = ProduceRequest(
             acks=-1,
@@ -176,4 +182,4 @@ class Sending:
             on_failure=lambda error, at: self._answers.on_failure(error, batches, at),
             max_version=self._stamp.produce_at_most,
         )
-        return self._pool.carry(slot, request, sum(batch.seal().size for batch in batches), now)
+        return self._pool.carry(slot, request, size, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,9 +16,14 @@ from mirror.wire.verdicts import INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATI
 
 OPEN: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 
+Asked = Callable[[], bool]
+"""What is found out only where it matters: these questions go over all batches, and most turns ask neither."""
+
 
 class Step(enum.Enum):
     """What comes next: one request to a coordinator, or none."""
+
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each transaction
 
     INIT = "fencing older producers"
     RENEW = "getting a new epoch"
@@ -75,7 +81,7 @@ class Transaction:
         self.offsets.clear()
 
 
-def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool, joining: bool) -> Step | None:
+def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: Asked, joining: Asked) -> Step | None:
     """What to ask next; None where there is nothing (yet).
 
     ``renew``: the last transaction left something unanswered, which must not find its epoch again; ``unfinished``: some
@@ -90,15 +96,15 @@ def next_step(state: State, txn: Transaction, *, renew: bool, unfinished: bool, 
     return _to_commit(state, txn, unfinished=unfinished, joining=joining) if state in OPEN else None
 
 
-def _to_commit(state: State, txn: Transaction, *, unfinished: bool, joining: bool) -> Step | None:
+def _to_commit(state: State, txn: Transaction, *, unfinished: Asked, joining: Asked) -> Step | None:
     if txn.wanted or txn.asked:
         return Step.ADD_PARTITIONS
     if txn.offsets:
         if not txn.implicit and txn.offsets[0].group not in txn.groups:
             return Step.ADD_OFFSETS
         # Brokers ask the coordinator about both, and of two questions at once one is dropped.
-        return None if joining else Step.COMMIT_OFFSETS
-    if state is State.IN_TRANSACTION or unfinished:
+        return None if joining() else Step.COMMIT_OFFSETS
+    if state is State.IN_TRANSACTION or unfinished():
         return None
     return Step.END if txn.on_coordinator else Step.NOTHING
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop
-from mirror.cluster.requests import Poll
+from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import BrokerError, DeliveryPhase, Hopeless, KafkaError, MirrorError, NeedsAbort, WrongState
 from mirror.producer.callers import Callers
@@ -23,6 +23,7 @@ from mirror.producer.settings import ProducerSettings
 from mirror.producer.steps import (
     ADDS,
     OPEN,
+    Asked,
     Step,
     Transaction,
     can_go_on,
@@ -31,7 +32,6 @@ from mirror.producer.steps import (
     next_step,
 )
 from mirror.producer.transitions import State, may_go
-from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.verdicts import (
     CONCURRENT_TRANSACTIONS,
@@ -216,16 +216,16 @@ class Transactions:
 
     # --- one turn
 
-    def poll(self, now: int, *, unfinished: bool, joining: bool) -> Poll:
+    def poll(self, now: int, *, unfinished: Asked, joining: Asked) -> Poll:
         """The next request to a coordinator, where one is due; what batches still do, as in :func:`next_step`."""
         if self._talk.busy:
-            return Poll([], FOREVER_MS)
+            return IDLE
         self._step = next_step(self.state, self._txn, renew=self._renew, unfinished=unfinished, joining=joining)
         if self._step is Step.NOTHING:
             self._ended()
             self._step = None
         if self._step is None:
-            return Poll([], FOREVER_MS)
+            return IDLE
         if (wait := self._talk.wait_ms(now)) > 0:
             return Poll([], wait)
         return self._ask(self._step, now)
@@ -244,7 +244,7 @@ class Transactions:
             poll = self._talk.begin(ask, at_most=at_most, now=now)
         except KafkaError as error:
             self._refused(error, now, ask)
-            return Poll([], FOREVER_MS)
+            return IDLE
         txn.may_be_there = txn.may_be_there or (step in ADDS and bool(poll.requests))
         if not poll.requests and (why := self._talk.why_waiting()) is not None:
             self._note(why)

@@ -38,7 +38,8 @@ class Stage(enum.Enum):
 class Connection:
     """A socket on its way to a broker, or connected. Raises KafkaError when it breaks.
 
-    ``ready`` is for the network: whether requests would have gone out at once when it last looked.
+    ``ready`` and ``watched`` are for the network: whether requests would have gone out at once when it last looked, and
+    the events that the selector tells of ``sock``.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Connection:
         self.session = session
         self.channel = 0
         self.ready = False
+        self.watched = 0
         self.stage = Stage.IDLE
         self.sock: socket.socket | None = None
         self.setup_deadline_ms = FOREVER_MS

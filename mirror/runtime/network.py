@@ -21,7 +21,7 @@ from mirror.meters import RequestMeters
 from mirror.runtime.background import Background, Resolver
 from mirror.runtime.connection import Connection, Stage
 from mirror.runtime.credentials import Credentials
-from mirror.timing import FOREVER_MS, Clock, deadline, remaining
+from mirror.timing import Clock, deadline, remaining
 from mirror.wire.versions import BrokerVersions
 
 _LONGEST_SELECT_S: Final = 3600.0
@@ -188,10 +188,13 @@ class SelectorNetwork:
             self._alarms.set(connection, self._due_ms(connection, now))
         else:
             # Never too late, though it may be too early, for all that it owes: then _expire() finds out the exact time.
-            busy_ms = deadline(now, self._settings.request_timeout_ms) if session.load else FOREVER_MS
-            idle_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
-            throttled_ms = session.throttled_until_ms if session.throttled_until_ms > now else FOREVER_MS
-            self._alarms.sooner(connection, min(busy_ms, idle_ms, throttled_ms))
+            if session.load:
+                at_ms = deadline(now, self._settings.request_timeout_ms)
+            else:
+                at_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
+            if session.throttled_until_ms > now:
+                at_ms = min(at_ms, session.throttled_until_ms)
+            self._alarms.sooner(connection, at_ms)
         was_ready, connection.ready = connection.ready, session.sends_at_once(now)
         if connection.ready and not was_ready:
             self.changes += 1
@@ -210,7 +213,7 @@ class SelectorNetwork:
                 connection.session.advance(now)
                 if connection.wants_write:
                     connection.write(now)
-                    self._watch(connection)
+                    self._watch(connection, writes=connection.wants_write)
         except KafkaError as error:
             self._fail(connection, error, now)
         else:
@@ -221,7 +224,8 @@ class SelectorNetwork:
         self._forget(connection)
         connection.connect()
         assert connection.sock is not None  # noqa: S101 - connect() raises where it has none
-        self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
+        connection.watched = selectors.EVENT_WRITE
+        self._selector.register(connection.sock, connection.watched, connection)
 
     def _serve(self, connection: Connection, mask: int, now: int) -> None:
         try:
@@ -238,9 +242,11 @@ class SelectorNetwork:
                 connection.handshake(now)
             elif mask & selectors.EVENT_READ:
                 self._read(connection, now)
-            if connection.stage is Stage.CONNECTED and connection.wants_write:
+            writes = connection.wants_write
+            if writes and connection.stage is Stage.CONNECTED:
                 connection.write(now)
-            self._watch(connection)
+                writes = connection.wants_write
+            self._watch(connection, writes=writes)
         except KafkaError as error:
             self._fail(connection, error, now)
         else:
@@ -261,13 +267,14 @@ class SelectorNetwork:
             self._met.add(connection.node)
             self._states.succeeded(connection.node)
 
-    def _watch(self, connection: Connection) -> None:
-        """Have the selector tell what the connection waits for."""
+    def _watch(self, connection: Connection, *, writes: bool) -> None:
+        """Have the selector tell what the connection waits for; whether it wants to write."""
         if connection.sock is None:
             return
         reading = 0 if connection.stage is Stage.CONNECTING else selectors.EVENT_READ
-        events = reading | (selectors.EVENT_WRITE if connection.wants_write else 0)
-        if self._selector.get_key(connection.sock).events != events:
+        events = reading | (selectors.EVENT_WRITE if writes else 0)
+        if connection.watched != events:
+            connection.watched = events
             self._selector.modify(connection.sock, events, connection)
 
     def _expire(self, connection: Connection, now: int) -> None:

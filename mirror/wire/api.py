@@ -26,7 +26,17 @@ class ApiSpec:
 
 
 class Api(enum.Enum):
-    """The APIs by name."""
+    """The APIs by name.
+
+    ``spec`` is the value, and ``label`` the name as Kafka writes it (``ListOffsets``): plain attributes, for an Enum's
+    own ``value`` and ``name`` are Python calls, and every request asks.
+    """
+
+    __hash__ = object.__hash__
+
+    def __init__(self, spec: ApiSpec) -> None:
+        self.spec = spec
+        self.label = "".join(part.capitalize() for part in self.name.split("_"))
 
     PRODUCE = ApiSpec(0, 9, 13, produce.ProduceRequest, produce.ProduceResponse)
     FETCH = ApiSpec(1, 12, 18, fetch.FetchRequest, fetch.FetchResponse)
@@ -71,8 +81,3 @@ class Api(enum.Enum):
     GET_TELEMETRY_SUBSCRIPTIONS = ApiSpec(
         71, 0, 0, telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse
     )
-
-    @property
-    def label(self) -> str:
-        """The name as Kafka writes it: ``ListOffsets``."""
-        return "".join(part.capitalize() for part in self.name.split("_"))

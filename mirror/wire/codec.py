@@ -43,6 +43,7 @@ from mirror.wire.matching import check_covered, default, kept, nested_classes, s
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames
+from mirror.wire.produce_frames import answer as produce_answer
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), as kio's readers are."""
@@ -94,17 +95,17 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
 
 
 def _encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
-    schema = _request_schema(api.value.key, version)
+    schema = _request_schema(api.spec.key, version)
     header = schema.__header_schema__
     frame = Frame()
-    frame.write(struct.pack(">hhi", api.value.key, version, correlation_id))
+    frame.write(struct.pack(">hhi", api.spec.key, version, correlation_id))
     # The client id keeps the legacy string format in every header version (RequestHeader.json).
     writers.write_nullable_legacy_string(frame, client_id)  # type: ignore[arg-type]
     if header.__flexible__:
         writers.write_empty_tagged_fields(frame)  # type: ignore[arg-type]
     _writer(type(body), schema)(frame, body)
     frame.flush()
-    size = sum(len(segment) for segment in frame.segments)
+    size = sum(map(len, frame.segments))
     return [FRAME_HEADER.pack(size), *frame.segments]
 
 
@@ -134,13 +135,15 @@ def decode_response(api: Api, version: int, frame: Buffer) -> Any:
 
     ``records`` fields are writable views into ``frame``. Raises ProtocolError for anything that is not such a message.
     """
-    schema = _response_schema(api.value.key, version)
+    schema = _response_schema(api.spec.key, version)
     view = memoryview(frame).toreadonly()
     try:
+        if api is Api.PRODUCE and (produced := produce_answer(version, frame)) is not None:
+            return produced
         offset = 4
         if schema.__header_schema__.__flexible__:
             offset += _skip_tags(view, offset)
-        body, _ = _reader(api.value.response, schema)(view, offset)
+        body, _ = _reader(api.spec.response, schema)(view, offset)
     except (ProtocolError, SerialError, ValueError, OverflowError, struct.error) as error:
         msg = f"a {api.label} response (version {version}, {len(frame)} bytes) cannot be read: {error}"
         raise ProtocolError(msg) from error

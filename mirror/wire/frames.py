@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Final
+from typing import ClassVar, Final
 
 from mirror.errors import ProtocolError
 
@@ -13,51 +13,79 @@ SIZE: Final = struct.Struct(">i")
 MAX_FRAME: Final = 256 * 1024 * 1024
 """Bytes; no answer that this client asks for is larger."""
 
-_MAPPED: Final = 8 * 1024 * 1024
-"""From this size on, only what comes of a frame takes memory: a size may be a lie."""
-
 Buffer = bytearray | mmap.mmap
 """What a frame lies in."""
+
+
+_AHEAD: Final = 512
+"""Bytes that are received with a size: a small answer comes whole, by one receive instead of two."""
 
 
 class FrameReader:
     """Tells where the next bytes belong, and hands out each frame once it is whole.
 
-    The caller receives straight into :meth:`buffer` and then calls :meth:`received`; nothing is copied in between.
+    The caller receives straight into :meth:`buffer` and then calls :meth:`received`; but for a few bytes that come with
+    its size, nothing of a frame is copied in between.
     """
 
-    __slots__ = ("_filled", "_max_frame", "_size", "_target", "_view")
+    mapped_from: ClassVar[int] = 8 * 1024 * 1024
+    """Bytes. From this size on, only what comes of a frame takes memory: a size may be a lie. ``bound_heap`` lowers it;
+    elsewhere, memory that the heap has had before costs no page faults."""
+
+    __slots__ = ("_ahead", "_filled", "_max_frame", "_taken", "_target", "_view")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._max_frame = max_frame
-        self._size = bytearray(SIZE.size)
-        self._expect(self._size)
+        self._ahead = bytearray(_AHEAD)
+        self._expect(self._ahead, 0)
 
-    def _expect(self, target: Buffer) -> None:
+    def _expect(self, target: Buffer, filled: int) -> None:
         self._target = target
         self._view = memoryview(target)
-        self._filled = 0
+        self._filled = filled
+        self._taken = 0
 
     def buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
         return self._view[self._filled :]
 
     def received(self, count: int) -> Buffer | None:
-        """Note that ``count`` bytes arrived in :meth:`buffer`; a frame (without its size) when that completes one.
+        """Note that ``count`` bytes arrived in :meth:`buffer`; a frame (without its size) where one is whole.
 
-        Raises ProtocolError for a size that no answer has.
+        To be called again, with 0, until there is none. Raises ProtocolError for a size that no answer has.
         """
         self._filled += count
+        if self._target is self._ahead:
+            return self._cut()
         if self._filled < len(self._target):
             return None
-        if self._target is not self._size:
-            frame = self._target
-            self._expect(self._size)
-            return frame
-        (size,) = SIZE.unpack(self._size)
+        frame = self._target
+        self._expect(self._ahead, 0)
+        return frame
+
+    @property
+    def begins(self) -> bytes:
+        """The first two bytes behind the last frame that came whole: those of a size that was refused."""
+        return bytes(self._ahead[self._taken : min(self._taken + 2, self._filled)])
+
+    def _cut(self) -> Buffer | None:
+        """The next frame of those that came with their sizes; what is still to come of one goes where it belongs."""
+        begin = self._taken + SIZE.size
+        if begin > self._filled:
+            rest = self._ahead[self._taken : self._filled]
+            self._ahead[: len(rest)] = rest
+            self._taken, self._filled = 0, len(rest)
+            return None
+        (size,) = SIZE.unpack_from(self._ahead, self._taken)
         if not SIZE.size <= size <= self._max_frame:
             msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
         # Private, or what is released of it (runtime.pages) would not go back to the system.
-        self._expect(bytearray(size) if size < _MAPPED else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE))
+        frame = bytearray(size) if size < self.mapped_from else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+        self._taken = min(begin + size, self._filled)
+        came = self._taken - begin
+        frame[:came] = self._ahead[begin : self._taken]
+        if came == size:
+            return frame
+        self._expect(frame, came)
         return None

@@ -46,7 +46,7 @@ class BrokerVersions:
 
         Raises UnsupportedVersion, which names both ranges.
         """
-        spec = api.value
+        spec = api.spec
         if spec.key not in self.ranges:
             msg = f"the broker does not offer {api.label}; brokers of {OLDEST_BROKER} and newer do"
             raise UnsupportedVersion(msg)

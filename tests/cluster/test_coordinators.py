@@ -24,7 +24,7 @@ class Asked:
         return self.coordinators.node(kind, key)
 
     def requests(self) -> list[Request]:
-        return self.coordinators.poll(self.now).requests
+        return list(self.coordinators.poll(self.now).requests)
 
     def keys(self, request: Request) -> tuple[str, ...]:
         assert isinstance(request.body, FindCoordinatorRequest)

@@ -34,9 +34,39 @@ print(resident() - before)
 """
 
 
+_CYCLES = """
+import gc
+from mirror.runtime import heap
+
+if {bounded}:
+    heap.bound_heap()
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(phase))
+kept = [[] for _ in range(10_000)]
+print(len(looks))
+"""
+
+_ANNOUNCED = """
+import psutil, struct
+from mirror.runtime import heap
+from mirror.wire.frames import FrameReader
+
+if {bounded}:
+    heap.bound_heap()
+before, readers = psutil.Process().memory_info().rss, [FrameReader() for _ in range(10)]
+for reader in readers:
+    reader.buffer()[:4] = struct.pack(">i", 4 << 20)
+    reader.received(4)
+print(psutil.Process().memory_info().rss - before >> 20)
+"""
+
+
 def _left(*, bounded: bool) -> int:
     """MB that are left of 20 answers of 2 MB, all released, each of them still looked at."""
-    program = _PROGRAM.format(bounded=bounded)
+    return _told(_PROGRAM.format(bounded=bounded))
+
+
+def _told(program: str) -> int:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     return int(done.stdout)
 
@@ -44,3 +74,13 @@ def _left(*, bounded: bool) -> int:
 def test_what_is_released_is_given_back_at_once() -> None:
     assert _left(bounded=False) > 20
     assert _left(bounded=True) < 5
+
+
+def test_cycles_are_looked_for_less_often() -> None:
+    assert _told(_CYCLES.format(bounded=False)) > 10
+    assert _told(_CYCLES.format(bounded=True)) == 0
+
+
+def test_an_answer_takes_memory_as_it_comes() -> None:
+    assert _told(_ANNOUNCED.format(bounded=False)) > 30
+    assert _told(_ANNOUNCED.format(bounded=True)) < 5

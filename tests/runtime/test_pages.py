@@ -108,7 +108,7 @@ def test_a_large_answer_as_it_comes_in_can_be_given_back(monkeypatch: pytest.Mon
     """Private memory: shared pages would only be dropped from the process's own count, and stay with the system."""
     give_back_at_once(monkeypatch)
     reader, before = FrameReader(), shared()
-    reader.buffer()[:] = struct.pack(">i", 16 * 2**20)
+    reader.buffer()[:4] = struct.pack(">i", 16 * 2**20)
     reader.received(4)
     reader.buffer()[:] = bytes(range(256)) * 2**16
     frame = reader.received(16 * 2**20)

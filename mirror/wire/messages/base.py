@@ -26,7 +26,7 @@ class Records:
     segments: tuple[Segment, ...]
 
     def __len__(self) -> int:
-        return sum(len(segment) for segment in self.segments)
+        return sum(map(len, self.segments))
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> Records:
