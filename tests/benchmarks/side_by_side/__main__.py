@@ -178,7 +178,7 @@ class Bench:
             yield pair
 
     def _warm_up(self, pair: Pair, brokers: int) -> None:
-        """All brokers are new JVMs, which compile for two GB: whoever came first would pay for it, twice as much a GB."""
+        """All brokers are new JVMs, which compile for two GB: the first copier would pay for it."""
         warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
         with self._filled(pair, warm) as held:
             for copier in ("confluent-loop", "mirror-exactly-once"):
