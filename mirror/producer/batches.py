@@ -36,7 +36,8 @@ class RecordMetadata(NamedTuple):
 
 
 Callback = Callable[[RecordMetadata | KafkaError], None]
-"""Told once what became of a batch, on the network thread, so it may not wait."""
+"""Told once what became of a batch. It may neither wait nor send: it runs on the network thread, or, where the batch
+could not be handed to that, within the call that sends it."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -165,9 +166,10 @@ class ProducerBatch:
         self.told = True  # and not the future's done(), which takes a lock: it is asked in every turn
         records, self._records = self._records, None
         on_told, self.on_told = self.on_told, None
+        callback, self.callback = self.callback, None  # it may keep the bytes, as long as a gap keeps this
         try:
-            if self.callback is not None:
-                self._call(self.callback, outcome)
+            if callback is not None:
+                self._call(callback, outcome)
             elif isinstance(outcome, RecordMetadata):
                 self.future.set_result(outcome)
             else:

@@ -159,9 +159,10 @@ class Copying:
             if not self._send(piece, now):
                 break
             feed.pop()
-        if feed.making is not None and feed.making is not self._making:
-            self._making = feed.making
-            self._watch(feed.making)
+        if feed.making is not self._making:
+            self._making = feed.making  # also None: what was made would be kept by its future
+            if feed.making is not None:
+                self._watch(feed.making)
         at_end = self._reading.at >= self._reading.end > outbox.sent_offset
         if at_end and feed.idle and self._reading.error is None:  # what was cut off behind an error was not copied
             # The range's end counts as reached also where its last offsets hold nothing.

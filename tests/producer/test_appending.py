@@ -256,6 +256,7 @@ def test_a_callback_is_told_instead_of_a_future_and_may_fail(
         batch.succeed(5) if isinstance(outcome, RecordMetadata) else batch.fail(outcome)
     assert heard == [outcome, "on"], "once"
     assert "odd" in caplog.text
+    assert batch.callback is None, "it may keep the bytes"
 
 
 def test_the_parts_of_a_batch_answer_for_it() -> None:

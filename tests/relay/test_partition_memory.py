@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from tests.relay.site import Run, made
 
@@ -70,3 +72,15 @@ def test_however_small_batches_are_only_so_many_are_under_way() -> None:
         if unanswered:
             run.ack(*unanswered)
     assert len(run.carrier.sent) == 50
+
+
+def test_what_was_made_anew_is_not_kept_once_it_is_taken_up() -> None:
+    """A copy that follows may encode nothing more for hours; what was decoded may be four times the buffer."""
+    run = Run(10, headers=(("h", b"x"),)).opened(0)
+    run.site.encodes_by_hand = True
+    run.fetch(made(0))
+    run.site.encode()
+    run.site.settle_down()
+    assert len(run.sent) == 1
+    made_anew = weakref.ref(run.site.makings.pop()[2])
+    assert made_anew() is None

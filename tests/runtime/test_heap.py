@@ -46,6 +46,22 @@ kept = [[] for _ in range(10_000)]
 print(len(looks))
 """
 
+_LEFT_BEHIND = """
+import gc, weakref
+from mirror.runtime import heap
+
+class Copy:
+    pass
+
+gc.disable()
+copy = Copy()
+copy.itself, seen = copy, weakref.ref(copy)
+del copy
+if {bounded}:
+    heap.bound_heap()
+print(0 if seen() is None else 1)
+"""
+
 _ANNOUNCED = """
 import psutil, struct
 from mirror.runtime import heap
@@ -79,6 +95,11 @@ def test_what_is_released_is_given_back_at_once() -> None:
 def test_cycles_are_looked_for_less_often() -> None:
     assert _told(_CYCLES.format(bounded=False)) > 10
     assert _told(_CYCLES.format(bounded=True)) == 0
+
+
+def test_what_an_earlier_copy_has_left_is_collected_first() -> None:
+    assert _told(_LEFT_BEHIND.format(bounded=False)) == 1
+    assert _told(_LEFT_BEHIND.format(bounded=True)) == 0
 
 
 def test_an_answer_takes_memory_as_it_comes() -> None:
