@@ -39,7 +39,8 @@ LATENCY: Final = "latency"
 SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY)
 STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
 """Those whose latency is measured, and their names there."""
-_EPOCH_MS: Final = 60_000
+_EPOCH_MS: Final = 180_000
+"""The default: one epoch ends while latency is measured."""
 _RATE: Final = 1_000
 _WARM_RECORDS: Final = 1_000_000
 _TARGET_PROPERTIES: Final = {"log.segment.delete.delay.ms": "1000"}
@@ -78,7 +79,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--resume", action="store_true", help="add to the results; failed runs are tried again")
-    parser.add_argument("--seconds-latency", type=float, default=180.0)
+    parser.add_argument("--seconds-latency", type=float, default=200.0)
     parser.add_argument("--no-latency", action="store_true")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
