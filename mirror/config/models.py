@@ -35,8 +35,10 @@ _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
 _INT64_MAX: Final = 2**63 - 1
 _PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
-_LEASE_MS: Final = 10_000
-"""By then a stream's next epoch has begun, or none will."""
+_LEASE_MS: Final = 40_000
+"""By then a stream's next epoch has begun, or none will: seen was up to 11 s, after epochs of more than a minute, for
+which Spark's processes that plan and commit are started anew. Less than the minute after which Spark ends an idle
+worker, and with it what goes on in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """Below that, one batch of the usual size limit would take a quarter of an hour."""
