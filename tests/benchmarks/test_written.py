@@ -8,11 +8,36 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.benchmarks import sample_results
-from tests.benchmarks.side_by_side.figures import Results
-from tests.benchmarks.side_by_side.picture import PICTURES, draw
+from tests.benchmarks.side_by_side.figures import RESULTS, Results
+from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.statistics import ratio_of_medians
 from tests.benchmarks.side_by_side.targets import TARGETS, findings
-from tests.benchmarks.side_by_side.written import BEGIN, END, claims, readme_with, results_page
+from tests.benchmarks.side_by_side.written import (
+    BEGIN,
+    END,
+    README,
+    RESULTS_MD,
+    claims,
+    readme_with,
+    remarks,
+    results_page,
+)
+
+
+def test_the_pages_say_what_was_measured() -> None:
+    """Whoever edits them by hand, or measures without publishing, hears of it here."""
+    results = Results.read()
+    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks())
+    readme = README.read_text(encoding="utf-8")
+    assert readme == readme_with(readme, claims(results))
+    for path in PICTURES.values():
+        assert digest(RESULTS) in path.read_text(encoding="utf-8")
+
+
+def test_a_missed_target_has_its_reason_and_nothing_else_has() -> None:
+    missed = {one.target.key for one in findings(Results.read()) if one.missed}
+    assert remarks().keys() >= missed, "say in remarks.json why"
+    assert remarks().keys() <= {target.key for target in TARGETS}
 
 
 def test_ratios_are_those_of_medians() -> None:
