@@ -57,6 +57,8 @@ def claims(results: Results) -> str:
         "| exactly once, beside others | measured | wanted | |",
         "|---|---|---|---|",
         *(_claim(one) for one in findings(results) if one.ratio is not None),
+        "",
+        "; ".join(f"({name}) {workload.title}" for name, workload in sorted(results.workloads.items())) + ".",
     ]
     return "\n".join(lines)
 
