@@ -140,4 +140,6 @@ def _ratio(value: float) -> str:
 
 
 def _interval(ratio: Ratio) -> str:
+    if ratio.rounds == 1:
+        return "(one round)"
     return f"[{_ratio(ratio.low)} to {_ratio(ratio.high)}]"
