@@ -76,18 +76,17 @@ class ExactlyOnce:
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """In the transaction, which begins with its first batch."""
-        if not self._in_transaction:
-            self._begin()
+        self._begin()
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
 
     def _begin(self) -> None:
-        self._producer.begin_transaction()
-        self._in_transaction = True
+        if not self._in_transaction:
+            self._producer.begin_transaction()
+            self._in_transaction = True
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """With the transaction, or alone in one."""
-        if not self._in_transaction:
-            self._begin()
+        self._begin()
         offsets = {self._tp: to_offset(progress)}
         kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
         committed = self._producer.commit_transaction_async(timeout_ms)

@@ -94,8 +94,10 @@ class Commits:
         # A batch that expires says more of why than the commit that waits for it, and is to be heard first.
         until_ms = now if oldest_ms is None else deadline(oldest_ms, _HEARD_FIRST_MS)
         until_ms = deadline(until_ms, self._times.delivery_ms)
-        sent, acked = (outbox.sent_offset, outbox.sent_epoch), (outbox.acked_offset, outbox.acked_epoch)
-        progress = progress_at(*(sent if atomic else acked))
+        if atomic:
+            progress = progress_at(outbox.sent_offset, outbox.sent_epoch)
+        else:
+            progress = progress_at(outbox.acked_offset, outbox.acked_epoch)
         future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
         tally = None if atomic else outbox.take_tally()
         self.under_way = UnderWay(progress, future, tally, outbox.sent, now)

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from mirror.config.models import FlowConfig
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import bench_latency
 from tests.benchmarks.side_by_side import filling, results, stock
@@ -39,7 +40,7 @@ LATENCY: Final = "latency"
 SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY)
 STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
 """Those whose latency is measured, and their names there."""
-_EPOCH_MS: Final = 180_000
+_EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
 """The default: one epoch ends while latency is measured."""
 _RATE: Final = 1_000
 _WARM_RECORDS: Final = 1_000_000
