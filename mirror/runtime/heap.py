@@ -8,7 +8,7 @@ import gc
 import sys
 from typing import Final
 
-from mirror.runtime.pages import give_back_at_once
+from mirror.runtime.pages import keep_released, recycled
 from mirror.wire.frames import FrameReader
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -23,14 +23,14 @@ _YOUNG_OBJECTS: Final = 50_000
 """Containers, such as lists and dictionaries, made and not freed before the collector of cycles looks at them."""
 
 
-def bound_heap() -> None:
+def bound_heap(released_bytes: int = 0) -> None:
     """Map what is large for itself, and keep two heaps at most; of no effect where the C library is not glibc.
 
     glibc raises its threshold for mapping with each large piece that is freed, up to 32 MB. From then on the answers to
     fetches would lie in heaps with holes, one for each few threads. Measured with bounds of 40 MB, 60 KB batches, two
-    runs each: 55 and 57 MB; mapped from the process's start 34 and 39 MB. What is released of an answer goes back at
-    once, too. Answers are mapped here and not by glibc: it saves filling them with zeros, and the page faults come in
-    the receive, while other threads may run (measured: 0.6 instead of 0.75 s of CPU per GB received).
+    runs each: 55 and 57 MB; mapped from the process's start 34 and 39 MB. Answers are mapped here and not by glibc: it
+    saves filling them with zeros, and page faults come in the receive, while other threads may run. ``released_bytes``
+    of what is released of them are kept, and received into again (:mod:`mirror.runtime.pages`).
 
     glibc itself maps, and trims its heaps, from a MB on: what a batch is encoded anew in would else be asked of the
     system each time (measured, batches of 60 and 120 KB: 9 us a record instead of 6).
@@ -54,5 +54,5 @@ def bound_heap() -> None:
             (_M_ARENA_MAX, _ARENAS),
         ):
             mallopt(parameter, value)
-        give_back_at_once()
-        FrameReader.mapped_from = _ANSWER_BYTES
+        keep_released(released_bytes)
+        FrameReader.large = _ANSWER_BYTES, recycled

@@ -1,12 +1,13 @@
-"""Giving back to the system what is not needed any more of a large answer, page by page.
+"""Giving back to the system what is not needed any more of a large answer, page by page, or receiving into it again.
 
 One answer to a Fetch is one piece of memory for many partitions: a partition that cannot get rid of its 10 KB keeps
 50 MB of others' bytes alive. Pages inside private memory may be given back while the rest of it stays (``madvise``).
 
-Not at once, though: memory that is freed and taken again costs no page faults, memory given back does (measured on
-loopback: 0.3 s of CPU per GB received instead of 0.75; the same where each answer is mapped on its own). So what was
-released waits until as much as ``KEEP_BYTES`` was released after it: by then most answers are gone as a whole. Where
-answers are mapped on their own in any case (:mod:`mirror.runtime.heap`), nothing is gained by waiting: at once, then.
+Not at once, though: memory that was given back costs a page fault for each page when it is taken again (measured on
+loopback: 0.8 s of CPU per GB received, and 0.17 into memory that is still there). So what was released waits until a
+bounded amount was released after it: by then most answers are gone as a whole. Where answers are mapped on their own
+(:mod:`mirror.runtime.heap`), the allocator cannot give such a one's memory to the next, so it is done here: the memory
+of an answer that was released as a whole is a spare until it is taken, or too old.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 KEEP_BYTES: Final = 32 * 1024 * 1024
-"""Released and not given back yet, in all of the process."""
+"""Released and not given back yet, in all of the process, unless :func:`keep_released` says otherwise."""
 _MAPPED_BYTES: Final = 32 * 1024 * 1024
 """Above this glibc maps each piece of memory for itself (DEFAULT_MMAP_THRESHOLD_MAX): none of it is taken again."""
 _SMALLEST_BYTES: Final = 32 * 1024
 """A part of a smaller answer keeps no more than this; that is not worth the trouble."""
+_MAPPING_STEP: Final = 1024 * 1024
+"""Mappings are larger than what is asked for, so that a larger answer fits, too; pages never touched cost nothing."""
 _PAGE: Final = mmap.PAGESIZE
 
 
@@ -45,14 +48,26 @@ def _find_madvise() -> Callable[[int, int, int], int] | None:
 _madvise: Final = _find_madvise()
 
 
+class _Mapping(mmap.mmap):
+    """Memory that answers lie in, one after the other. ``used``: the bytes from its start that may be there."""
+
+    used = 0
+
+
 class _Frame:
-    """An answer's memory, and how many parts still need each page that more than one of them has bytes in."""
+    """An answer's memory, and how many parts still need each page that more than one of them has bytes in.
 
-    __slots__ = ("__weakref__", "memory", "size", "users")
+    ``left``: how many parts are not released. ``waiting``: those that are, and wait. ``holed``: some were given back.
+    """
 
-    def __init__(self, memory: Any) -> None:
+    __slots__ = ("__weakref__", "holed", "left", "memory", "size", "users", "waiting")
+
+    def __init__(self, memory: Any, parts: int) -> None:
         start, self.size = _place(memory)
         self.memory = memory
+        self.left = parts
+        self.waiting: list[_Waiting] = []
+        self.holed = False
         # Others' memory may end and begin in the first and last page: these have a user that never goes.
         self.users: dict[int, int] = dict.fromkeys((start // _PAGE, (start + self.size) // _PAGE), 1)
 
@@ -79,13 +94,23 @@ class PagedPart:
         _released.add(self._frame, self._first, self._last, self._size)
 
 
+class _Waiting:
+    """A part that was released. It keeps no answer alive."""
+
+    __slots__ = ("first", "frame", "last", "size")
+
+    def __init__(self, frame: _Frame, first: int, last: int, size: int) -> None:
+        self.frame = weakref.ref(frame)
+        self.first, self.last, self.size = first, last, size
+
+
 class _Released:
-    """What may be given back, oldest first. It keeps no answer alive."""
+    """What may be given back, oldest first: parts of answers, and spares, the memory of whole ones."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[weakref.ref[_Frame], int, int, int]] = deque()
+        self._kept: OrderedDict[_Waiting | _Mapping, None] = OrderedDict()
         self._bytes = 0
-        self.at_once = False
+        self.keep_bytes = KEEP_BYTES
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -94,22 +119,65 @@ class _Released:
 
     def add(self, frame: _Frame, first: int, last: int, size: int) -> None:
         """These pages' turn comes later, and that of others, perhaps, now."""
-        due: list[tuple[_Frame, int, int]] = []
+        due: list[tuple[Any, int, int]] = []
         with self._lock:
-            if self.at_once or frame.size > _MAPPED_BYTES:
+            frame.left -= 1
+            done = not frame.left and isinstance(frame.memory, _Mapping)
+            if done and not frame.holed:
+                self._spare(frame, frame.memory)
+            elif done or frame.size > _MAPPED_BYTES:
                 due.append((frame, *_unused(frame, first, last)))
             else:
-                self._waiting.append((weakref.ref(frame), first, last, size))
+                waiting = _Waiting(frame, first, last, size)
+                frame.waiting.append(waiting)
+                self._kept[waiting] = None
                 self._bytes += size
-            while self._bytes > (0 if self.at_once else KEEP_BYTES):
-                reference, first, last, size = self._waiting.popleft()
-                self._bytes -= size
-                if (alive := reference()) is not None:
-                    due.append((alive, *_unused(alive, first, last)))
+            while self._bytes > self.keep_bytes:
+                due += self._given_up(self._kept.popitem(last=False)[0])
         if _madvise is not None:
             for _, start, end in due:  # `due` keeps the memory until it is done
                 if end > start:
                     _madvise(start * _PAGE, (end - start) * _PAGE, mmap.MADV_DONTNEED)
+
+    def _spare(self, frame: _Frame, memory: _Mapping) -> None:
+        for waiting in frame.waiting:
+            self._bytes -= waiting.size
+            del self._kept[waiting]
+        self._kept[memory] = None
+        self._bytes += memory.used
+
+    def _given_up(self, one: _Waiting | _Mapping) -> list[tuple[Any, int, int]]:
+        """Its memory, and from which page on, and up to which, nobody needs it. To be given back without the lock."""
+        if isinstance(one, _Mapping):
+            self._bytes -= one.used
+            first = _place(one)[0] // _PAGE
+            return [(one, first, first + _pages(one.used))]
+        self._bytes -= one.size
+        frame = one.frame()
+        if frame is None:
+            return []
+        frame.holed = True  # or it could be taken again while its pages are given back
+        return [(frame, *_unused(frame, one.first, one.last))]
+
+    def take(self, size: int) -> memoryview:
+        """Memory for an answer of ``size`` bytes: the newest spare that is large enough, or new."""
+        with self._lock:
+            spares = (one for one in reversed(self._kept) if isinstance(one, _Mapping))
+            found = next((one for one in spares if len(one) >= size), None)
+            if found is not None:
+                del self._kept[found]
+                self._bytes -= found.used
+        if found is None:
+            found = _Mapping(-1, -(-size // _MAPPING_STEP) * _MAPPING_STEP, flags=mmap.MAP_PRIVATE)
+        elif _madvise is not None and _pages(found.used) > _pages(size):
+            kept = _pages(size) * _PAGE
+            _madvise(_place(found)[0] + kept, _pages(found.used) * _PAGE - kept, mmap.MADV_DONTNEED)
+        found.used = size
+        return memoryview(found)[:size]
+
+
+def _pages(size: int) -> int:
+    return -(-size // _PAGE)
 
 
 def _unused(frame: _Frame, first: int, last: int) -> tuple[int, int]:
@@ -124,9 +192,17 @@ def _unused(frame: _Frame, first: int, last: int) -> tuple[int, int]:
 _released: Final = _Released()
 
 
-def give_back_at_once() -> None:
-    """From here on nothing that is released waits, in all of the process."""
-    _released.at_once = True
+def keep_released(size: int) -> None:
+    """From here on no more than ``size`` bytes of what is released are kept in this process; of no effect on others."""
+    _released.keep_bytes = size
+
+
+def recycled(size: int) -> memoryview:
+    """Writable memory for an answer of ``size`` bytes, with anything in it: an earlier one's, where one was released.
+
+    It may be given to the next once all its :func:`parts_of` are released, whoever still looks at it.
+    """
+    return _released.take(size)
 
 
 os.register_at_fork(after_in_child=_released.renew_lock)
@@ -139,7 +215,7 @@ def parts_of(views: Sequence[memoryview]) -> list[PagedPart]:
     """
     if _madvise is None or not views or _place(views[0].obj)[1] < _SMALLEST_BYTES:
         return []
-    frame = _Frame(views[0].obj)
+    frame = _Frame(views[0].obj, len(views))
     return [PagedPart(frame, view) for view in views]
 
 

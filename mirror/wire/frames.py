@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from mirror.errors import ProtocolError
@@ -13,8 +14,13 @@ SIZE: Final = struct.Struct(">i")
 MAX_FRAME: Final = 256 * 1024 * 1024
 """Bytes; no answer that this client asks for is larger."""
 
-Buffer = bytearray | mmap.mmap
+Buffer = bytearray | mmap.mmap | memoryview
 """What a frame lies in."""
+
+
+def mapped(size: int) -> Buffer:
+    """Memory of its own for ``size`` bytes. Private, or what is released of it would not go back to the system."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
 
 
 _AHEAD: Final = 512
@@ -28,9 +34,10 @@ class FrameReader:
     its size, nothing of a frame is copied in between.
     """
 
-    mapped_from: ClassVar[int] = 8 * 1024 * 1024
-    """Bytes. From this size on, only what comes of a frame takes memory: a size may be a lie. ``bound_heap`` lowers it;
-    elsewhere, memory that the heap has had before costs no page faults."""
+    large: ClassVar[tuple[int, Callable[[int], Buffer]]] = (8 * 1024 * 1024, mapped)
+    """Bytes, and what gives a frame its memory from this size on, just as much, with anything in it. Only what comes of
+    it is to take memory: a size may be a lie. ``bound_heap`` has it otherwise; elsewhere, memory that the heap has had
+    before costs no page faults."""
 
     __slots__ = ("_ahead", "_filled", "_max_frame", "_taken", "_target", "_view")
 
@@ -80,8 +87,8 @@ class FrameReader:
         if not SIZE.size <= size <= self._max_frame:
             msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
-        # Private, or what is released of it (runtime.pages) would not go back to the system.
-        frame = bytearray(size) if size < self.mapped_from else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+        mapped_from, memory = self.large
+        frame = bytearray(size) if size < mapped_from else memory(size)
         self._taken = min(begin + size, self._filled)
         came = self._taken - begin
         frame[:came] = self._ahead[begin : self._taken]

@@ -105,7 +105,7 @@ def answer(version: int, frame: Buffer) -> ProduceResponse | None:
     whole = len(topic) == _ID_BYTES if by_id else 0 < len(topic) <= _SEVEN_BITS and topic[0] == len(topic)
     if not whole or (one, nothing, end) != _ORDINARY:
         return None
-    name = "" if by_id else topic[1:].decode()
+    name = "" if by_id else str(topic[1:], "utf-8")
     topic_id = uuid.UUID(bytes=bytes(topic)) if by_id and any(topic) else None
     part = ProduceResponsePartition(index, code, base_offset, appended_ms, start)
     return ProduceResponse((ProduceResponseTopic(name, topic_id, (part,)),), throttle_ms)

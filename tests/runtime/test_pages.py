@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import mmap
 import os
 import random
@@ -78,7 +79,13 @@ def answer(*sizes: int) -> list[memoryview]:
 
 
 def give_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "KEEP_BYTES", 0)
+    keep(monkeypatch, 0)
+
+
+def keep(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Nothing is there, and no more than ``size`` bytes are kept."""
+    monkeypatch.setattr(pages, "_released", pages._Released())
+    pages.keep_released(size)
 
 
 def test_ten_kilobytes_kept_of_forty_megabytes_keep_less_than_one() -> None:
@@ -139,12 +146,12 @@ def test_of_smaller_answers_only_so_much_waits_however_many_they_are() -> None:
 
 def test_once_it_is_said_nothing_waits_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what is released from then on, nor what was before."""
-    monkeypatch.setattr(pages._released, "at_once", False)
+    keep(monkeypatch, 2 * MB)
     earlier, later = answer(MB, 10 * KB), answer(MB, 10 * KB)
     parts = [parts_of(earlier)[0], parts_of(later)[0]]
     parts[0].release()
     assert resident(earlier[0].obj) >= MB
-    pages.give_back_at_once()
+    pages.keep_released(0)
     parts[1].release()
     assert resident(earlier[0].obj) < 50 * KB
     assert resident(later[0].obj) < 50 * KB
@@ -235,6 +242,104 @@ def test_a_forked_process_can_release() -> None:
             part.release()
             os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+# --- memory that is taken again
+
+
+def received(size: int) -> memoryview:
+    """An answer of ``size`` bytes as a copy receives it, full of noise."""
+    memory = pages.recycled(size)
+    assert len(memory) == size
+    memory[:] = random.randbytes(size)
+    return memory
+
+
+def halves(memory: memoryview) -> list[memoryview]:
+    return [memory[: len(memory) // 2], memory[len(memory) // 2 :]]
+
+
+def test_an_answer_comes_into_the_memory_of_one_that_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(monkeypatch, 4 * MB)
+    earlier = received(2 * MB)
+    for part in parts_of(halves(earlier)):
+        part.release()
+    assert resident(earlier.obj) >= 2 * MB, "no page of it is to be asked of the system again"
+    later = received(2 * MB - 5)
+    assert address(later) == address(earlier)
+    assert address(received(2 * MB)) != address(later)
+
+
+def test_what_is_partly_needed_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(monkeypatch, 4 * MB)
+    earlier = received(2 * MB)
+    parts = parts_of(halves(earlier))
+    checksum = crc32c(halves(earlier)[1])
+    parts[0].release()
+    assert address(received(2 * MB)) != address(earlier)
+    assert crc32c(halves(earlier)[1]) == checksum
+    parts[1].release()
+    assert address(received(2 * MB)) == address(earlier)
+
+
+def test_memory_that_is_too_small_is_left_alone_and_too_much_of_it_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(monkeypatch, 8 * MB)
+    earlier = received(3 * MB)
+    parts_of([earlier])[0].release()
+    assert address(received(5 * MB)) != address(earlier)
+    later = received(MB)
+    assert address(later) == address(earlier)
+    assert resident(later.obj) < MB + 2 * mmap.PAGESIZE
+
+
+def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes first, and all of it, also where somebody still looks at it."""
+    keep(monkeypatch, 4 * MB)
+    answers = [received(MB + number * 10 * KB) for number in range(10)]
+    parts = [parts_of(halves(one)) for one in answers]
+    for one in parts:
+        for part in one:
+            part.release()
+    assert 3 * MB < sum(resident(one.obj) for one in answers) <= 4 * MB
+    assert [resident(one.obj) > 0 for one in answers] == [False] * 7 + [True] * 3
+
+
+def test_an_answer_that_has_holes_is_no_ones_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may just be giving a part of it back."""
+    keep(monkeypatch, MB)
+    earlier = received(3 * MB)
+    parts = parts_of(halves(earlier))
+    parts[0].release()
+    assert resident(earlier.obj) < 2 * MB
+    parts[1].release()
+    assert resident(earlier.obj) <= 2 * mmap.PAGESIZE
+    assert address(received(3 * MB)) != address(earlier)
+
+
+@settings(max_examples=30)
+@given(st.randoms(use_true_random=False), st.integers(0, 1_000 * KB))
+def test_whatever_comes_and_goes_what_is_needed_stays(rng: random.Random, kept_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        keep(patch, kept_bytes)
+        live: list[tuple[memoryview, int, PagedPart]] = []
+        memories: weakref.WeakSet[Any] = weakref.WeakSet()
+
+        def come() -> None:
+            memory = received(rng.randrange(40 * KB, 500 * KB))
+            memories.add(memory.obj)
+            ends = sorted({0, len(memory), *(rng.randrange(1, len(memory)) for _ in range(rng.randrange(4)))})
+            views = [memory[start:end] for start, end in itertools.pairwise(ends)]
+            live.extend((view, crc32c(view), part) for view, part in zip(views, parts_of(views), strict=True))
+            rng.shuffle(live)
+
+        for _ in range(20):
+            come()
+            while len(live) > 4:
+                live.pop()[2].release()
+            assert all(crc32c(view) == checksum for view, checksum, _ in live)
+        whole = sum(-(-len(view) // mmap.PAGESIZE) + 1 for view, _, _ in live) * mmap.PAGESIZE
+        # What is kept, what lives, and the first page of each, which might be others', too.
+        assert sum(map(resident, memories)) <= kept_bytes + whole + len(memories) * mmap.PAGESIZE
 
 
 # --- through the consumer
