@@ -188,7 +188,7 @@ class _Stream:
                 if self._ending.signum is not None:
                     run.stop()
                 run.wind_up(time.monotonic())
-                if not run.running:
+                if run.over():
                     self._finish(run)
             time.sleep(_POLL_S)
 

@@ -22,7 +22,7 @@ from mirror.spark.stream_watch import StreamWatch
 from mirror.spark.totals import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -38,6 +38,9 @@ _TRIGGER: Final = "1 second"
 _NAMED: Final = 3
 _HEARD_S: Final = 2.5
 """After so long every task has asked for orders, and committed what it had."""
+_STARTS: Final = 3
+_CAME_TOO_LATE: Final = "Python worker failed to connect back"
+"""Spark waits 10 s for the process that plans (PythonWorkerFactory), whatever is set: too short on a busy machine."""
 
 
 class StreamRun:
@@ -64,6 +67,8 @@ class StreamRun:
         self._told = self._said = 0
         self._deadline_s = self._heard_s = float("inf")
         self._query: StreamingQuery | None = None
+        self._begin: Callable[[], StreamingQuery] | None = None
+        self._starts = 0
         self._watch: StreamWatch | None = None
         self._open: Final = contextlib.ExitStack()
 
@@ -79,11 +84,17 @@ class StreamRun:
         )
         sink = sink.queryName(f"mirror {self._flow.name}: {self._flow.source} to {self._flow.target}")
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
-        self._query = sink.start()
+        self._begin = sink.start
+        self._start_query()
         warn = self._warn
         watch = StreamWatch(self._options, self._ledger, runner.prepare_again, warn, claimed=claimed)
         self._watch = self._open.enter_context(watch)
         self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry))
+
+    def _start_query(self) -> None:
+        assert self._begin is not None  # noqa: S101 - of start()
+        self._query = self._begin()
+        self._starts += 1
 
     def _claim(self) -> bool:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
@@ -103,6 +114,25 @@ class StreamRun:
             return self._query is not None and bool(self._query.isActive)
         except (Py4JError, OSError):
             return False
+
+    def over(self) -> bool:
+        """Whether it has ended for good. A query whose planning process came too late is begun anew, some times."""
+        if self.running:
+            return False
+        told = self._watch is not None and self._watch.told_to_stop
+        if told or self.report.fenced or self._starts >= _STARTS or not self._came_too_late():
+            return True
+        self._warn(f"Spark did not wait for its Python process, the machine is busy: start {self._starts + 1}")
+        self._start_query()
+        return False
+
+    def _came_too_late(self) -> bool:
+        """Nothing was planned: only then is a new query just like the first."""
+        try:
+            error = None if self._query is None else self._query.exception()
+        except (Py4JError, OSError):
+            return False
+        return _CAME_TOO_LATE in str(error) and self._ledger.planned() is None
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -125,3 +126,30 @@ def test_a_stream_drains_what_is_there(site: Site, source: Side, target: Side, u
     for partition in range(2):
         assert target.read(f"a.{topic}", partition) == numbered(0, 200)
     assert site.ask("stop") == "f: nothing runs\n"
+
+
+_LATE_PYTHON = """#!/bin/sh
+case "$*" in
+*streaming_source_runner*) mkdir "{folder}/came-late" 2> /dev/null && exec sleep 60 ;;
+esac
+exec "{python}" "$@"
+"""
+
+
+@pytest.mark.cluster
+def test_a_planning_process_that_comes_too_late_is_begun_again(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    """Spark waits for it for 10 s and ends the query; on a busy machine that is no more than bad luck."""
+    topic = unique("late")
+    source.create(topic)
+    source.fill(topic, numbered(0, 100))
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
+    python = site.folder / "python"
+    python.write_text(_LATE_PYTHON.format(folder=site.folder, python=sys.executable), encoding="utf-8")
+    python.chmod(0o700)
+    run = site.run("--available-now", command="stream", environ={"PYSPARK_PYTHON": str(python)})
+    assert (site.folder / "came-late").is_dir()
+    assert (run.status, run.errors) == (0, []), run
+    assert "the machine is busy" in run.err
+    assert target.read(f"a.{topic}") == numbered(0, 100)

@@ -4,7 +4,9 @@
 
 For each workload its records are made once; then, in each round, all copiers run one after the other, each round
 beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After a copier's first run the
-sandbox's judge compares source and target. Results: results.json beside this file, after every run (:mod:`.results`).
+sandbox's judge compares source and target. Results: results.json beside this file, after every run (:mod:`.results`);
+at the end RESULTS.md, the pictures and README's claims are made of them (:mod:`.publish`), unless ``--results`` names
+another file.
 
 Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch) and ``latency`` (of a stream,
 by bench_latency.py); all of them run where none is named.
@@ -29,6 +31,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import bench_latency
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
+from tests.benchmarks.side_by_side.publish import publish
 from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
 from tests.benchmarks.side_by_side.stock import Stock
@@ -286,6 +289,8 @@ def main(arguments: Sequence[str]) -> int:
             raise
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
+    if wanted.file == results.FILE:
+        publish()
     return 0
 
 

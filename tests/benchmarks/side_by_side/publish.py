@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
 
-To be called once all of it was measured. README has two marks where the claims belong, see :mod:`.written`.
+The benchmark calls it at its end; alone, it is for who has changed what is said. README has two marks where the claims belong, see :mod:`.written`.
 """
 
 from __future__ import annotations
