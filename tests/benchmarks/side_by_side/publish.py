@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
 
-The benchmark calls it at its end; alone, it is for who has changed what is said. README has two marks where the claims belong, see :mod:`.written`.
+The benchmark calls it at its end; alone, it is for who has changed what is said. README has two marks where the claims
+belong, see :mod:`.written`.
 """
 
 from __future__ import annotations
