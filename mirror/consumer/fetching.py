@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 from collections import defaultdict
@@ -32,6 +33,9 @@ from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE
 
 _log = logging.getLogger(__name__)
 
+_ANSWERS: Final = 6
+"""One answer brings no more than this part of ``fetch.max.bytes``: it comes while others are read, and what an answer
+takes is soon free as a whole, to receive the next ones into."""
 _KEPT_FOR_MS: Final = 5_000
 """For so long a request keeps the others' room: a broker that is hung must not."""
 _PREFERRED_FOR_MS: Final = 300_000
@@ -76,6 +80,9 @@ class Fetching:
         # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
         self._kept: dict[int, tuple[int, int]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        # Which answer brought records last; brokers that keep a session look after whose turn it is themselves.
+        self._brought: dict[TopicPartition, int] = {}
+        self._answers = itertools.count(1)
         self._ahead: dict[TopicPartition, int] = {}
         self._asked_ms: dict[int, int] = {}
         self._held_up = False
@@ -113,11 +120,12 @@ class Fetching:
         # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
         share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
         self._kept = {node: (size, until) for node, (size, until) in self._kept.items() if until > now}
+        most = max(1, self._settings.fetch_max_bytes // _ANSWERS)
         requests = []
         self._held_up = False
         # Who was asked longest ago goes first, and nobody before it, or it might wait for ever.
         for node in sorted(by_node, key=lambda node: self._asked_ms.get(node, -1)):
-            asked = by_node[node]
+            asked = sorted(by_node[node], key=lambda one: self._brought.get(one.tp, 0))
             behind = [one.tp.topic for one in asked if one.offset < self._ends.get(one.tp, one.offset + 1)]
             # What an answer may bring, however little is asked for.
             least = max((self._largest.get(topic, 0) for topic in behind), default=0)
@@ -127,7 +135,7 @@ class Fetching:
                 self._held_up = True
                 break
             self._asked_ms[node] = now
-            grant = self._granted[node] = min(self._room(), share)
+            grant = self._granted[node] = min(self._room(), share, most)
             if behind:
                 self._kept[node] = (max(0, least - grant), deadline(now, _KEPT_FOR_MS))
             requests.append(self._request(node, asked, grant))
@@ -311,6 +319,7 @@ class Fetching:
             aborted=told.aborted_transactions or (),
             part=part,
         )
+        self._brought[asked.tp] = next(self._answers)
         self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
         self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
         return True

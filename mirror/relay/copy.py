@@ -38,7 +38,7 @@ _PART: Final = 4 * 1024 * 1024
 again: with batches of 210 KB and 1 MiB, Kafka's default, a fifth of what comes is for nothing, with 4 MiB a 20th."""
 _AROUND: Final = 8
 """This part of ``fetch.max.bytes`` is left for what stands around the bytes: objects, threads, the ends of pages."""
-_RELEASED: Final = 8
+_RELEASED: Final = 3
 """And this part for answers that are done with: the next ones come into their memory."""
 _NOTES_MS: Final = 10_000
 """How long a task waits for its notes to be written: the progress itself is committed."""

@@ -29,7 +29,7 @@ _MAPPED_BYTES: Final = 32 * 1024 * 1024
 """Above this glibc maps each piece of memory for itself (DEFAULT_MMAP_THRESHOLD_MAX): none of it is taken again."""
 _SMALLEST_BYTES: Final = 32 * 1024
 """A part of a smaller answer keeps no more than this; that is not worth the trouble."""
-_MAPPING_STEP: Final = 1024 * 1024
+_MAPPING_STEP: Final = 8 * 1024 * 1024
 """Mappings are larger than what is asked for, so that a larger answer fits, too; pages never touched cost nothing."""
 _PAGE: Final = mmap.PAGESIZE
 

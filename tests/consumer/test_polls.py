@@ -83,7 +83,7 @@ def test_what_a_poll_leaves_counts_as_prefetched() -> None:
 
 def test_position_and_commit_follow_what_was_returned_not_what_was_fetched() -> None:
     consumer = FakeConsumer(
-        cluster_with(9, 1), **{"max.partition.fetch.bytes": 3 * BATCH, "fetch.max.bytes": 3 * BATCH}
+        cluster_with(9, 1), **{"max.partition.fetch.bytes": 3 * BATCH, "fetch.max.bytes": 18 * BATCH}
     )
     consumer.read((A, 0))
     consumer.run_for(500)

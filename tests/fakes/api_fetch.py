@@ -51,7 +51,8 @@ def fetch(cluster: FakeCluster, call: ServerCall) -> FetchResponse | None:
         return FetchResponse(code)
     room, found, urgent = request.max_bytes, 0, False
     topics: dict[tuple[str, uuid.UUID | None], list[FetchResponsePartition]] = {}
-    for (name, topic_id, _), part in session.partitions.items():
+    for key, part in list(session.partitions.items()):
+        name, topic_id, _ = key
         topic = cluster.topic_of(name, topic_id)
         tp = TopicPartition(topic.name if topic else name, part.partition)
         told = _fetch_one(call, cluster.partition_of(topic, part.partition), tp, part, room, first=not found)
@@ -59,6 +60,8 @@ def fetch(cluster: FakeCluster, call: ServerCall) -> FetchResponse | None:
         room, found, urgent = room - size, found + size, urgent or bool(told.error_code)
         if size or told.error_code or told.preferred_read_replica >= 0 or not session.incremental:
             topics.setdefault((name, topic_id), []).append(told)
+        if size:
+            session.had(key)
     call.wait_until_ms = call.received_ms + request.max_wait
     if session.partitions and found < request.min_bytes and not urgent and cluster.clock.now() < call.wait_until_ms:
         return None

@@ -32,6 +32,12 @@ class Resolved:
     session_id: int = 0
     incremental: bool = False
     error: int = 0
+    session: Session | None = None
+
+    def had(self, key: Key) -> None:
+        """Records of it are in the answer: next time the others' turn comes first (``IncrementalFetchContext``)."""
+        if self.session is not None and key in self.session.partitions:
+            self.session.partitions[key] = self.session.partitions.pop(key)
 
 
 class Sessions:
@@ -67,4 +73,4 @@ class Sessions:
                 session.partitions.pop((topic.topic, topic.topic_id, partition), None)
         session.partitions.update(told)
         copies = {key: replace(part) for key, part in session.partitions.items()}
-        return Resolved(copies, session.session_id, incremental=True)
+        return Resolved(copies, session.session_id, incremental=True, session=session)
