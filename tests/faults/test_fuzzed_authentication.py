@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import random
+import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -179,7 +181,8 @@ def _is_clear(error: KafkaError) -> None:
     assert text.startswith(LABEL)
     assert text.isprintable()
     assert len(text) < _LONGEST_ERROR
-    assert MARKER not in text + repr(error)
+    assert MARKER not in text + repr(error) + "".join(traceback.format_exception(error))
+    assert MARKER.encode() not in pickle.dumps(error)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
