@@ -7,6 +7,8 @@ OAUTHBEARER); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and Sa
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from scramp import ScramClient, ScramException  # type: ignore[import-untyped] # ships no types
@@ -26,8 +28,20 @@ from mirror.wire.verdicts import (
     code_name,
 )
 
+MIN_ITERATIONS: Final = 4_096
+"""Of SCRAM (RFC 7677, and what brokers allow): with fewer, who listens in would find the password sooner."""
+
 MAX_ITERATIONS: Final = 131_072
 """Of SCRAM; brokers allow 16384. The hashing runs on the network thread, and a hostile broker must not stop it."""
+
+MAX_CHALLENGE: Final = 65_536
+"""Bytes of one message of a broker's; those of an honest one have some hundreds. It is read before it is trusted."""
+
+_LONGEST_TEXT: Final = 300
+"""Characters of what a broker says that an error repeats."""
+
+_ITERATIONS: Final = re.compile(r",i=0*([0-9]+)(?:,|$)")
+_LONGEST_COUNT: Final = 18
 
 _SEPARATOR: Final = "\x01"
 
@@ -47,7 +61,7 @@ class Mechanism(Protocol):
         ...
 
     def hide(self, text: str) -> str:
-        """``text`` of a broker, without the secret that it was given."""
+        """``text`` of a broker in a line, not too long, without the secret that it was given."""
         ...
 
 
@@ -84,7 +98,7 @@ class Plain:
 
     def hide(self, text: str) -> str:
         """Without the password."""
-        return text.replace(self._password, "***")
+        return _brief(text.replace(self._password, "***"))
 
 
 class Scram:
@@ -116,12 +130,13 @@ class Scram:
             self._check(self._client, challenge)
             return None
         try:
-            self._client.set_server_first(challenge.decode())
-            iterations = int(self._client.iterations)
+            text = challenge.decode()
+            _check_iterations(text)
+            self._client.set_server_first(text)
+        except _Iterations:
+            raise
         except (ScramException, ValueError) as error:
             raise ValueError(f"the broker's first SCRAM message is not valid: {_reason(error)}") from error
-        if iterations > MAX_ITERATIONS:
-            raise ValueError(f"the broker asks for {iterations} SCRAM iterations, more than {MAX_ITERATIONS}")
         self._proof_sent = True
         return str(self._client.get_client_final()).encode()
 
@@ -134,7 +149,7 @@ class Scram:
 
     def hide(self, text: str) -> str:
         """Without the password."""
-        return text.replace(self._password, "***")
+        return _brief(text.replace(self._password, "***"))
 
 
 class OAuthBearer:
@@ -157,18 +172,46 @@ class OAuthBearer:
         return f"n,,{_SEPARATOR}{fields}{_SEPARATOR}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """A refusal is acknowledged (RFC 7628, 3.2.3), then the broker says no."""
-        if not challenge:
-            return None
+        """A refusal is acknowledged (RFC 7628, 3.2.3), then the broker says no; it cannot say yes any more."""
         if self._refusal is not None:
             raise ValueError(f"the broker refuses the token ({self._refusal})")
+        if not challenge:
+            return None
         self._refusal = self.hide(_status(challenge))
         return _SEPARATOR.encode()
 
     def hide(self, text: str) -> str:
         """Without the token; with the broker's own reason, where it gave one before."""
-        shown = text.replace(self._token, "***")
+        shown = _brief(text.replace(self._token, "***"))
         return f"{shown} ({self._refusal})" if self._refusal else shown
+
+
+class _Iterations(ValueError):
+    """The broker asks for a number of SCRAM iterations that it must not ask for."""
+
+
+def _check_iterations(server_first: str) -> None:
+    """Before anything is hashed, and before a number of any length is read."""
+    found = _ITERATIONS.search(server_first)
+    if found is None:
+        return  # what else is wrong with it is told by the library
+    digits = found[1]
+    if len(digits) > _LONGEST_COUNT or int(digits) > MAX_ITERATIONS:
+        shown = digits if len(digits) <= _LONGEST_COUNT else f"1{'0' * _LONGEST_COUNT} or more"
+        raise _Iterations(f"the broker asks for {shown} SCRAM iterations, more than {MAX_ITERATIONS}")
+    if int(digits) < MIN_ITERATIONS:
+        raise _Iterations(f"the broker asks for {digits} SCRAM iterations, fewer than {MIN_ITERATIONS} (RFC 7677)")
+
+
+def _brief(text: str) -> str:
+    """In one line, and no longer than anybody reads."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]}..."
+
+
+def offered(mechanisms: Sequence[str]) -> str:
+    """The mechanisms of a broker's answer, for errors; empty where there is none."""
+    return _brief(", ".join(sorted(mechanisms)))
 
 
 def _reason(error: Exception) -> str:
@@ -178,9 +221,9 @@ def _reason(error: Exception) -> str:
 def _status(challenge: bytes) -> str:
     try:
         status = json.loads(challenge)["status"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return "no reason given"
-    return str(status)[:100]
+    return status if isinstance(status, str) and status else "no reason given"
 
 
 class SaslExchange:
@@ -203,8 +246,8 @@ class SaslExchange:
         """What follows the broker's answer to the handshake."""
         name = self._mechanism.name
         if response.error_code == UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(sorted(response.mechanisms)) or "none"
-            raise self._failed(f"the broker does not offer sasl.mechanism {name}; it offers: {offered}")
+            has = self._mechanism.hide(offered(response.mechanisms)) or "none"
+            raise self._failed(f"the broker does not offer sasl.mechanism {name}; it offers: {has}")
         if response.error_code == ILLEGAL_SASL_STATE:
             raise self._failed("the listener does not use SASL: set security.protocol to PLAINTEXT or SSL")
         if response.error_code:
@@ -218,6 +261,9 @@ class SaslExchange:
         """What follows the broker's answer to an authentication request; None where it is done."""
         if response.error_code:
             raise self._refused(response)
+        size = len(response.auth_bytes)
+        if size > MAX_CHALLENGE:
+            raise self._failed(f"the broker's message has {size} bytes, more than {MAX_CHALLENGE}")
         try:
             following = self._mechanism.respond(response.auth_bytes)
         except ValueError as error:
@@ -228,7 +274,7 @@ class SaslExchange:
         return None
 
     def _refused(self, response: SaslAuthenticateResponse) -> KafkaError:
-        said = " ".join(self._mechanism.hide(response.error_message or "").split())
+        said = self._mechanism.hide(response.error_message or "")
         if response.error_code not in {SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM}:
             # Not about the credentials: another attempt may fare better.
             return broker_error(response.error_code, f"{self._label}: SaslAuthenticate", said or None)

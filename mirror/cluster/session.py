@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mirror.cluster.in_flight import InFlight
 from mirror.cluster.requests import Request
-from mirror.cluster.sasl import Login, SaslExchange
+from mirror.cluster.sasl import Login, SaslExchange, offered
 from mirror.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -280,9 +280,9 @@ class BrokerSession:
     def _cleared(self, body: SaslHandshakeResponse, now: int) -> None:
         """A listener without SASL refuses the handshake as such, and goes on."""
         if body.error_code != ILLEGAL_SASL_STATE:
-            offered = ", ".join(sorted(body.mechanisms)) or "no mechanism"
+            has = offered(body.mechanisms) or "no mechanism"
             what = "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
-            raise AuthenticationFailed(f"{self.label}: the listener wants SASL ({offered}): {what}")
+            raise AuthenticationFailed(f"{self.label}: the listener wants SASL ({has}): {what}")
         self._suspicion = None
         self.phase = Phase.READY
         self._release(now)

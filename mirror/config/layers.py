@@ -102,7 +102,7 @@ class OverrideSource(InitSettingsSource):
             path = self._path(name)
             if path is not None:
                 self.origins[path] = self.called(name)
-                _put(nested, path, _sealed(path, schema.from_text(path, text)))
+                _put(nested, path, self._sealed(path, schema.from_text(path, text)))
         super().__init__(Layers, nested)
 
     def __repr__(self) -> str:
@@ -111,6 +111,9 @@ class OverrideSource(InitSettingsSource):
     def called(self, name: str) -> str:
         """What a person would call the variable ``name``."""
         raise NotImplementedError
+
+    def _sealed(self, path: KeyPath, value: Any) -> Any:
+        return _sealed(path, value)
 
     def _path(self, name: str) -> KeyPath | None:
         match self._variables.paths(name):
@@ -164,6 +167,12 @@ class SecretsSource(OverrideSource):
     def called(self, name: str) -> str:
         """The file."""
         return f"secrets file {self._files[name]}"
+
+    def _sealed(self, path: KeyPath, value: Any) -> Any:
+        """Headers have names of the user's own, which do not say what is a secret; that they are here does."""
+        if path[-1] == "headers" and isinstance(value, dict):
+            return {name: SecretStr(text) if isinstance(text, str) else text for name, text in value.items()}
+        return super()._sealed(path, value)
 
 
 def _is_override(name: str) -> bool:

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import IO, Any, Final
+from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.cluster.security import SaslSettings, TokenCallback
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.background import Background
+from mirror.runtime.one_request import Limit, opener
 from mirror.runtime.tls import explain
-from mirror.timing import deadline
+from mirror.timing import FOREVER_MS, deadline
 
 _REFRESH_AT: Final = 0.8
 """Of a token's lifetime (``sasl.login.refresh.window.factor``): earlier than its sessions are renewed."""
@@ -39,6 +40,9 @@ class Token:
 
     value: str = field(repr=False)
     lifetime_ms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lifetime_ms", min(self.lifetime_ms, FOREVER_MS))
 
 
 class TokenKeeper:
@@ -129,7 +133,6 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
     url = settings.token_endpoint_url
     where = f"token endpoint {url.partition('?')[0]}"
     fields = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
 
     def fetch() -> Token:
         pair = base64.b64encode(f"{settings.client_id}:{settings.client_secret}".encode()).decode()
@@ -138,35 +141,35 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
             data=urllib.parse.urlencode(fields).encode(),
             headers={"Authorization": f"Basic {pair}", "Accept": "application/json"},
         )
-        try:
-            with opener.open(request, timeout=timeout_ms / 1000) as response:
-                return _token(response.read(_LARGEST_ANSWER), where)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refused(error, where) from None
-        except (OSError, HTTPException) as error:
-            raise _unreachable(error, where, urllib.parse.urlsplit(url).hostname or "") from None
+        with Limit(timeout_ms) as limit:
+            try:
+                with opener(context, limit).open(request, timeout=limit.timeout_s) as response:
+                    answer = response.read(_LARGEST_ANSWER)
+                    if not limit.over:
+                        return _token(answer, where, cut_off=bool(response.length))
+            except urllib.error.HTTPError as error:
+                with error:
+                    refused = _refused(error, where)
+                if not limit.over:
+                    raise refused from None
+            except (OSError, HTTPException) as error:
+                if not limit.over:
+                    raise _unreachable(error, where, urllib.parse.urlsplit(url).hostname or "") from None
+        raise ConnectionFailed(f"{where}: no whole answer within {timeout_ms} ms")
 
     return fetch
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Following one would hand the client's secret to whoever it names."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        """Never: it becomes an HTTPError."""
-        del req, fp, code, msg, headers, newurl
-        return None
-
-
-def _token(answer: bytes, where: str) -> Token:
+def _token(answer: bytes, where: str, *, cut_off: bool) -> Token:
+    if len(answer) == _LARGEST_ANSWER:
+        raise AuthenticationFailed(f"{where}: its answer has {_LARGEST_ANSWER} bytes or more")
+    if cut_off:
+        raise ConnectionFailed(f"{where}: the connection ended in the middle of its answer")
     try:
         body = json.loads(answer)
         value = body["access_token"]
         lifetime_ms = int(float(body.get("expires_in", _DEFAULT_LIFETIME_MS / 1000)) * 1000)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise AuthenticationFailed(f"{where}: its answer holds no access_token") from None
     if not isinstance(value, str) or lifetime_ms <= 0:
         raise AuthenticationFailed(f"{where}: its answer holds no usable access_token")
@@ -178,7 +181,7 @@ def _refused(error: urllib.error.HTTPError, where: str) -> KafkaError:
         return ConnectionFailed(f"{where}: HTTP status {error.code}")
     try:
         code = json.loads(error.read(_LARGEST_ANSWER))["error"]
-    except (ValueError, LookupError, TypeError, OSError, HTTPException):
+    except (ValueError, LookupError, TypeError, RecursionError, OSError, HTTPException):
         code = ""
     # The code alone, from a short alphabet: a description might repeat what was sent.
     reason = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""

@@ -53,7 +53,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed(final: bytes) 
     ("first", "why"),
     [
         (SERVER_FIRST.replace(b"r=r", b"r=x"), "first SCRAM message is not valid"),
-        (SERVER_FIRST.replace(b"4096", b"1"), "first SCRAM message is not valid"),
+        (SERVER_FIRST.replace(b"4096", b"1"), "1 SCRAM iterations, fewer than 4096"),
         (SERVER_FIRST.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), f"more than {MAX_ITERATIONS}"),
         (b"", "first SCRAM message is not valid"),
         (b"\xff\xfe", "first SCRAM message is not valid"),

@@ -84,6 +84,15 @@ def test_what_is_kept_is_hidden_but_for_the_client(read: Load) -> None:
     assert cluster.client_options() == {"sasl.password": SECRET, "client.id": "x"}
 
 
+def test_headers_from_the_secrets_folder_are_secrets_whatever_their_names(read: Load) -> None:
+    secrets = {"flows__paris_berlin__headers": f'{{"x-key": "{SECRET}"}}'}
+    config = read(CLUSTERS + FLOW + 'headers.via = "paris"', None, secrets)
+    flow = config.flows["paris-berlin"]
+    assert config.described()["flows"]["paris-berlin"]["headers"] == {"via": "paris", "x-key": "***"}
+    assert dict(flow.copy_policy().headers)["x-key"] == SECRET.encode()
+    assert SECRET not in repr(config) + str(flow) + config.model_dump_json() + repr(flow.copy_policy())
+
+
 def test_a_name_given_by_the_user_makes_no_secret() -> None:
     assert not is_secret(("clusters", "token-service", "bootstrap.servers"))
     assert is_secret(("clusters", "token-service", "sasl.password"))

@@ -55,12 +55,15 @@ class Site:
             lines += [f"[flows.{name}]", text]
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
+    def command(self, name: str) -> list[str]:
+        """The command line of ``mirror name`` for this configuration."""
+        return [sys.executable, "-m", "mirror.cli", name, "--config", str(self.config)]
+
     def start(
         self, *arguments: str, command: str = "run", environ: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """``command`` is one that submits a job."""
-        base = [sys.executable, "-m", "mirror.cli", command, "--config", str(self.config)]
-        whole = [*base, "--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
+        whole = [*self.command(command), "--report-dir", str(self.report), "--master", "local[2,4]", *arguments]
         return self.launch(whole, environ=environ)
 
     def launch(self, command: Sequence[str], *, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -82,8 +85,9 @@ class Site:
 
     def ask(self, command: str, *arguments: str) -> str:
         """What another command says on stdout; it must go well."""
-        base = [sys.executable, "-m", "mirror.cli", command, "--config", str(self.config)]
-        done = subprocess.run([*base, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*self.command(command), *arguments], cwd=self.folder, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
