@@ -13,7 +13,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.history import history_of
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.plan import Plan, make_plan
-from mirror.spark.rows import Row, TaskPartition, partitions_of
+from mirror.spark.rows import Row, TaskRows, partitions_of
 from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
@@ -59,5 +59,9 @@ class RangesReader(DataSourceReader):
             )
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
-        return iter(partition.rows if isinstance(partition, TaskPartition) else ())
+        """The task's rows; in the task, :class:`TaskRows` does it."""
+        return TaskRows().read(partition)
+
+    def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
+        """Spark sends a reader to the tasks, and nowhere else."""
+        return TaskRows, ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from mirror.relay.ranges import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mirror.spark.plan import Plan
 
@@ -68,6 +68,17 @@ class TaskPartition(InputPartition):
     """One task and its rows, as :data:`ROW_SCHEMA` says."""
 
     rows: list[Row]
+
+
+class TaskRows(DataSourceReader):
+    """What travels to the tasks in a reader's stead: to hand out rows needs nothing of what planning needs.
+
+    A reader says ``return TaskRows, ()`` in its ``__reduce__``.
+    """
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
+        return iter(partition.rows if isinstance(partition, TaskPartition) else ())
 
 
 def partitions_of(

@@ -25,7 +25,7 @@ from mirror.relay.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.epochs import Epochs
 from mirror.spark.ledger import Ledger, PlanningError
-from mirror.spark.rows import Row, TaskPartition, partitions_of
+from mirror.spark.rows import Row, TaskRows, partitions_of
 from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
@@ -136,8 +136,12 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if early is None else early.take(epoch)
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The task's rows, in the task."""
-        return iter(partition.rows if isinstance(partition, TaskPartition) else ())
+        """The task's rows; in the task, :class:`TaskRows` does it."""
+        return TaskRows().read(partition)
+
+    def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
+        """Spark sends a reader to the tasks, and nowhere else."""
+        return TaskRows, ()
 
     def stop(self) -> None:
         """The query has ended."""

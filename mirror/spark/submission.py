@@ -49,9 +49,15 @@ STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
 TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 """Environment of the script: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
 
+PYTHON: Final = "MIRROR_JOB_PYTHON"
+"""Environment of Spark's processes: the interpreter that ``python.sh`` stands for."""
+
 _JOBS: Final = Path(__file__).with_name("jobs")
 """Not those of the checkout, which an installed wheel has not."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+_PYTHON_SCRIPT: Final = Path(__file__).with_name("python.sh")
+_QUICK: Final = "-XX:TieredStopAtLevel=1"
+"""One compiler: this JVM moves no records, and half of its CPU went into compiling for a long life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +103,27 @@ class Submission:
         # A SPARK_HOME of another installation would run another Spark than the one this project is locked to.
         kept = {name: value for name, value in base.items() if name != "SPARK_HOME"}
         options = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" "-Dmirror.spark.log={self.log}"'
+        python = self._python()
         size = shutil.get_terminal_size()
         terminals = [name for name, file in (("stdout", sys.stdout), ("stderr", sys.stderr)) if file.isatty()]
         return {
             **kept,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": f"{base.get('SPARK_SUBMIT_OPTS', '')} {options}".strip(),
+            PYTHON: sys.executable,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+            # Ours first: of two that contradict each other, Java takes the last.
+            "SPARK_SUBMIT_OPTS": " ".join(filter(None, (_QUICK, base.get("SPARK_SUBMIT_OPTS"), options))),
             # For a script that starts Spark itself.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
             **{variable: str(pipe) for variable, pipe in pipes.items()},
             TERMINALS: ",".join(terminals),
             **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
         }
+
+    def _python(self) -> str:
+        """What Spark is to take for Python: on other hosts nobody tells the script which Python it stands for."""
+        local = self.master == "local" or self.master.startswith("local[")
+        return str(_PYTHON_SCRIPT) if local and os.access(_PYTHON_SCRIPT, os.X_OK) else sys.executable
 
     def run(self) -> int:
         """Submit, wait, and return the exit status: the job's, or 128 + the signal that cut it short.

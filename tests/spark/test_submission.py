@@ -9,18 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import psutil
+import pyspark
 import pytest
 
 from mirror.errors import FlowError
 from mirror.spark import submission
-from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
+from mirror.spark.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
 from tests.polling import eventually
+
+SCRIPT = Path(submission.__file__).with_name("python.sh")
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -45,6 +48,11 @@ class Scripted(Submission):
 
 def scripted(program: str, folder: Path) -> Submission:
     return Scripted([], "local", folder / "report", LISTENING + program)
+
+
+def asked_of_spark_s_python(expression: str, environment: Mapping[str, str]) -> str:
+    command = [environment["PYSPARK_PYTHON"], "-c", f"import os, sys; print({expression})"]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.rstrip("\n")
 
 
 def signal_once_there(path: Path, signum: int) -> threading.Thread:
@@ -94,13 +102,49 @@ def test_the_child_s_environment(tmp_path: Path) -> None:
     base = {"SPARK_HOME": "/elsewhere", "SPARK_SUBMIT_OPTS": "-Dmine=1", "KEPT": "1"}
     pipes = {STDOUT_PIPE: tmp_path / "out", STDERR_PIPE: tmp_path / "err"}
     made = Submission([], "local", tmp_path / "a b").environment(base, pipes)
-    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == str(SCRIPT)
+    assert made[PYTHON] == sys.executable
     assert "SPARK_HOME" not in made
     assert made["KEPT"] == "1"
-    assert made["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 ")
+    assert made["SPARK_SUBMIT_OPTS"].startswith("-XX:TieredStopAtLevel=1 -Dmine=1 ")
     assert f'"-Dmirror.spark.log={tmp_path}/a b/spark.log"' in made["SPARK_SUBMIT_OPTS"]
     assert (made[STDOUT_PIPE], made[STDERR_PIPE]) == (str(tmp_path / "out"), str(tmp_path / "err"))
     assert made[TERMINALS] == ""
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_other_hosts_are_told_of_the_interpreter_itself(master: str, tmp_path: Path) -> None:
+    made = Submission([], master, tmp_path).environment({}, {})
+    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("master", ["local", "local[*,4]"])
+def test_spark_s_python_is_this_one(master: str, tmp_path: Path) -> None:
+    made = Submission([], master, tmp_path).environment(os.environ, {})
+    assert asked_of_spark_s_python("sys.executable", made) == sys.executable
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_installed_spark_s_python_code_is_taken_unpacked(times: int, tmp_path: Path) -> None:
+    """Of a zip nothing stays compiled. What else a user has on the path stays, and where it is."""
+    home = Path(pyspark.__file__).parent
+    (zipped,) = home.glob("python/lib/py4j-*-src.zip")
+    (jar,) = home.glob("jars/spark-core_*.jar")
+    packed = home / "python/lib/pyspark.zip"
+    spark = ":".join(map(str, [packed, zipped, jar] * times))
+    mine = f"{tmp_path}/a b:{tmp_path}/*::{Path(submission.__file__).parents[2]}"
+    made = Submission([], "local", tmp_path).environment(os.environ, {})
+    made |= {"SPARK_HOME": str(home), "PYTHONPATH": f"{spark}:{mine}"}
+    assert asked_of_spark_s_python("os.environ['PYTHONPATH']", made) == mine
+    assert asked_of_spark_s_python("__import__('pyspark').__file__", made) == pyspark.__file__
+
+
+def test_another_spark_s_python_code_is_left_to_it(tmp_path: Path) -> None:
+    """That of a distribution is another one than that of this environment, and lies in its zips only."""
+    told = f"{tmp_path}/python/lib/pyspark.zip:{tmp_path}/mine"
+    made = Submission([], "local", tmp_path).environment(os.environ, {})
+    made |= {"SPARK_HOME": str(tmp_path), "PYTHONPATH": told}
+    assert asked_of_spark_s_python("os.environ['PYTHONPATH']", made) == told
 
 
 @pytest.mark.parametrize("status", [0, 1, 3])
