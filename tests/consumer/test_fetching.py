@@ -238,6 +238,25 @@ def test_prefetch_is_bounded_in_bytes() -> None:
     assert total == sum(len(cluster.log("t", p).data) for p in range(4))
 
 
+@pytest.mark.parametrize("sessions", [True, False], ids=["sessions", "no sessions"])
+def test_one_answer_brings_a_sixth_and_then_it_is_the_others_turn(*, sessions: bool) -> None:
+    """A broker that keeps no session gives first what is named first."""
+    cluster = _cluster(1, 4)
+    cluster.sessions.offered = sessions
+    for partition in range(4):
+        for _ in range(30):
+            cluster.log("t", partition).append(build((bytes(1_000),)))
+    limit = 12_000
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": limit})
+    consumer.read(*((TopicPartition("t", p), 0) for p in range(4)))
+    brought = dict.fromkeys(range(4), 0)
+    for _ in range(20):
+        for one in consumer.poll(1_000):
+            assert one.size <= limit / 6
+            brought[one.tp.partition] += 1
+    assert max(brought.values()) - min(brought.values()) <= 2, brought
+
+
 def test_a_full_buffer_stops_fetching_until_it_is_taken() -> None:
     cluster = _cluster()
     for _ in range(20):

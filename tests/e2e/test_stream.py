@@ -6,9 +6,9 @@ What is killed, what takes over, and `mirror stop`: see test_on_a_cluster.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -128,11 +128,16 @@ def test_a_stream_drains_what_is_there(site: Site, source: Side, target: Side, u
     assert site.ask("stop") == "f: nothing runs\n"
 
 
-_LATE_PYTHON = """#!/bin/sh
-case "$*" in
-*streaming_source_runner*) mkdir "{folder}/came-late" 2> /dev/null && exec sleep 60 ;;
-esac
-exec "{python}" "$@"
+_LATE = """
+import pathlib, sys, time
+
+if any("streaming_source_runner" in word for word in sys.orig_argv):
+    try:
+        pathlib.Path({path!r}).mkdir()
+    except FileExistsError:
+        pass
+    else:
+        time.sleep(60)  # until Spark has lost its patience
 """
 
 
@@ -145,11 +150,11 @@ def test_a_planning_process_that_comes_too_late_is_begun_again(
     source.create(topic)
     source.fill(topic, numbered(0, 100))
     site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
-    python = site.folder / "python"
-    python.write_text(_LATE_PYTHON.format(folder=site.folder, python=sys.executable), encoding="utf-8")
-    python.chmod(0o700)
-    run = site.run("--available-now", command="stream", environ={"PYSPARK_PYTHON": str(python)})
-    assert (site.folder / "came-late").is_dir()
+    late = site.folder / "late"
+    (site.folder / "sitecustomize.py").write_text(_LATE.format(path=str(late)), encoding="utf-8")
+    path = os.pathsep.join(filter(None, (str(site.folder), os.environ.get("PYTHONPATH"))))
+    run = site.run("--available-now", command="stream", environ={"PYTHONPATH": path})
+    assert late.is_dir()
     assert (run.status, run.errors) == (0, []), run
     assert "the machine is busy" in run.err
     assert target.read(f"a.{topic}") == numbered(0, 100)
