@@ -34,8 +34,8 @@ from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE
 _log = logging.getLogger(__name__)
 
 _ANSWERS: Final = 6
-"""One answer brings no more than this part of ``fetch.max.bytes``: it comes while others are read, and what an answer
-takes is soon free as a whole, to receive the next ones into."""
+"""One answer brings no more than this part of ``fetch.max.bytes``, or what may come of one partition: it comes while
+others are read, and what an answer takes is soon free as a whole, to receive the next ones into."""
 _KEPT_FOR_MS: Final = 5_000
 """For so long a request keeps the others' room: a broker that is hung must not."""
 _PREFERRED_FOR_MS: Final = 300_000
@@ -120,7 +120,7 @@ class Fetching:
         # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
         share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
         self._kept = {node: (size, until) for node, (size, until) in self._kept.items() if until > now}
-        most = max(1, self._settings.fetch_max_bytes // _ANSWERS)
+        most = max(self._settings.fetch_max_bytes // _ANSWERS, self._settings.max_partition_fetch_bytes)
         requests = []
         self._held_up = False
         # Who was asked longest ago goes first, and nobody before it, or it might wait for ever.

@@ -237,10 +237,13 @@ class PartitionCopy:
 
     def take_in(self, fetched: Fetched, now: int) -> None:
         """The source has given something."""
-        if self.stage is not Stage.COPYING or self._ending.winding_up or not self._reading.take_in(fetched, now):
+        if self.stage is not Stage.COPYING or self._ending.winding_up:
+            return
+        trace = self._traces.look(fetched, now)  # before: what is not wanted of it is released at once
+        if not self._reading.take_in(fetched, now):
             return
         self._now_copying.refused = False
-        if (trace := self._traces.look(fetched, now)) is not None:
+        if trace is not None:
             self.account.chronicle.carried(trace)
         if fetched.error is None:
             self._looks.given()

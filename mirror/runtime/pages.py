@@ -31,6 +31,8 @@ _SMALLEST_BYTES: Final = 32 * 1024
 """A part of a smaller answer keeps no more than this; that is not worth the trouble."""
 _MAPPING_STEP: Final = 8 * 1024 * 1024
 """Mappings are larger than what is asked for, so that a larger answer fits, too; pages never touched cost nothing."""
+_LEAST_COUNTED: Final = 1024
+"""Bytes that a part counts for at least: what is remembered of it takes some itself."""
 _PAGE: Final = mmap.PAGESIZE
 
 
@@ -122,16 +124,15 @@ class _Released:
         due: list[tuple[Any, int, int]] = []
         with self._lock:
             frame.left -= 1
-            done = not frame.left and isinstance(frame.memory, _Mapping)
-            if done and not frame.holed:
-                self._spare(frame, frame.memory)
-            elif done or frame.size > _MAPPED_BYTES:
+            if not frame.left:
+                due += self._done(frame, first, last)
+            elif frame.size > _MAPPED_BYTES and not isinstance(frame.memory, _Mapping):
                 due.append((frame, *_unused(frame, first, last)))
             else:
-                waiting = _Waiting(frame, first, last, size)
+                waiting = _Waiting(frame, first, last, max(size, _LEAST_COUNTED))
                 frame.waiting.append(waiting)
                 self._kept[waiting] = None
-                self._bytes += size
+                self._bytes += waiting.size
             while self._bytes > self.keep_bytes:
                 due += self._given_up(self._kept.popitem(last=False)[0])
         if _madvise is not None:
@@ -139,12 +140,20 @@ class _Released:
                 if end > start:
                     _madvise(start * _PAGE, (end - start) * _PAGE, mmap.MADV_DONTNEED)
 
-    def _spare(self, frame: _Frame, memory: _Mapping) -> None:
-        for waiting in frame.waiting:
-            self._bytes -= waiting.size
-            del self._kept[waiting]
-        self._kept[memory] = None
-        self._bytes += memory.used
+    def _done(self, frame: _Frame, first: int, last: int) -> list[tuple[Any, int, int]]:
+        """All of it is released, and none of it waits any more: it is a spare, or the allocator's, or goes back."""
+        waiting = [one for one in frame.waiting if one in self._kept]
+        for one in waiting:
+            self._bytes -= one.size
+            del self._kept[one]
+        if isinstance(frame.memory, _Mapping) and not frame.holed:
+            self._kept[frame.memory] = None
+            self._bytes += frame.memory.used
+            return []
+        if self.keep_bytes and not frame.holed and frame.size <= _MAPPED_BYTES:
+            return []  # the allocator gives it to the next that asks
+        pages = [*((one.first, one.last) for one in waiting), (first, last)]
+        return [(frame, *_unused(frame, *each)) for each in pages]
 
     def _given_up(self, one: _Waiting | _Mapping) -> list[tuple[Any, int, int]]:
         """Its memory, and from which page on, and up to which, nobody needs it. To be given back without the lock."""
@@ -169,6 +178,8 @@ class _Released:
                 self._bytes -= found.used
         if found is None:
             found = _Mapping(-1, -(-size // _MAPPING_STEP) * _MAPPING_STEP, flags=mmap.MAP_PRIVATE)
+            with contextlib.suppress(OSError, AttributeError):  # of 130 KB, a huge page would make 2 MB
+                found.madvise(mmap.MADV_NOHUGEPAGE)
         elif _madvise is not None and _pages(found.used) > _pages(size):
             kept = _pages(size) * _PAGE
             _madvise(_place(found)[0] + kept, _pages(found.used) * _PAGE - kept, mmap.MADV_DONTNEED)
@@ -205,7 +216,7 @@ def recycled(size: int) -> memoryview:
     return _released.take(size)
 
 
-os.register_at_fork(after_in_child=_released.renew_lock)
+os.register_at_fork(after_in_child=lambda: _released.renew_lock())
 
 
 def parts_of(views: Sequence[memoryview]) -> list[PagedPart]:

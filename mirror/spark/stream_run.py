@@ -93,8 +93,8 @@ class StreamRun:
 
     def _start_query(self) -> None:
         assert self._begin is not None  # noqa: S101 - of start()
-        self._query = self._begin()
         self._starts += 1
+        self._query = self._begin()
 
     def _claim(self) -> bool:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
@@ -123,7 +123,8 @@ class StreamRun:
         if told or self.report.fenced or self._starts >= _STARTS or not self._came_too_late():
             return True
         self._warn(f"Spark did not wait for its Python process, the machine is busy: start {self._starts + 1}")
-        self._start_query()
+        with contextlib.suppress(Exception):  # Spark may still know the one that failed by its name: the next look
+            self._start_query()
         return False
 
     def _came_too_late(self) -> bool:

@@ -247,7 +247,7 @@ def test_one_answer_brings_a_sixth_and_then_it_is_the_others_turn(*, sessions: b
         for _ in range(30):
             cluster.log("t", partition).append(build((bytes(1_000),)))
     limit = 12_000
-    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": limit})
+    consumer = FakeConsumer(cluster, **{"fetch.max.bytes": limit, "max.partition.fetch.bytes": 1_500})
     consumer.read(*((TopicPartition("t", p), 0) for p in range(4)))
     brought = dict.fromkeys(range(4), 0)
     for _ in range(20):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import weakref
 
+from mirror.consumer.fetched import Fetched
 from mirror.errors import ConnectionFailed, KafkaTimeout
-from tests.relay.site import Run, made
+from mirror.wire.records import Batches
+from tests.fakes.record_batches import build
+from tests.relay.site import SOURCE, Run, made
 
 
 def test_bytes_are_held_until_the_last_of_them_is_acknowledged_and_released_once() -> None:
@@ -84,3 +87,31 @@ def test_what_was_made_anew_is_not_kept_once_it_is_taken_up() -> None:
     assert len(run.sent) == 1
     made_anew = weakref.ref(run.site.makings.pop()[2])
     assert made_anew() is None
+
+
+class _Wiped:
+    """A part of an answer whose memory has other bytes as soon as it is released."""
+
+    def __init__(self, memory: bytearray) -> None:
+        self.memory, self.held = memory, len(memory)
+
+    def release(self) -> None:
+        self.memory[:] = bytes(len(self.memory))
+
+
+def test_what_is_not_wanted_is_released_at_once_and_looked_at_no_more() -> None:
+    """What lies before the end is gone, as in a compacted topic: nothing of the answer is to be copied."""
+    run = Run(8).opened(5)
+    memory = build((b"behind the end",), base_offset=9)
+    fetched = Fetched(
+        tp=SOURCE,
+        offset=5,
+        next_offset=10,
+        batches=Batches(memoryview(memory), 5),
+        size=len(memory),
+        held=len(memory),
+        part=_Wiped(memory),
+    )
+    run.copy.take_in(fetched, run.clock.now())
+    assert not any(memory)
+    assert run.commit().offset == 8
