@@ -216,7 +216,11 @@ def recycled(size: int) -> memoryview:
     return _released.take(size)
 
 
-os.register_at_fork(after_in_child=lambda: _released.renew_lock())
+def _after_fork() -> None:
+    _released.renew_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def parts_of(views: Sequence[memoryview]) -> list[PagedPart]:
