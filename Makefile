@@ -133,7 +133,7 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVE) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (20 minutes)
+cluster: brokers prometheus faketime $(ARCHIVE) ## the longest tests: real executors, kills, traces and dashboards of real runs, secrets, make dist, speculation (20 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

@@ -80,6 +80,7 @@ def _configure(site: Site, secured: Secured, target: Cluster, topic: str) -> Pat
     return folder
 
 
+@pytest.mark.cluster
 @pytest.mark.brokers
 @pytest.mark.spark
 def test_no_secret_is_shown(
