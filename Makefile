@@ -18,12 +18,14 @@ PROMETHEUS := build/prometheus
 FAKETIME := build/faketime
 ARCHIVE := build/spark.jsa
 DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq
+# Some containers say so: each of the many processes that tests start would compile all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-NEEDS_NOTHING := not brokers and not spark and not slow and not browser and not prometheus and not cluster
+QUICK := not brokers and not spark and not slow and not timed and not browser and not prometheus and not cluster
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
@@ -68,7 +70,7 @@ coverage: brokers browser prometheus ## what of the code the tests without Spark
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not spark" --cov --cov-fail-under=$(COVERAGE_FLOOR)
 
 check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
-	$(BIN)/pytest -q $(WORKERS) 2 -m "$(NEEDS_NOTHING)"
+	$(BIN)/pytest -q $(WORKERS) 2 -m "$(QUICK)"
 
 .PHONY: lint
 lint: $(INSTALLED)
@@ -124,7 +126,7 @@ faults: brokers faketime $(ARCHIVE) ## break all that can break under a stream, 
 
 properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
 	@for round in $$(seq $(or $(ROUNDS),1)); do \
-		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
+		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(QUICK)" || exit 1; \
 	done
 
 equality: brokers ## copy hundreds of generated topics, compared by another client (ARGUMENTS="--rounds 50 --seed N")

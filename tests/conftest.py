@@ -42,6 +42,22 @@ _TIMED = (
     "tests/spark/test_submission.py",
 )
 """Tests under these paths compare times with bounds that a busy machine breaks."""
+_SLOW = (
+    "tests/benchmarks/",
+    "tests/cli/",
+    "tests/config/test_hostile.py",
+    "tests/consumer/test_prefetch_bound.py",
+    "tests/e2e/",
+    "tests/faults/",
+    "tests/producer/test_takeover.py",
+    "tests/spark/test_report",
+    "tests/spark/test_stream_watch.py",
+    "tests/telemetry/test_export.py",
+    "tests/telemetry/test_report",
+    "tests/wire/test_bombs.py",
+    "tests/wire/test_hostile_bytes.py",
+)
+"""Fuzzers, large inputs, and what starts processes: together they take as long as the other thousands of tests."""
 _HANGS_S = 480
 """What waits for other processes, on a machine that is busy, is given more time before it is said to hang."""
 
@@ -61,6 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.brokers)
         if item.nodeid.startswith(_TIMED):
             item.add_marker(pytest.mark.timed)
+        if item.nodeid.startswith(_SLOW):
+            item.add_marker(pytest.mark.slow)
         if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, ("brokers", "spark", "timed"))):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
     if hasattr(config, "workerinput"):

@@ -40,7 +40,7 @@ MAX_CHALLENGE: Final = 65_536
 _LONGEST_TEXT: Final = 300
 """Characters of what a broker says that an error repeats."""
 
-_ITERATIONS: Final = re.compile(r",i=0*([0-9]+)(?:,|$)")
+_ITERATIONS: Final = re.compile(rb",i=0*([0-9]+)(?:,|$)")
 _LONGEST_COUNT: Final = 18
 
 _SEPARATOR: Final = "\x01"
@@ -129,12 +129,9 @@ class Scram:
         if self._proof_sent:
             self._check(self._client, challenge)
             return None
+        _check_iterations(challenge)
         try:
-            text = challenge.decode()
-            _check_iterations(text)
-            self._client.set_server_first(text)
-        except _Iterations:
-            raise
+            self._client.set_server_first(challenge.decode())
         except (ScramException, ValueError) as error:
             raise ValueError(f"the broker's first SCRAM message is not valid: {_reason(error)}") from error
         self._proof_sent = True
@@ -186,21 +183,17 @@ class OAuthBearer:
         return f"{shown} ({self._refusal})" if self._refusal else shown
 
 
-class _Iterations(ValueError):
-    """The broker asks for a number of SCRAM iterations that it must not ask for."""
-
-
-def _check_iterations(server_first: str) -> None:
-    """Before anything is hashed, and before a number of any length is read."""
+def _check_iterations(server_first: bytes) -> None:
+    """Before anything is hashed, and before a number of any length is read. Raises ValueError."""
     found = _ITERATIONS.search(server_first)
     if found is None:
         return  # what else is wrong with it is told by the library
-    digits = found[1]
+    digits = found[1].decode()
     if len(digits) > _LONGEST_COUNT or int(digits) > MAX_ITERATIONS:
         shown = digits if len(digits) <= _LONGEST_COUNT else f"1{'0' * _LONGEST_COUNT} or more"
-        raise _Iterations(f"the broker asks for {shown} SCRAM iterations, more than {MAX_ITERATIONS}")
+        raise ValueError(f"the broker asks for {shown} SCRAM iterations, more than {MAX_ITERATIONS}")
     if int(digits) < MIN_ITERATIONS:
-        raise _Iterations(f"the broker asks for {digits} SCRAM iterations, fewer than {MIN_ITERATIONS} (RFC 7677)")
+        raise ValueError(f"the broker asks for {digits} SCRAM iterations, fewer than {MIN_ITERATIONS} (RFC 7677)")
 
 
 def _brief(text: str) -> str:

@@ -13,16 +13,16 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.history import history_of
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.plan import Plan, make_plan
-from mirror.spark.rows import Row, TaskRows, partitions_of
+from mirror.spark.rows import TaskRows, partitions_of
 from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mirror.spark.options import FlowOptions
 
 
-class RangesReader(DataSourceReader):
+class RangesReader(TaskRows, DataSourceReader):
     """Plans once, in :meth:`partitions`; what it planned, or why it could not, is in the ledger."""
 
     def __init__(self, options: FlowOptions) -> None:
@@ -57,11 +57,3 @@ class RangesReader(DataSourceReader):
                 wall_ms=SystemClock().wall(),
                 history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
             )
-
-    def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The task's rows; in the task, :class:`TaskRows` does it."""
-        return TaskRows().read(partition)
-
-    def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
-        """Spark sends a reader to the tasks, and nowhere else."""
-        return TaskRows, ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from mirror.relay.ranges import Range
@@ -70,15 +70,16 @@ class TaskPartition(InputPartition):
     rows: list[Row]
 
 
-class TaskRows(DataSourceReader):
-    """What travels to the tasks in a reader's stead: to hand out rows needs nothing of what planning needs.
-
-    A reader says ``return TaskRows, ()`` in its ``__reduce__``.
-    """
+class TaskRows:
+    """The part of a reader that works in the tasks. It travels alone: to hand out rows needs nothing of planning."""
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
         return iter(partition.rows if isinstance(partition, TaskPartition) else ())
+
+    def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
+        """Spark sends a reader to the tasks, and nowhere else."""
+        return TaskRows, ()
 
 
 def partitions_of(

@@ -119,8 +119,7 @@ class StreamRun:
         """Whether it has ended for good. A query whose planning process came too late is begun anew, some times."""
         if self.running:
             return False
-        told = self._watch is not None and self._watch.told_to_stop
-        if told or self.report.fenced or self._starts >= _STARTS or not self._came_too_late():
+        if self._told_to_stop or self.report.fenced or self._starts >= _STARTS or not self._came_too_late():
             return True
         self._warn(f"Spark did not wait for its Python process, the machine is busy: start {self._starts + 1}")
         with contextlib.suppress(Exception):  # Spark may still know the one that failed by its name: the next look
@@ -129,11 +128,7 @@ class StreamRun:
 
     def _came_too_late(self) -> bool:
         """Nothing was planned: only then is a new query just like the first."""
-        try:
-            error = None if self._query is None else self._query.exception()
-        except (Py4JError, OSError):
-            return False
-        return _CAME_TOO_LATE in str(error) and self._ledger.planned() is None
+        return self._ledger.planned() is None and _CAME_TOO_LATE in str(self._failure())
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""
@@ -173,14 +168,17 @@ class StreamRun:
             self._watch.stop()
 
     @property
+    def _told_to_stop(self) -> bool:
+        return self._watch is not None and self._watch.told_to_stop
+
+    @property
     def ended_in_order(self) -> bool:
         """Whether it was told to end, and did so in its time."""
-        told = self._watch is not None and self._watch.told_to_stop
-        return told and not (self.report.cut_short or self.report.fenced or self.report.error)
+        return self._told_to_stop and not (self.report.cut_short or self.report.fenced or self.report.error)
 
     def wind_up(self, now_s: float) -> None:
         """End the query once its epoch has ended in order, or the time for that is up; nothing while it is to go on."""
-        if not self.running or self._watch is None or not self._watch.told_to_stop:
+        if not (self.running and self._told_to_stop):
             return
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
         self._heard_s = min(self._heard_s, now_s + _HEARD_S)

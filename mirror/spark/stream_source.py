@@ -25,11 +25,11 @@ from mirror.relay.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.epochs import Epochs
 from mirror.spark.ledger import Ledger, PlanningError
-from mirror.spark.rows import Row, TaskRows, partitions_of
+from mirror.spark.rows import TaskRows, partitions_of
 from mirror.telemetry.ids import epoch_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mirror.spark.options import FlowOptions
     from mirror.spark.plan import Plan
@@ -42,7 +42,7 @@ _EARLY_MS: Final = 2_000
 Offset = dict[str, Any]
 
 
-class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own on the driver's host, for as long as the query runs."""
 
     def __init__(self, options: FlowOptions) -> None:
@@ -134,14 +134,6 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _early_plan(self, epoch: int) -> Plan | None:
         early, self._early = self._early, None
         return None if early is None else early.take(epoch)
-
-    def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The task's rows; in the task, :class:`TaskRows` does it."""
-        return TaskRows().read(partition)
-
-    def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
-        """Spark sends a reader to the tasks, and nowhere else."""
-        return TaskRows, ()
 
     def stop(self) -> None:
         """The query has ended."""

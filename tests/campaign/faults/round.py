@@ -56,6 +56,19 @@ class Told:
     after: Counts = field(default_factory=dict)
 
 
+def _settled(look: Callable[[], list[str]]) -> list[str]:
+    """What is still wrong once it had its time; not by one look: for a moment a JVM's child looks like another JVM."""
+    wrong = list[str]()
+
+    def right() -> bool:
+        wrong[:] = look()
+        return not wrong
+
+    with contextlib.suppress(AssertionError):
+        eventually(right, within_s=SETTLES_WITHIN_S, every_s=_LOOK_S)
+    return wrong
+
+
 class Round:
     """On ``stage``, with all that is written in ``folder``; ``faketime`` is None where no clock is stepped."""
 
@@ -117,15 +130,7 @@ class Round:
         while time.monotonic() < until:
             self.told.quiet = most(self.told.quiet, counted(self._stream.roles()))
             time.sleep(_LOOK_S)
-        missing = list[str]()
-
-        def whole() -> bool:
-            missing[:] = self._stream.missing()
-            return not missing
-
-        # Not by one look: for a moment a process that the JVM starts looks like another JVM.
-        with contextlib.suppress(AssertionError):
-            eventually(whole, within_s=SETTLES_WITHIN_S, every_s=_LOOK_S)
+        missing = _settled(self._stream.missing)
         assert not missing, f"before any harm: {missing}"
 
     def _follows(self) -> bool:
@@ -230,9 +235,7 @@ class Round:
             self.told.after = counted(self._stream.roles())
             return self._stream.missing() + excess(self.told.quiet, self.told.after)
 
-        with contextlib.suppress(AssertionError):
-            eventually(lambda: not wrong(), within_s=SETTLES_WITHIN_S, every_s=_LOOK_S)
-        self.told.wrong += wrong()
+        self.told.wrong += _settled(wrong)
 
     def _compare(self, truth: Mapping[Place, list[Record]]) -> None:
         """Every partition from its beginning, now that nothing more will come."""
