@@ -1,17 +1,15 @@
 """SASL without the connection: which message comes next, and whether the other side is who it claims to be.
 
-A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 5802 and 7677 SCRAM, RFC 7628
-OAUTHBEARER); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate (KIP-43, KIP-152).
+A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 7628 OAUTHBEARER; SCRAM is in
+:mod:`mirror.cluster.scram`); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate (KIP-43,
+KIP-152).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Final, Protocol
-
-from scramp import ScramClient, ScramException  # type: ignore[import-untyped] # ships no types
 
 from mirror.errors import AuthenticationFailed, KafkaError
 from mirror.wire.messages.session import (
@@ -28,20 +26,11 @@ from mirror.wire.verdicts import (
     code_name,
 )
 
-MIN_ITERATIONS: Final = 4_096
-"""Of SCRAM (RFC 7677, and what brokers allow): with fewer, who listens in would find the password sooner."""
-
-MAX_ITERATIONS: Final = 131_072
-"""Of SCRAM; brokers allow 16384. The hashing runs on the network thread, and a hostile broker must not stop it."""
-
 MAX_CHALLENGE: Final = 65_536
 """Bytes of one message of a broker's; those of an honest one have some hundreds. It is read before it is trusted."""
 
 _LONGEST_TEXT: Final = 300
 """Characters of what a broker says that an error repeats."""
-
-_ITERATIONS: Final = re.compile(rb",i=0*([0-9]+)(?:,|$)")
-_LONGEST_COUNT: Final = 18
 
 _SEPARATOR: Final = "\x01"
 
@@ -98,55 +87,7 @@ class Plain:
 
     def hide(self, text: str) -> str:
         """Without the password."""
-        return _brief(text.replace(self._password, "***"))
-
-
-class Scram:
-    """Both sides prove that they know the password, and neither shows it."""
-
-    def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
-        self.name = name
-        self.who = f"user {username!r}"
-        self._username = username
-        self._password = password
-        self._nonce = nonce
-        self._client: ScramClient | None = None
-        self._proof_sent = False
-
-    def first(self) -> bytes:
-        """Name and nonce. The library prepares both texts as RFC 4013 says; Kafka's own client does not."""
-        try:
-            self._client = ScramClient([self.name], self._username, self._password, c_nonce=self._nonce)
-            return str(self._client.get_client_first()).encode()
-        except ScramException:
-            # Its text may show characters of the password.
-            raise ValueError("the user name or password has characters that SCRAM does not allow (RFC 4013)") from None
-
-    def respond(self, challenge: bytes) -> bytes | None:
-        """The client's proof; then the broker's is checked."""
-        if self._client is None:
-            raise ValueError("the broker answered before it was asked")
-        if self._proof_sent:
-            self._check(self._client, challenge)
-            return None
-        _check_iterations(challenge)
-        try:
-            self._client.set_server_first(challenge.decode())
-        except (ScramException, ValueError) as error:
-            raise ValueError(f"the broker's first SCRAM message is not valid: {_reason(error)}") from error
-        self._proof_sent = True
-        return str(self._client.get_client_final()).encode()
-
-    def _check(self, client: ScramClient, challenge: bytes) -> None:
-        try:
-            client.set_server_final(challenge.decode())
-        except (ScramException, ValueError) as error:
-            what = "the broker did not prove that it knows the password: it may not be the broker it claims to be"
-            raise ValueError(f"{what} ({_reason(error)})") from error
-
-    def hide(self, text: str) -> str:
-        """Without the password."""
-        return _brief(text.replace(self._password, "***"))
+        return brief(text.replace(self._password, "***"))
 
 
 class OAuthBearer:
@@ -179,24 +120,11 @@ class OAuthBearer:
 
     def hide(self, text: str) -> str:
         """Without the token; with the broker's own reason, where it gave one before."""
-        shown = _brief(text.replace(self._token, "***"))
+        shown = brief(text.replace(self._token, "***"))
         return f"{shown} ({self._refusal})" if self._refusal else shown
 
 
-def _check_iterations(server_first: bytes) -> None:
-    """Before anything is hashed, and before a number of any length is read. Raises ValueError."""
-    found = _ITERATIONS.search(server_first)
-    if found is None:
-        return  # what else is wrong with it is told by the library
-    digits = found[1].decode()
-    if len(digits) > _LONGEST_COUNT or int(digits) > MAX_ITERATIONS:
-        shown = digits if len(digits) <= _LONGEST_COUNT else f"1{'0' * _LONGEST_COUNT} or more"
-        raise ValueError(f"the broker asks for {shown} SCRAM iterations, more than {MAX_ITERATIONS}")
-    if int(digits) < MIN_ITERATIONS:
-        raise ValueError(f"the broker asks for {digits} SCRAM iterations, fewer than {MIN_ITERATIONS} (RFC 7677)")
-
-
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
     """In one line, and no longer than anybody reads."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]}..."
@@ -204,11 +132,7 @@ def _brief(text: str) -> str:
 
 def offered(mechanisms: Sequence[str]) -> str:
     """The mechanisms of a broker's answer, for errors; empty where there is none."""
-    return _brief(", ".join(sorted(mechanisms)))
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    return brief(", ".join(sorted(mechanisms)))
 
 
 def _status(challenge: bytes) -> str:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from mirror.cluster.sasl import Login, Mechanism, OAuthBearer, Plain, Scram
+from mirror.cluster.sasl import Login, Mechanism, OAuthBearer, Plain
 from mirror.cluster.security import SaslSettings
 from mirror.runtime.oauth import TokenKeeper
 
@@ -31,13 +31,21 @@ class PasswordLogin(_Renewing):
 
     def __init__(self, settings: SaslSettings, rng: random.Random) -> None:
         super().__init__(rng)
-        self._settings = settings
+        self._make: Final = _maker(settings)
 
     def begin(self, now: int) -> Mechanism | None:
         """At once."""
         del now
-        name, user, password = self._settings.mechanism, self._settings.username, self._settings.password
-        return Plain(user, password) if name == "PLAIN" else Scram(name, user, password, secrets.token_hex(24))
+        return self._make()
+
+
+def _maker(settings: SaslSettings) -> Callable[[], Mechanism]:
+    name, user, password = settings.mechanism, settings.username, settings.password
+    if name == "PLAIN":
+        return lambda: Plain(user, password)
+    from mirror.cluster.scram import Scram  # here: `begin` is called on the network thread
+
+    return lambda: Scram(name, user, password, secrets.token_hex(24))
 
 
 class TokenLogin(_Renewing):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 import signal
-import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.prometheus import Prometheus, prometheus
+from tests.e2e.said import PROMETHEUS, Said
 from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
@@ -50,36 +48,6 @@ def sick(source: Side, unique: Callable[[str], str]) -> Iterator[SickFlow]:
         yield SickFlow(source, topic, cluster, f"a.{topic}", name=NAME)
 
 
-class Said:
-    """What a process says on stderr, as it comes."""
-
-    def __init__(self, child: subprocess.Popen[str]) -> None:
-        self.text = ""
-        self._child = child
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        assert self._child.stderr is not None
-        for line in self._child.stderr:
-            self.text += line
-
-    def find(self, pattern: str) -> str:
-        found = list[str]()
-
-        def there() -> bool:
-            assert self._child.poll() is None, self.text
-            found.extend(re.findall(pattern, self.text))
-            return bool(found)
-
-        eventually(there, within_s=WITHIN_S, what=pattern)
-        return found[0]
-
-    def all(self) -> str:
-        self._thread.join(WITHIN_S)
-        return self.text
-
-
 def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sick: SickFlow, tmp_path: Path) -> None:
     """One stream for all of it: its start takes longer than the asking."""
     sick.fill(300)
@@ -96,7 +64,7 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
     }
     child = site.start(command="stream", environ=environ)
     said = Said(child)
-    address = said.find(r"mirror: info: measurements for Prometheus at http://(127\.0\.0\.1:\d+)/metrics")
+    address = said.find(PROMETHEUS)
     with prometheus(tmp_path, address, RULES) as asked, Feed(source, sick.topic, PARTITIONS, 100):
         eventually(
             lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import Side
+from tests.e2e.said import PROMETHEUS, Said
 from tests.e2e.site import Site, flow
+from tests.polling import eventually
 from tests.security.conftest import CLIENT_ID, CLIENT_SECRET, PASSWORD, USER, Secured
 from tests.security.marker import Search, Watch
 from tests.security.tokens import Issuer
@@ -21,6 +25,7 @@ HEADER = "h34der-m4rker-of-a-flow"
 OF_TELEMETRY = "t3lemetry-m4rker-of-a-key"
 PART = PASSWORD[-8:]
 """ASCII, so that it is the same whether it is quoted or not."""
+WITHIN_S = 120.0
 
 FILES = {
     "clusters__scram__sasl_jaas_config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -30,6 +35,9 @@ FILES = {
     "clusters__wrong__sasl_password": WRONG,
     "flows__by_password__headers": json.dumps({"key": HEADER}),
 }
+
+
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark]
 
 
 @pytest.fixture
@@ -80,9 +88,20 @@ def _configure(site: Site, secured: Secured, target: Cluster, topic: str) -> Pat
     return folder
 
 
-@pytest.mark.cluster
-@pytest.mark.brokers
-@pytest.mark.spark
+def _secrets(tokens: list[str]) -> dict[str, str]:
+    """By name, all that must not be shown anywhere; a process's own environment may have telemetry's key, too."""
+    assert tokens
+    issued = {f"token {number}": token.rpartition(".")[2] for number, token in enumerate(tokens)}
+    return {
+        "password": PASSWORD,
+        "its end": PART,
+        "client secret": CLIENT_SECRET,
+        "wrong password": WRONG,
+        "header": HEADER,
+        **issued,
+    }
+
+
 def test_no_secret_is_shown(
     secured: Secured, target_cluster: Cluster, site: Site, unique: Callable[[str], str], tokens: list[str]
 ) -> None:
@@ -116,15 +135,7 @@ def test_no_secret_is_shown(
     assert topic in said["plan --json"].out, said["plan --json"].err
     assert topic in said["status --json --flow by-token"].out
 
-    secrets = {
-        "password": PASSWORD,
-        "its end": PART,
-        "client secret": CLIENT_SECRET,
-        "wrong password": WRONG,
-        "header": HEADER,
-    }
-    assert tokens
-    secrets |= {f"token {number}": token.rpartition(".")[2] for number, token in enumerate(tokens)}
+    secrets = _secrets(tokens)
     search = Search({**secrets, "telemetry's key": OF_TELEMETRY})
     there = search.found_in_files(folder, [])[0]
     assert {each.rpartition(" in ")[2] for each in there} == set(FILES), "what is there is found"
@@ -145,3 +156,45 @@ def test_no_secret_is_shown(
     assert b"physicalPlanDescription" in logged
     lines = [line for line, _ in watch.seen.values()]
     assert [any(program in line for line in lines) for program in (b"java", b"pyspark", b"mirror.cli")] == [True] * 3
+
+
+def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
+    secured: Secured, target_cluster: Cluster, site: Site, unique: Callable[[str], str], tokens: list[str]
+) -> None:
+    topic = unique("marked")
+    source = Side(secured.cluster.bootstrap_servers)
+    source.create(topic)
+    source.fill(topic, [b"1", b"2", b"3"])
+    folder = _configure(site, secured, target_cluster, topic)
+    environ = {
+        "OTEL_METRICS_EXPORTER": "prometheus",
+        "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": "0",
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={OF_TELEMETRY}",
+    }
+    scraped = ""
+    with Watch(site) as watch:
+        child = site.start("--secrets-dir", str(folder), "--debug", command="stream", environ=environ)
+        said = Said(child)
+        address = said.find(PROMETHEUS)
+
+        def copied() -> bool:
+            nonlocal scraped
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+                scraped = answer.read().decode()
+            return all(f'flow="{name}"' in scraped for name in ("by-password", "by-token")) and topic in scraped
+
+        eventually(copied, within_s=WITHIN_S, what="measurements of both flows", every_s=0.5)
+        child.send_signal(signal.SIGTERM)
+        child.wait(WITHIN_S)
+    site.await_end()
+
+    search = Search({**_secrets(tokens), "telemetry's key": OF_TELEMETRY})
+    found, files = search.found_in_files(site.folder, [folder])
+    found += search.found("what is scraped", scraped.encode()) + search.found("stderr", said.all().encode())
+    for (pid, _), (line, _) in watch.seen.items():
+        found += search.found(f"command line of {pid}: {line[:60]!r}", line)
+    assert found == []
+    assert "PLAIN authentication of user 'mirror' failed" in said.all()
+    assert "spark.log" in {path.name for path in files}

@@ -1,0 +1,84 @@
+"""SCRAM without the connection (RFC 5802 and 7677). Imported where it is used: few use it, and its library is large."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from scramp import ScramClient, ScramException  # type: ignore[import-untyped] # ships no types
+
+from mirror.cluster.sasl import brief
+
+MIN_ITERATIONS: Final = 4_096
+"""Of SCRAM (RFC 7677, and what brokers allow): with fewer, who listens in would find the password sooner."""
+
+MAX_ITERATIONS: Final = 131_072
+"""Of SCRAM; brokers allow 16384. The hashing runs on the network thread, and a hostile broker must not stop it."""
+
+_ITERATIONS: Final = re.compile(rb",i=0*([0-9]+)(?:,|$)")
+_LONGEST_COUNT: Final = 18
+
+
+class Scram:
+    """Both sides prove that they know the password, and neither shows it."""
+
+    def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
+        self.name = name
+        self.who = f"user {username!r}"
+        self._username = username
+        self._password = password
+        self._nonce = nonce
+        self._client: ScramClient | None = None
+        self._proof_sent = False
+
+    def first(self) -> bytes:
+        """Name and nonce. The library prepares both texts as RFC 4013 says; Kafka's own client does not."""
+        try:
+            self._client = ScramClient([self.name], self._username, self._password, c_nonce=self._nonce)
+            return str(self._client.get_client_first()).encode()
+        except ScramException:
+            # Its text may show characters of the password.
+            raise ValueError("the user name or password has characters that SCRAM does not allow (RFC 4013)") from None
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The client's proof; then the broker's is checked."""
+        if self._client is None:
+            raise ValueError("the broker answered before it was asked")
+        if self._proof_sent:
+            self._check(self._client, challenge)
+            return None
+        _check_iterations(challenge)
+        try:
+            self._client.set_server_first(challenge.decode())
+        except (ScramException, ValueError) as error:
+            raise ValueError(f"the broker's first SCRAM message is not valid: {_reason(error)}") from error
+        self._proof_sent = True
+        return str(self._client.get_client_final()).encode()
+
+    def _check(self, client: ScramClient, challenge: bytes) -> None:
+        try:
+            client.set_server_final(challenge.decode())
+        except (ScramException, ValueError) as error:
+            what = "the broker did not prove that it knows the password: it may not be the broker it claims to be"
+            raise ValueError(f"{what} ({_reason(error)})") from error
+
+    def hide(self, text: str) -> str:
+        """Without the password."""
+        return brief(text.replace(self._password, "***"))
+
+
+def _check_iterations(server_first: bytes) -> None:
+    """Before anything is hashed, and before a number of any length is read. Raises ValueError."""
+    found = _ITERATIONS.search(server_first)
+    if found is None:
+        return  # what else is wrong with it is told by the library
+    digits = found[1].decode()
+    if len(digits) > _LONGEST_COUNT or int(digits) > MAX_ITERATIONS:
+        shown = digits if len(digits) <= _LONGEST_COUNT else f"1{'0' * _LONGEST_COUNT} or more"
+        raise ValueError(f"the broker asks for {shown} SCRAM iterations, more than {MAX_ITERATIONS}")
+    if int(digits) < MIN_ITERATIONS:
+        raise ValueError(f"the broker asks for {digits} SCRAM iterations, fewer than {MIN_ITERATIONS} (RFC 7677)")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
