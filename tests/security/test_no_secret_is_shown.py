@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
@@ -175,13 +177,16 @@ def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
     }
     scraped = ""
     with Watch(site) as watch:
-        child = site.start("--secrets-dir", str(folder), "--debug", command="stream", environ=environ)
+        child = site.start(
+            "--secrets-dir", str(folder), "--debug", "--master", "local[4]", command="stream", environ=environ
+        )
         said = Said(child)
         address = said.find(PROMETHEUS)
 
         def copied() -> bool:
             nonlocal scraped
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+            assert child.poll() is None, said.all()
+            with contextlib.suppress(URLError), urlopen(f"http://{address}/metrics", timeout=30) as answer:
                 scraped = answer.read().decode()
             return all(f'flow="{name}"' in scraped for name in ("by-password", "by-token")) and topic in scraped
 
