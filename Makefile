@@ -18,14 +18,15 @@ PROMETHEUS := build/prometheus
 FAKETIME := build/faketime
 ARCHIVE := build/spark.jsa
 DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq
-# Some containers say so: each of the many processes that tests start would compile all of it anew.
+# Many containers set it: each of the many processes that tests start would compile all of these anew.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 
 # Below what the tests reach, so that it catches a hole, not a line.
 COVERAGE_FLOOR := 85
-QUICK := not brokers and not spark and not slow and not timed and not browser and not prometheus and not cluster
+NEEDS_NOTHING := not brokers and not spark and not browser and not prometheus and not cluster
+QUICK := $(NEEDS_NOTHING) and not slow and not timed
 # In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
@@ -126,7 +127,7 @@ faults: brokers faketime $(ARCHIVE) ## break all that can break under a stream, 
 
 properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
 	@for round in $$(seq $(or $(ROUNDS),1)); do \
-		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(QUICK)" || exit 1; \
+		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
 	done
 
 equality: brokers ## copy hundreds of generated topics, compared by another client (ARGUMENTS="--rounds 50 --seed N")
@@ -167,6 +168,9 @@ $(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# As an install that is not editable does. Where Python is told to keep nothing compiled (many containers do), each
+	@# of a run's processes would take a second more.
+	$(BIN)/python -m compileall -q mirror
 	@touch $@
 
 # ------------------------------------------------------------------------------------------------------------- dist
