@@ -36,6 +36,9 @@ _SMALLEST_PART: Final = 16 * 1024
 _PART: Final = 4 * 1024 * 1024
 """``max.partition.fetch.bytes`` where nothing else is said. At that limit brokers cut the last batch off, and it comes
 again: with batches of 210 KB and 1 MiB, Kafka's default, a fifth of what comes is for nothing, with 4 MiB a 20th."""
+_TOGETHER: Final = 256 * 1024
+"""``batch.size`` where nothing else is said: what is encoded anew goes together up to it, of what is there; nothing is
+waited for. With Kafka's 16 KiB, half a compacted topic's batches would each stay a request of its own."""
 _AROUND: Final = 8
 """This part of ``fetch.max.bytes`` is left for what stands around the bytes: objects, threads, the ends of pages."""
 _RELEASED: Final = 3
@@ -158,7 +161,8 @@ def _copy(
             watcher=watcher,
         )
         stack.callback(task.close)
-        results = task.run(ranges, _facts(admin, targets), writing.batch_size, hand_over)
+        together = writing.batch_size if "batch.size" in target_options else min(_TOGETHER, writing.buffer_memory)
+        results = task.run(ranges, _facts(admin, targets), together, hand_over)
         if task.may_be_the_last:
             _write_notes(inquiries, task.kept())
     return results

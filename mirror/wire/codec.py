@@ -15,35 +15,37 @@ from collections.abc import Callable
 from dataclasses import Field, fields
 from typing import Any, Final
 
-from kio.index import load_request_schema, load_response_schema
-from kio.serial import writers
-from kio.serial._introspect import (
-    EntityField,
-    EntityTupleField,
-    PrimitiveTupleField,
-    classify_field,
-    get_field_tag,
-    get_schema_field_type,
-    is_optional,
-)
-from kio.serial._parse import get_reader
-from kio.serial._serialize import get_writer
-from kio.serial.errors import SerialError
-from kio.serial.readers import (
-    read_compact_array_length,
-    read_int32,
-    read_legacy_array_length,
-    read_unsigned_varint,
-)
-
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.frames import Buffer
+from mirror.wire.lean import lean
 from mirror.wire.matching import check_covered, default, kept, nested_classes, schema_default
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames
 from mirror.wire.produce_frames import answer as produce_answer
+
+with lean():
+    from kio.index import load_request_schema, load_response_schema
+    from kio.serial import writers
+    from kio.serial._introspect import (
+        EntityField,
+        EntityTupleField,
+        PrimitiveTupleField,
+        classify_field,
+        get_field_tag,
+        get_schema_field_type,
+        is_optional,
+    )
+    from kio.serial._parse import get_reader
+    from kio.serial._serialize import get_writer
+    from kio.serial.errors import SerialError
+    from kio.serial.readers import (
+        read_compact_array_length,
+        read_int32,
+        read_legacy_array_length,
+        read_unsigned_varint,
+    )
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), as kio's readers are."""

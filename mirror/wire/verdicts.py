@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from mirror.errors import (
     AuthorizationFailed,
     BrokerError,
@@ -16,6 +14,10 @@ from mirror.errors import (
     RecordRejected,
     RecordTooLarge,
 )
+from mirror.wire.lean import lean
+
+with lean():
+    from kio.schema.errors import ErrorCode
 
 
 class Verdict(enum.Enum):

@@ -5,7 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
-def test_scram_s_library_is_loaded_by_those_only_that_use_it() -> None:
-    script = "import sys, mirror.relay.copy; sys.exit('scramp' in sys.modules)"
+
+@pytest.mark.parametrize("module", ["scramp", "hypothesis"])
+def test_what_only_some_use_is_loaded_by_them_only(module: str) -> None:
+    script = f"import sys, mirror.relay.copy; sys.exit('{module}' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+
+
+def test_hypothesis_can_still_be_loaded() -> None:
+    script = "import mirror.relay.copy, hypothesis.strategies; hypothesis.strategies.integers()"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
