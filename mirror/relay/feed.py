@@ -21,13 +21,15 @@ from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import GapKind
-from mirror.relay.judge import Skip, codec_of, must_go_deep, skip, worth_coalescing
+from mirror.relay.judge import Skip, codec_of, is_small, must_go_deep, skip, worth_coalescing
 from mirror.relay.pieces import Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
 _AT_A_TIME: Final = 1_000
+_TOGETHER: Final = 256
+"""So many batches are put together at most, however small they are: as objects they take much more."""
 
 Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
 
@@ -260,21 +262,15 @@ class Feed:
         if self._bad_time(first.batch, wall_ms):
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
+        if first.reason is None and not is_small(first.batch):
+            return []
         run, size = [first], first.batch.size
-        while self._see(len(run) + 1):
+        while len(run) < _TOGETHER and self._see(len(run) + 1):
             entry = self._backlog[len(run)]
             size += entry.batch.size
             if size > self._batch_size or first.alone or entry.alone:
                 break
-            if entry.skip is not None:
-                run.append(entry)
-                continue
-            same = codec_of(entry.batch) == codec_of(first.batch)
-            if not same or self._bad_time(entry.batch, wall_ms):
-                break
-            if entry.remedies or first.remedies or Reason.TOO_LARGE in {entry.reason, first.reason}:
-                break
-            if (entry.reason is None) != (first.reason is None):
+            if entry.skip is None and not self._goes_with(first, entry, wall_ms):
                 break
             run.append(entry)
         while run[-1].skip is not None:
@@ -283,6 +279,14 @@ class Feed:
             return []
         self._take_off(len(run))
         return run
+
+    def _goes_with(self, first: _Entry, entry: _Entry, wall_ms: int) -> bool:
+        """Whether ``entry`` can be encoded together with ``first``, and gains by it."""
+        if entry.remedies or first.remedies or Reason.TOO_LARGE in {entry.reason, first.reason}:
+            return False
+        if codec_of(entry.batch) != codec_of(first.batch) or self._bad_time(entry.batch, wall_ms):
+            return False
+        return entry.reason is not None if first.reason is not None else entry.reason is None and is_small(entry.batch)
 
     def _bad_time(self, batch: AnyBatch, wall_ms: int) -> bool:
         """As far as a batch's header tells; a record in its middle may still be too old."""

@@ -76,6 +76,37 @@ def test_small_batches_are_put_together(pair: Pair) -> None:
     pair.equal(topic, len(CODECS))
 
 
+@pytest.mark.parametrize(("writing", "together"), [({}, 8), ({"batch.size": 65_536}, 2), ({"batch.size": 1}, 1)])
+def test_what_is_encoded_anew_is_put_together_as_asked_for_or_to_256_kib(
+    pair: Pair, writing: dict[str, int], together: int
+) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(64)])
+    (result,) = pair.complete(topic, writing=writing, headers=(("by", b"mirror"),))
+    assert result.deep == {Reason.ASKED: 64}
+    # Where an answer ends there may be less.
+    most = max(batch.size for batch in pair.target.batches(topic))
+    assert together * 30_000 < most < (together + 1) * 30_000
+    assert 64 // together <= result.batches <= 64 // together + 8
+
+
+def test_larger_ones_are_passed_on_as_bytes_however_few_their_records(pair: Pair) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(8)])
+    (result,) = pair.complete(topic)
+    assert (result.deep, result.batches) == ({}, 8)
+    pair.equal(topic)
+
+
+def test_less_is_put_together_in_less_memory(pair: Pair) -> None:
+    topic = pair.topics()
+    write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(1_000))] * 3) for _ in range(64)])
+    (result,) = pair.complete(topic, writing={"buffer.memory": 20_000})
+    assert result.batches >= 64 // 6
+    assert max(batch.size for batch in pair.target.batches(topic)) < 20_000
+    pair.equal(topic)
+
+
 def test_records_up_to_ten_megabytes(pair: Pair) -> None:
     """Also a huge one among small ones, and one that is decoded and encoded."""
     topic = pair.topics(3, both={"max_message_bytes": MAX_BYTES})

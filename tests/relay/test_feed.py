@@ -353,3 +353,30 @@ def test_a_copy_may_begin_inside_a_batch() -> None:
     feeding.feed.begin(2)
     feeding.take(made(0, 3), made(3, 40))
     assert [piece.count for piece in feeding.pieces() if piece.batch is not None] == [1, 40]
+
+
+def test_no_more_than_some_hundred_are_put_together_however_small_they_are() -> None:
+    feeding = Feeding(batch_size=10**6)
+    feeding.take(*(made(n) for n in range(600)))
+    pieces = feeding.pieces()
+    assert feeding.runs == [256, 256, 88]
+    assert sum(piece.count for piece in pieces) == 600
+
+
+def test_large_batches_of_few_records_are_passed_on_but_go_together_where_they_are_encoded_anew() -> None:
+    large = [batch(build((bytes(10_000),), base_offset=n)) for n in range(4)]
+    feeding = Feeding(batch_size=10**6)
+    feeding.take(*large)
+    assert [piece.deep for piece in feeding.pieces()] == [{}] * 4
+    assert feeding.runs == []
+    feeding = Feeding(batch_size=10**6, policy=CopyPolicy(headers=(("by", b"mirror"),)))
+    feeding.take(*large)
+    assert [piece.deep for piece in feeding.pieces() if piece.deep] == [{Reason.ASKED: 4}]
+    assert feeding.runs == [4]
+
+
+def test_a_large_batch_ends_a_run_of_small_ones() -> None:
+    feeding = Feeding(batch_size=10**6)
+    feeding.take(made(0), made(1), batch(build((bytes(10_000),), base_offset=2)), made(3), made(4))
+    feeding.pieces()
+    assert feeding.runs == [2, 2]
