@@ -161,7 +161,9 @@ def _copy(
             watcher=watcher,
         )
         stack.callback(task.close)
-        together = writing.batch_size if "batch.size" in target_options else min(_TOGETHER, writing.buffer_memory)
+        # Less than the buffer: what takes all of it waits until nobody else has any.
+        most = max(writing.batch_size, min(_TOGETHER, writing.buffer_memory // _AROUND))
+        together = writing.batch_size if "batch.size" in target_options else most
         results = task.run(ranges, _facts(admin, targets), together, hand_over)
         if task.may_be_the_last:
             _write_notes(inquiries, task.kept())

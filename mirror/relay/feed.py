@@ -21,15 +21,17 @@ from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import GapKind
-from mirror.relay.judge import Skip, codec_of, is_small, must_go_deep, skip, worth_coalescing
+from mirror.relay.judge import Skip, codec_of, is_small, must_go_deep, skip
 from mirror.relay.pieces import Part, Piece
 from mirror.relay.policy import CopyPolicy
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
 _AT_A_TIME: Final = 1_000
-_TOGETHER: Final = 256
+_TOGETHER: Final = 128
 """So many batches are put together at most, however small they are: as objects they take much more."""
+_RECODED_BYTES: Final = 16 * 1024
+"""And so many bytes where the codec changes: nobody knows before how much they become."""
 
 Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
 
@@ -78,7 +80,7 @@ class Feed:
         self._facts = facts
         self._policy = policy
         self._rewrites = policy.rewrites
-        self._batch_size = batch_size
+        self._batch_size = batch_size if policy.compression is None else min(batch_size, _RECODED_BYTES)
         self._remake = remake
         self._limit = self._largest = facts.max_message_bytes
         # What the target taught: batches that begin below the offset are made anew for the reason.
@@ -275,7 +277,7 @@ class Feed:
             run.append(entry)
         while run[-1].skip is not None:
             run.pop()  # nothing behind it is put together with it
-        if first.reason is None and (len(run) == 1 or not worth_coalescing(_sources(run))):
+        if first.reason is None and len(run) == 1:
             return []
         self._take_off(len(run))
         return run
@@ -308,7 +310,7 @@ class Feed:
             end=run[-1].end,
             headers=self._policy.headers,
             timestamps=rule,
-            keyless="skip" if Reason.NO_KEY in remedies else "keep",
+            keyless="skip" if Reason.NO_KEY in remedies and self._policy.on_no_key == "skip" else "keep",
         )
 
     def _take_made(self, making: Future[Made]) -> None:

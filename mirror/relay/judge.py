@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import Final
 
 from mirror.relay.deep import Reason
@@ -13,7 +12,7 @@ from mirror.wire.records import CODEC_MASK, AnyBatch
 RECORDS_PER_SMALL_BATCH: Final = 32
 """To pass a batch on costs as much CPU as to decode and encode about this many records (bench_deep, bench_produce)."""
 BYTES_OF_SMALL_BATCH: Final = 8 * 1024
-"""A larger one of few records is passed on as bytes all the same: each KB costs to compress, too."""
+"""A larger one of as few records is passed on all the same: each KB costs to compress, too."""
 
 
 class Skip(enum.StrEnum):
@@ -57,14 +56,10 @@ def must_go_deep(
 
 
 def is_small(batch: AnyBatch) -> bool:
-    """Whether it may be worth to put a shallow ``batch`` together with its neighbours."""
-    return batch.size <= BYTES_OF_SMALL_BATCH
-
-
-def worth_coalescing(batches: Sequence[AnyBatch]) -> bool:
-    """Whether one batch made of all these costs less than passing each on. They are shallow, small, of one codec."""
-    counts = [batch.count for batch in batches if not isinstance(batch, MessageSet)]
-    return len(counts) > 1 and sum(counts) <= RECORDS_PER_SMALL_BATCH * len(counts)
+    """Whether to put it together with its neighbours costs less than to pass it on."""
+    if isinstance(batch, MessageSet):
+        return True  # none of them is passed on
+    return batch.size <= BYTES_OF_SMALL_BATCH and batch.count <= RECORDS_PER_SMALL_BATCH
 
 
 def codec_of(batch: AnyBatch) -> int:

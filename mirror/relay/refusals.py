@@ -30,7 +30,8 @@ def remedy(
         # Made anew under any policy: only then is it known which record it is.
         return None if feed.remedy(piece, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
     if isinstance(error, RecordRejected) and error.code == INVALID_RECORD and facts.compacted:
-        if policy.on_no_key == "skip" and feed.remedy(piece, Reason.NO_KEY):
+        # Made anew under any policy, each for itself: of many that were put together it is not known which one it is.
+        if feed.remedy(piece, Reason.NO_KEY):
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")

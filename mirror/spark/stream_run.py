@@ -128,7 +128,11 @@ class StreamRun:
 
     def _came_too_late(self) -> bool:
         """Nothing was planned: only then is a new query just like the first."""
-        return self._ledger.planned() is None and _CAME_TOO_LATE in str(self._failure())
+        try:
+            error = None if self._query is None else self._query.exception()
+        except (Py4JError, OSError):
+            return False
+        return _CAME_TOO_LATE in str(error) and self._ledger.planned() is None
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""

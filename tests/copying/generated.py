@@ -104,7 +104,7 @@ plans: Final = st.builds(
     st.sampled_from([False, False, True]),
     st.sampled_from([False, False, True]),
     st.booleans(),
-    st.sampled_from([1, 16_384]),
+    st.sampled_from([1, 16_384, 262_144]),
     st.lists(st.booleans(), min_size=WRITERS, max_size=WRITERS),
 )
 

@@ -153,7 +153,8 @@ def test_flows_that_are_wrong_are_refused_together(
     for line, parts in zip(run.errors, expected, strict=True):
         assert [part for part in parts if part not in line] == [], line
     assert not TRACES.search(run.out + run.err)
-    assert target.topics() == before
+    # Its brokers make this one as soon as anybody asks where a group is.
+    assert target.topics() - {"__consumer_offsets"} == before - {"__consumer_offsets"}
     assert {name: each["outcome"] for name, each in site.flows().items()} == dict.fromkeys(flows, "failed")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import pytest
@@ -85,7 +85,7 @@ class Feeding:
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
     holes=st.lists(st.integers(0, 2), min_size=12, max_size=12),
-    batch_size=st.sampled_from([1, 500, 10_000]),
+    batch_size=st.sampled_from([1, 500, 10_000, 262_144]),
 )
 def test_pieces_cover_the_source_in_order_without_a_break(counts: list[int], holes: list[int], batch_size: int) -> None:
     feeding, at, batches = Feeding(batch_size=batch_size), 0, []
@@ -170,7 +170,7 @@ def test_what_comes_after_the_end_is_left() -> None:
 
 
 def test_a_remedy_is_for_what_it_was_found_in_and_nothing_behind_it() -> None:
-    feeding = Feeding(batch_size=1)
+    feeding = Feeding(batch_size=1, policy=CopyPolicy(on_no_key="skip"))
     feeding.take(made(0, 2), made(2, 2))
     first, _ = feeding.pieces()
     assert feeding.feed.remedy(first, Reason.NO_KEY)
@@ -359,7 +359,7 @@ def test_no_more_than_some_hundred_are_put_together_however_small_they_are() -> 
     feeding = Feeding(batch_size=10**6)
     feeding.take(*(made(n) for n in range(600)))
     pieces = feeding.pieces()
-    assert feeding.runs == [256, 256, 88]
+    assert feeding.runs == [128, 128, 128, 128, 88]
     assert sum(piece.count for piece in pieces) == 600
 
 
@@ -373,6 +373,30 @@ def test_large_batches_of_few_records_are_passed_on_but_go_together_where_they_a
     feeding.take(*large)
     assert [piece.deep for piece in feeding.pieces() if piece.deep] == [{Reason.ASKED: 4}]
     assert feeding.runs == [4]
+
+
+def test_what_changes_its_codec_goes_together_in_small_amounts() -> None:
+    feeding = Feeding(batch_size=10**6, policy=CopyPolicy(compression="none"))
+    feeding.take(*(batch(build((bytes(5_000),), base_offset=n)) for n in range(6)))
+    feeding.pieces()
+    assert feeding.runs == [3, 3]
+
+
+def test_of_batches_that_are_passed_on_no_more_are_seen_than_the_next() -> None:
+    """Small ones of many records; as a row of candidates they would be looked at again for each of them."""
+    feeding, seen = Feeding(batch_size=10**6), []
+    batches = [batch(build((b"",) * 40, base_offset=40 * n)) for n in range(300)]
+
+    def supply() -> Iterator[Batch]:
+        for one in batches:
+            seen.append(one.base_offset)
+            yield one
+
+    feeding.feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=12_000, batches=supply(), size=10**6), 10**9)  # type: ignore[arg-type]
+    while feeding.feed.next(WALL) is not None:
+        piece = feeding.feed.pop()
+        assert len(seen) <= piece.next_offset // 40 + 1
+    assert feeding.runs == []
 
 
 def test_a_large_batch_ends_a_run_of_small_ones() -> None:

@@ -7,7 +7,15 @@ import struct
 import pytest
 
 from mirror.relay.deep import Reason
-from mirror.relay.judge import RECORDS_PER_SMALL_BATCH, Skip, codec_of, must_go_deep, skip, worth_coalescing
+from mirror.relay.judge import (
+    BYTES_OF_SMALL_BATCH,
+    RECORDS_PER_SMALL_BATCH,
+    Skip,
+    codec_of,
+    is_small,
+    must_go_deep,
+    skip,
+)
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker
@@ -84,11 +92,9 @@ def test_what_holds_nothing_to_copy_is_skipped(one: Batch | MessageSet, aborted:
 
 
 def test_small_batches_are_put_together_where_that_is_cheaper() -> None:
-    small = batch(build((b"",) * RECORDS_PER_SMALL_BATCH))
-    large = batch(build((b"",) * (RECORDS_PER_SMALL_BATCH + 2)))
-    assert not worth_coalescing([small]), "one is no company"
-    assert worth_coalescing([small, small])
-    assert not worth_coalescing([small, large])
+    assert is_small(batch(build((b"",) * RECORDS_PER_SMALL_BATCH)))
+    assert not is_small(batch(build((b"",) * (RECORDS_PER_SMALL_BATCH + 1))))
+    assert not is_small(batch(build((bytes(BYTES_OF_SMALL_BATCH),))))
 
 
 def test_the_codec_is_what_the_attributes_say() -> None:

@@ -254,7 +254,7 @@ class World:
 @given(
     log=logs(),
     atomic=st.booleans(),
-    batch_size=st.sampled_from([1, 10_000]),
+    batch_size=st.sampled_from([1, 10_000, 262_144]),
     seed=st.integers(0, 2**32),
     turns=st.integers(0, 120),
 )

@@ -218,10 +218,29 @@ def test_without_a_key_a_compacted_topic_takes_nothing() -> None:
         run.fetch(made(0, 2))
         run.fail(0, RecordRejected("no key", 87))
         run.dropped()
+        run.opened(0)
+        run.fetch(made(0, 2))
         if policy == "skip":
-            run.opened(0)
-            run.fetch(made(0, 2))
             run.commit()
             assert run.ends(outcome).skipped == {"no key": 2}
         else:
+            run.fail(0, RecordRejected("no key", 87))
             assert 'on-no-key = "skip"' in str(run.ends(outcome).error)
+
+
+def test_of_many_put_together_it_is_told_which_one_has_no_key_and_all_before_it_is_copied() -> None:
+    run = Run(3, facts=TargetFacts(compacted=True), batch_size=10_000).opened(0)
+    run.fetch(made(0), made(1), made(2))
+    assert run.site.makings, "they are put together"
+    run.fail(0, RecordRejected("no key", 87))
+    run.dropped()
+    run.opened(0)
+    run.fetch(made(0), made(1), made(2))
+    run.ack(0)
+    run.fail(1, RecordRejected("no key", 87))
+    run.dropped()
+    run.opened(0)
+    run.fetch(made(0), made(1), made(2))
+    run.ack(0)
+    assert run.commit().offset == 1
+    assert "the batch at offset 1: " in str(run.ends(Outcome.FAILED).error)
