@@ -355,12 +355,12 @@ def test_a_copy_may_begin_inside_a_batch() -> None:
     assert [piece.count for piece in feeding.pieces() if piece.batch is not None] == [1, 40]
 
 
-def test_no_more_than_some_hundred_are_put_together_however_small_they_are() -> None:
+def test_no_more_than_some_dozens_are_put_together_however_small_they_are() -> None:
     feeding = Feeding(batch_size=10**6)
-    feeding.take(*(made(n) for n in range(600)))
+    feeding.take(*(made(n) for n in range(150)))
     pieces = feeding.pieces()
-    assert feeding.runs == [128, 128, 128, 128, 88]
-    assert sum(piece.count for piece in pieces) == 600
+    assert feeding.runs == [64, 64, 22]
+    assert sum(piece.count for piece in pieces) == 150
 
 
 def test_large_batches_of_few_records_are_passed_on_but_go_together_where_they_are_encoded_anew() -> None:
