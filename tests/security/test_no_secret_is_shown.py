@@ -62,6 +62,16 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return issued
 
 
+@pytest.fixture
+def topic(secured: Secured, unique: Callable[[str], str]) -> str:
+    """With three records, at the source."""
+    name = unique("marked")
+    source = Side(secured.cluster.bootstrap_servers)
+    source.create(name)
+    source.fill(name, [b"1", b"2", b"3"])
+    return name
+
+
 def _configure(site: Site, secured: Secured, target: Cluster, topic: str) -> Path:
     """Three ways to authenticate, the last of them with a wrong password; the folder of secrets."""
     scram = secured.options(
@@ -105,12 +115,8 @@ def _secrets(tokens: list[str]) -> dict[str, str]:
 
 
 def test_no_secret_is_shown(
-    secured: Secured, target_cluster: Cluster, site: Site, unique: Callable[[str], str], tokens: list[str]
+    secured: Secured, target_cluster: Cluster, site: Site, topic: str, tokens: list[str]
 ) -> None:
-    topic = unique("marked")
-    source = Side(secured.cluster.bootstrap_servers)
-    source.create(topic)
-    source.fill(topic, [b"1", b"2", b"3"])
     folder = _configure(site, secured, target_cluster, topic)
     events = site.folder / "events"
     events.mkdir()
@@ -161,12 +167,8 @@ def test_no_secret_is_shown(
 
 
 def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
-    secured: Secured, target_cluster: Cluster, site: Site, unique: Callable[[str], str], tokens: list[str]
+    secured: Secured, target_cluster: Cluster, site: Site, topic: str, tokens: list[str]
 ) -> None:
-    topic = unique("marked")
-    source = Side(secured.cluster.bootstrap_servers)
-    source.create(topic)
-    source.fill(topic, [b"1", b"2", b"3"])
     folder = _configure(site, secured, target_cluster, topic)
     environ = {
         "OTEL_METRICS_EXPORTER": "prometheus",
