@@ -10,12 +10,26 @@ SECONDS: Final = dict(zip(COPIERS, (2.0, 1.9, 6.0, 8.0, 20.0, 10.0, 80.0, 1.8, 0
 """A copy of a GB takes so long."""
 
 
+COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
+
+
+def invocation(commit: str = COMMIT, *, clean: bool = True) -> dict[str, Any]:
+    """A start of the benchmark on ``commit``."""
+    return {
+        "commit": commit,
+        "clean": clean,
+        "arguments": ["--rounds", "3"],
+        "machine": {"cores": 2, "memory_gb": 24.0, "cpu": "an example", "kernel": "6.1"},
+        "versions": {"kafka": "4.3.0", "mirror": "0.1.0"},
+        "started": "2026-11-22T02:00:00+00:00",
+        "seed": 1,
+    }
+
+
 def results(workloads: str = "abefgh", rounds: int = 3) -> dict[str, Any]:
     """A document of ``rounds`` rounds; the third of each is half as fast, on all sides."""
     return {
-        "machine": {"cores": 2, "memory_gb": 24.0, "cpu": "an example", "kernel": "6.1"},
-        "versions": {"kafka": "4.3.0", "mirror": "0.1.0"},
-        "date": "2026-11-22",
+        "invocations": [invocation()],
         "workloads": {
             name: {
                 "title": "1 KB JSON, lz4, large batches",
@@ -33,11 +47,19 @@ def results(workloads: str = "abefgh", rounds: int = 3) -> dict[str, Any]:
         ],
         "latency": [
             {"copier": copier, "round": 1, "rate": 1_000, "seconds": 180, "p50": 20.0, "p99": p99, "p99.9": 200.0}
-            | {"max": 300.0, "missing": 0}
+            | {"max": 300.0, "missing": 0, "invocation": 0}
             for copier, p99 in (("mirror-exactly-once", 50.0), ("mirrormaker-exactly-once", 100.0))
         ],
         "idle": [
-            {"round": 1, "with_idle": which, "epoch_seconds": 2.0, "whole_seconds": 9.0} for which in (False, True)
+            {
+                "round": 1,
+                "with_idle": which,
+                "epoch_seconds": 2.0,
+                "whole_seconds": 9.0,
+                "failed": None,
+                "invocation": 0,
+            }
+            for which in (False, True)
         ],
     }
 
@@ -60,6 +82,7 @@ def run(workload: str, copier: str, number: int) -> dict[str, Any]:
         "broker_cpu_seconds": {"source": 1.0, "target": 2.0},
         "peak_rss_mb": {"copying": 100.0 if copier.startswith("mirror-") else 400.0, "all": 500.0},
         "records": 1_000_000,
-        "equal": True if number == 1 else None,
+        "equal": True,
         "failed": None,
+        "invocation": 0,
     }

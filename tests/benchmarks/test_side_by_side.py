@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 
 from mirror.sandbox.cluster import Cluster
+from tests.benchmarks import sample_results
 from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
 from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line
 from tests.benchmarks.side_by_side.copiers import COPIER
 from tests.benchmarks.side_by_side.metering import Sample, at, figures
-from tests.benchmarks.side_by_side.results import Results
+from tests.benchmarks.side_by_side.results import OtherCommitError, Results
 from tests.benchmarks.side_by_side.running import Pair, run
 from tests.benchmarks.side_by_side.watching import READ_AGAIN_S, Window
 from tests.benchmarks.side_by_side.workloads import COPIERS, ONCE, PLAIN, WORKLOADS, Workload, order
@@ -236,20 +238,43 @@ def _run(copier: str = "null-copier", number: int = 1, **values: Any) -> dict[st
 
 def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    first = Results(path, {"seed": 1, "date": "then"}, resume=False)
+    first = Results(path, sample_results.invocation(), resume=False)
     first.workload("a", {"title": "x"})
     first.add(_run())
     first.add(_run(number=2, failed="no answer"))
     first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
     assert not list(tmp_path.glob("*.new"))
-    later = Results(path, {"seed": 2, "date": "now"}, resume=True)
-    assert later.told == json.loads(path.read_text(encoding="utf-8"))
+    later = Results(path, sample_results.invocation(), resume=True)
+    assert later.told["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
     assert later.has("a", "null-copier", 1)
     assert not later.has("a", "null-copier", 2), "a failed run is tried again"
     assert later.has_other("latency", copier="mirror-exactly-once", round=1)
     later.add(_run(number=2))
-    assert [run["failed"] for run in later.told["runs"]] == [None, None]
-    assert Results(path, {"seed": 3}, resume=False).told["runs"] == []
+    kept = [(run["round"], run["failed"], run["invocation"]) for run in later.told["runs"]]
+    assert kept == [(1, None, 0), (2, "no answer", 0), (2, None, 1)], (
+        "a failed run stays beside the one that replaces it"
+    )
+    assert Results(path, sample_results.invocation(), resume=False).told["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        (sample_results.invocation(), sample_results.invocation("f" * 40)),
+        (sample_results.invocation(clean=False), sample_results.invocation()),
+        (sample_results.invocation(clean=False), sample_results.invocation(clean=False)),
+    ],
+    ids=["another commit", "changed files before", "changed files"],
+)
+def test_results_of_another_commit_are_not_resumed(
+    earlier: dict[str, Any], now: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "results.json"
+    Results(path, earlier, resume=False).add(_run())
+    before = path.read_bytes()
+    with pytest.raises(OtherCommitError, match=r"results\.json cannot be resumed.*Measure without --resume"):
+        Results(path, now, resume=True)
+    assert path.read_bytes() == before
 
 
 def test_a_run_is_told_in_a_line() -> None:
@@ -265,11 +290,13 @@ def test_a_run_is_told_in_a_line() -> None:
     assert "NOT EQUAL: it differs" in line({**told, "equal": False, "difference": "it differs"})
 
 
-def test_the_head_tells_of_machine_and_versions() -> None:
-    head = results.head(9)
-    assert {"cores", "memory_gb", "cpu", "kernel"} <= head["machine"].keys()
-    assert {"mirror", "kafka", "spark", "python", "java", "confluent-kafka", "kafka-python"} <= head["versions"].keys()
-    assert head["seed"] == 9
+def test_an_invocation_names_commit_arguments_machine_and_versions() -> None:
+    found = results.invocation(9, ["--rounds", "1"])
+    assert re.fullmatch("[0-9a-f]{40}", found["commit"])
+    assert isinstance(found["clean"], bool)
+    assert {"cores", "memory_gb", "cpu", "kernel"} <= found["machine"].keys()
+    assert {"mirror", "kafka", "spark", "python", "java", "confluent-kafka", "kafka-python"} <= found["versions"].keys()
+    assert (found["seed"], found["arguments"]) == (9, ["--rounds", "1"])
 
 
 # --- on real brokers

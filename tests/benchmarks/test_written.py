@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.benchmarks import sample_results
-from tests.benchmarks.side_by_side.figures import RESULTS, Results
+from tests.benchmarks.side_by_side.figures import Results, UnpublishableError, measured
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.statistics import ratio_of_medians
 from tests.benchmarks.side_by_side.targets import TARGETS, findings
@@ -25,17 +26,17 @@ from tests.benchmarks.side_by_side.written import (
 
 
 def test_the_pages_say_what_was_measured() -> None:
-    """Whoever edits them by hand, or measures without publishing, hears of it here."""
-    results = Results.read()
-    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks())
+    """It fails for an edit by hand, and for a measurement that was not published."""
+    results, old = measured()
+    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, old, remarks())
     readme = README.read_text(encoding="utf-8")
-    assert readme == readme_with(readme, claims(results))
+    assert readme == readme_with(readme, claims(results, old))
     for path in PICTURES.values():
-        assert digest(RESULTS) in path.read_text(encoding="utf-8")
+        assert digest() in path.read_text(encoding="utf-8")
 
 
 def test_a_missed_target_has_its_reason_and_nothing_else_has() -> None:
-    missed = {one.target.key for one in findings(Results.read()) if one.missed}
+    missed = {one.target.key for one in findings(*measured()) if one.missed}
     assert remarks().keys() >= missed, "say in remarks.json why"
     assert remarks().keys() <= {target.key for target in TARGETS}
 
@@ -80,16 +81,77 @@ def test_an_interval_over_the_bound_is_noise() -> None:
     assert found.verdict == "met, within the noise"
 
 
-def test_what_failed_is_told_and_not_counted() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ({"failed": "exit status 1", "copy_seconds": None, "records": 0}, "failed: exit status 1"),
+        ({"equal": False, "difference": "a-0 offset 7"}, "not equal to the source: a-0 offset 7"),
+        ({"equal": None, "difference": "no answer"}, "not compared: no answer"),
+    ],
+)
+def test_a_run_without_an_equal_copy_is_shown_and_not_counted(outcome: dict[str, Any], reason: str) -> None:
     document = sample_results.results("a")
-    document["runs"][2] |= {"failed": "ended with exit status 1", "copy_seconds": None, "records": 0}
+    document["runs"][2] |= outcome
     results = Results.of(document)
     assert len(results.of_copier("a", document["runs"][2]["copier"])) == 2
-    assert "MirrorMaker 2, tuned, round 1: ended with exit status 1" in results_page(results, {})
+    assert f"MirrorMaker 2, tuned, round 1: {reason}" in results_page(results, None, {})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ({"missing": 44_441}, "44,441 records had not arrived at its end"),
+        ({"failed": "no record"}, "failed: no record"),
+    ],
+)
+def test_a_round_of_latency_with_missing_records_is_shown_and_not_counted(outcome: dict[str, Any], reason: str) -> None:
+    document = sample_results.results("a")
+    document["latency"][1] |= outcome
+    results = Results.of(document)
+    assert not [finding for finding in findings(results) if finding.target.key == "latency" and finding.ratio]
+    label = "MirrorMaker 2, defaults, exactly once"
+    assert f"{label}, round 1, counts in no figure: {reason}" in results_page(results, None, {})
+
+
+@pytest.mark.parametrize(
+    "invocations",
+    [
+        [sample_results.invocation(), sample_results.invocation("f" * 40)],
+        [sample_results.invocation(clean=False)],
+    ],
+    ids=["two commits", "changed files"],
+)
+def test_rows_of_anything_but_one_commit_are_not_published(invocations: list[dict[str, Any]]) -> None:
+    with pytest.raises(UnpublishableError, match="measure again, on one commit"):
+        Results.of(sample_results.results("a") | {"invocations": invocations})
+
+
+def test_old_rows_are_marked_and_give_way_to_new_ones() -> None:
+    old = Results.of(sample_results.results("ab") | sample_results.invocation() | {"old": "they are a mixture."})
+    new = Results.of(sample_results.results("a") | {"latency": [], "idle": []})
+    page, readme = results_page(new, old, {}), claims(new, old)
+    assert {finding.target.key: finding.old for finding in findings(new, old) if finding.ratio} == {
+        **dict.fromkeys(("a-throughput", "a-cpu", "a-null", "a-once", "a-memory"), False),
+        **dict.fromkeys(("b-throughput", "b-cpu", "b-all-cpu", "f-idle", "latency"), True),
+    }
+    assert f"at commit {sample_results.COMMIT[:12]}" in page
+    assert "they are a mixture." in page
+    assert page.count("large batches, old") == 2
+    (newer,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
+    (older,) = [line for line in readme.splitlines() if line.startswith("| (b) throughput")]
+    assert newer.endswith("| met |")
+    assert older.endswith("| met, old |")
+
+
+def test_the_readme_shows_the_whole_life_beside_the_copy() -> None:
+    """A copy of 2 s after 5 s of start-up, beside one of 6 s after 5 s: 3 times as fast, or 1.57 times."""
+    readme = claims(Results.of(sample_results.results("a")), None)
+    (line,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
+    assert [cell.split()[0] for cell in line.split("|")[2:4]] == ["3.00", "1.57"]
 
 
 def test_what_was_not_measured_is_not_claimed() -> None:
-    page = claims(Results.of(sample_results.results("a") | {"latency": [], "idle": []}))
+    page = claims(Results.of(sample_results.results("a") | {"latency": [], "idle": []}), None)
     assert "(a) throughput" in page
     assert "(b)" not in page
     assert "latency" not in page

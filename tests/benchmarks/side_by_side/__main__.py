@@ -3,10 +3,11 @@
     PYTHONPATH=. python -m tests.benchmarks.side_by_side [--rounds 3] [--workload a]... [--copier NAME]... [--resume]
 
 For each workload its records are made once; then, in each round, all copiers run one after the other, each round
-beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After a copier's first run the
-sandbox's judge compares source and target. Results: results.json beside this file, after every run (:mod:`.results`);
-at the end RESULTS.md, the pictures and README's claims are made of them (:mod:`.publish`), unless ``--results`` names
-another file.
+beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After each run source and
+target are compared, record by record; a run whose copy is not equal does not count. Results: results.json beside this
+file, after every run, with the commit and the arguments (:mod:`.results`); at the end RESULTS.md, the pictures and
+README's claims are made of them (:mod:`.publish`), unless ``--results`` names another file. Rows of several commits, or
+of a work tree with changes, are not published.
 
 Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch) and ``latency`` (of a stream,
 by bench_latency.py); all of them run where none is named.
@@ -31,6 +32,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import bench_latency
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
+from tests.benchmarks.side_by_side.figures import UnpublishableError
 from tests.benchmarks.side_by_side.publish import publish
 from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
@@ -57,8 +59,9 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The command line. ``until``: monotonic seconds after which no run begins."""
+    """The command line. ``words`` are its own, ``until``: monotonic seconds after which no run begins."""
 
+    words: tuple[str, ...]
     rounds: int
     sections: tuple[str, ...]
     copiers: tuple[str, ...]
@@ -82,7 +85,9 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--copier", action="append", choices=COPIERS, help="may come again; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--resume", action="store_true", help="add to the results; failed runs are tried again")
+    parser.add_argument(
+        "--resume", action="store_true", help="add to the results of the same commit; failed runs are tried again"
+    )
     parser.add_argument("--seconds-latency", type=float, default=200.0)
     parser.add_argument("--no-latency", action="store_true")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
@@ -91,6 +96,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     told = parser.parse_args(arguments)
     sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name == LATENCY)]
     return Asked(
+        tuple(arguments),
         told.rounds,
         tuple(sorted(set(sections), key=SECTIONS.index)),
         tuple(sorted(set(told.copier or COPIERS), key=COPIERS.index)),
@@ -128,7 +134,7 @@ class Bench:
     def __init__(self, wanted: Asked, interruption: Interruption) -> None:
         self._asked = wanted
         self._interruption = interruption
-        self._results = Results(wanted.file, results.head(wanted.seed), resume=wanted.resume)
+        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), resume=wanted.resume)
 
     def run(self) -> None:
         single = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers == 1]
@@ -155,7 +161,9 @@ class Bench:
             self._interruption.check()
             say(f"{name}: broken off: {type(error).__name__}: {error}")
 
-    def _run(self, pair: Pair, copier: str, workload: Workload, held: Stock, *, compared: bool) -> dict[str, Any]:
+    def _run(
+        self, pair: Pair, copier: str, workload: Workload, held: Stock, *, compared: bool = True
+    ) -> dict[str, Any]:
         result = run(pair, COPIER[copier], workload, held, compared=compared)
         self._interruption.check()
         return result
@@ -214,7 +222,7 @@ class Bench:
                 if self._asked.late:
                     say("the time that was given is over: no run begins any more")
                     return
-                result = self._run(pair, copier, workload, held, compared=number == 1)
+                result = self._run(pair, copier, workload, held)
                 self._results.add({**result, "round": number})
                 say(f"{workload.key} round {number} {line(result)}")
 
@@ -225,11 +233,9 @@ class Bench:
                 for with_idle, workload, held in ((False, alone, one), (True, beside, other)):
                     if self._asked.late or self._results.has_other("idle", round=number, with_idle=with_idle):
                         continue
-                    told = self._run(pair, "mirror-exactly-once", workload, held, compared=number == 1)
-                    say(f"{workload.key} round {number} {line(told)}")
-                    if told["failed"] is None:
-                        kept = {key: told[key] for key in ("epoch_seconds", "whole_seconds", "load_before", "equal")}
-                        self._results.add_other("idle", {"round": number, "with_idle": with_idle, **kept})
+                    result = self._run(pair, "mirror-exactly-once", workload, held)
+                    say(f"{workload.key} round {number} {line(result)}")
+                    self._results.add_other("idle", {"round": number, "with_idle": with_idle, **_idle_entry(result)})
 
     def _latency(self) -> None:
         seconds = self._asked.latency_s
@@ -242,11 +248,22 @@ class Bench:
                 except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
                     self._interruption.check()
                     say(f"latency round {number} {copier}: failed: {error}")
+                    entry = {"copier": copier, "round": number, "rate": _RATE, "seconds": seconds}
+                    self._results.add_other("latency", entry | {"failed": str(error)[:600]})
                     continue
                 figures = {key: round(value, 1) for key, value in told.items()}
                 entry = {"copier": copier, "round": number, "rate": _RATE, "seconds": seconds, **figures}
                 self._results.add_other("latency", entry)
-                say(f"latency round {number} {copier}: p50 {figures['p50']} ms, p99 {figures['p99']} ms")
+                missing = f", {figures['missing']:,.0f} records MISSING" if figures["missing"] else ""
+                say(f"latency round {number} {copier}: p50 {figures['p50']} ms, p99 {figures['p99']} ms{missing}")
+
+
+def _idle_entry(result: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a copy beside idle partitions; one that is not equal to its source failed."""
+    difference = result.get("difference")
+    failed = result["failed"] or (None if result["equal"] else f"not equal to the source: {difference}")
+    names = ("epoch_seconds", "whole_seconds", "load_before", "equal")
+    return {name: result.get(name) for name in names} | {"failed": failed}
 
 
 def _told(workload: Workload, held: Stock) -> dict[str, Any]:
@@ -282,7 +299,12 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["PYTHONPATH"] = str(ROOT)  # for whatever is started, in whatever folder
     wanted = asked(arguments)
     try:
-        Bench(wanted, interruption).run()
+        bench = Bench(wanted, interruption)
+    except results.OtherCommitError as error:
+        say(str(error))
+        return 1
+    try:
+        bench.run()
     except (KeyboardInterrupt, SystemError):
         with contextlib.suppress(KeyboardInterrupt):
             interruption.check()
@@ -290,7 +312,11 @@ def main(arguments: Sequence[str]) -> int:
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
     if wanted.file == results.FILE:
-        publish()
+        try:
+            publish()
+        except UnpublishableError as error:
+            say(f"nothing is published: {error}")
+            return 1
     return 0
 
 

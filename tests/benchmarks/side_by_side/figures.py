@@ -1,15 +1,17 @@
-"""What was measured, as ``results.json`` has it. Pure: nothing here runs anything."""
+"""What was measured, as ``results.json`` has it, and ``results-old.json``. Pure: nothing here runs anything."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results.json"
+OLD_RESULTS: Final = HERE / "results-old.json"
+"""Rows of a mixture of commits, kept as they are and shown as old until each is measured again on one commit."""
 
 COPIERS: Final[Mapping[str, str]] = {
     "mirror-exactly-once": "mirror, exactly once",
@@ -26,6 +28,15 @@ COPIERS: Final[Mapping[str, str]] = {
 """By name, in the order of tables; what they are called there."""
 CEILINGS: Final = frozenset({"null-copier", "fetch-alone", "produce-alone"})
 """Not copiers that anybody could use, but what there is to reach."""
+STREAMS: Final[Mapping[str, str]] = {
+    "mirror-exactly-once": "mirror, exactly once",
+    "mirrormaker-exactly-once": "MirrorMaker 2, defaults, exactly once",
+}
+"""The copiers whose latency is measured, by name; there MirrorMaker 2 has none of the tuned settings."""
+
+
+class UnpublishableError(Exception):
+    """The rows of a results file do not belong to one commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +70,28 @@ class Run:
     bytes: float
     """Its share of the workload's, where it copied a part only."""
     equal: bool | None
+    difference: str | None
     failed: str | None
     load_before: float
+
+    @property
+    def dropped(self) -> str | None:
+        """Why this run counts in no figure: it failed, or its copy is not known to be equal; None where it counts."""
+        if self.failed is not None:
+            return f"failed: {self.failed}"
+        if self.equal is False:
+            return f"not equal to the source: {self.difference}"
+        return None if self.difference is None else f"not compared: {self.difference}"
 
     @property
     def megabytes_per_second(self) -> float:
         """Of batches at the source, from the first record at the target to the last."""
         return self.bytes / 1e6 / self.copy_seconds
+
+    @property
+    def whole_megabytes_per_second(self) -> float:
+        """Of batches at the source, from the start of the copier's process to the last record."""
+        return self.bytes / 1e6 / self.whole_seconds
 
     @property
     def records_per_second(self) -> float:
@@ -95,8 +121,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All of it. ``latency`` and ``idle`` are lists of figures by their names."""
+    """All of it. ``latency`` and ``idle`` are lists of figures by their names.
 
+    ``commit`` is the one that all rows were measured on, ``old`` why there is no such commit; one of them is None.
+    """
+
+    commit: str | None
+    old: str | None
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
     date: str
@@ -107,28 +138,61 @@ class Results:
 
     @classmethod
     def read(cls, path: Path = RESULTS) -> Self:
-        """From the file that ``make bench`` writes."""
+        """From the file that ``make bench`` writes. Raises UnpublishableError."""
         return cls.of(json.loads(path.read_text(encoding="utf-8")))
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """From that file's content."""
+        """From that file's content. Raises UnpublishableError where its rows are not of one unchanged commit."""
         workloads = {
             name: Workload(**{key: one[key] for key in Workload.__slots__})
             for name, one in sorted(document["workloads"].items())
         }
         runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])
         latency, idle = (tuple(document.get(key, ())) for key in ("latency", "idle"))
-        return cls(document["machine"], document["versions"], document["date"], workloads, runs, latency, idle)
+        old = document.get("old")
+        if old is not None:
+            commit, about = None, document
+        else:
+            commit, about = _one_commit(document["invocations"]), document["invocations"][0]
+        date = about.get("date") or about["started"][:10]
+        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, latency, idle)
+
+    @property
+    def counted_latency(self) -> tuple[Mapping[str, Any], ...]:
+        """The rounds of latency in which each record arrived."""
+        return tuple(entry for entry in self.latency if latency_dropped(entry) is None)
 
     def of_copier(self, workload: str, copier: str) -> list[Run]:
-        """Its runs that came to an end, by round."""
-        found = [run for run in self.runs if (run.workload, run.copier) == (workload, copier) and run.failed is None]
+        """Its runs that count, by round."""
+        found = [run for run in self.runs if (run.workload, run.copier) == (workload, copier) and run.dropped is None]
         return sorted(found, key=lambda run: run.round)
 
     def values(self, workload: str, copier: str, figure: Callable[[Run], float]) -> dict[int, float]:
         """One figure of its runs, by round."""
         return {run.round: figure(run) for run in self.of_copier(workload, copier)}
+
+
+def measured(path: Path = RESULTS, old: Path = OLD_RESULTS) -> tuple[Results | None, Results]:
+    """What was measured on one commit, if anything was, and the old rows. Raises UnpublishableError."""
+    return (Results.read(path) if path.exists() else None), Results.read(old)
+
+
+def latency_dropped(entry: Mapping[str, Any]) -> str | None:
+    """Why a round of latency does not count; None where it does."""
+    if entry.get("failed"):
+        return f"failed: {entry['failed']}"
+    return f"{entry['missing']:,.0f} records had not arrived at its end" if entry["missing"] else None
+
+
+def _one_commit(invocations: Sequence[Mapping[str, Any]]) -> str:
+    commits = {one["commit"] for one in invocations}
+    if len(commits) != 1 or not all(one["clean"] for one in invocations):
+        found = ", ".join(f"{one['commit'][:12]}{'' if one['clean'] else ' with changed files'}" for one in invocations)
+        msg = f"rows of one unchanged commit can be published, and these are of {found}: measure again, on one commit"
+        raise UnpublishableError(msg)
+    (commit,) = commits
+    return str(commit)
 
 
 def _run(one: Mapping[str, Any], workload: Workload) -> Run:

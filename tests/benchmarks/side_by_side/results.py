@@ -1,10 +1,15 @@
 """The raw results: ``results.json``, written after every run, whole or not at all.
 
-``runs`` has one entry for each workload, copier and round, with what :mod:`.running` measured: wall time in seconds
-(``whole_seconds``, ``startup_seconds``, ``copy_seconds``), CPU seconds by role over the whole life and within the copy,
-the brokers' within the copy, peak memory in MB, ``records`` and ``bytes`` that were to be copied, ``equal`` (None: not
-compared), ``failed`` (None, or why). ``latency`` is in ms, ``idle`` in seconds. ``workloads`` says what was at the
-source, and who has no part, with the reason.
+``invocations`` has one entry for each start of the benchmark: the commit that was measured and whether the work tree
+had other changes, the arguments, the machine, the versions, the time (UTC). Every other entry names its own by number
+(``invocation``, from 0). All of one file belong to one commit: :class:`Results` refuses to resume another one's.
+
+``runs`` has one entry for each attempt at a workload, copier and round, with what :mod:`.running` measured: wall time
+in seconds (``whole_seconds``, ``startup_seconds``, ``copy_seconds``), CPU seconds by role over the whole life and
+within the copy, the brokers' within the copy, peak memory in MB, ``records`` and ``bytes`` that were to be copied,
+``equal`` (None: not compared), ``difference`` (why it is not equal, or could not be compared), ``failed`` (None, or
+why). A failed attempt stays in the file beside the one that replaces it. ``latency`` is in ms, ``idle`` in seconds.
+``workloads`` says what was at the source, and which copiers take no part, with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,22 +28,33 @@ from mirror.sandbox.fetch import KAFKA_VERSION
 from mirror.sandbox.java import find_java
 
 FILE: Final = Path(__file__).with_name("results.json")
+_ROOT: Final = Path(__file__).parents[3]
 _PACKAGES: Final = {
     "mirror": "kafka-spark-mirror",
     "spark": "pyspark",
     "confluent-kafka": "confluent-kafka",
     "kafka-python": "kafka-python",
 }
+_WRITTEN: Final = ("README.md", "tests/benchmarks/RESULTS.md", "*.svg", "tests/benchmarks/side_by_side/results.json")
+"""What the benchmark itself writes: a change of these does not change what is measured."""
+
+
+class OtherCommitError(Exception):
+    """The file to resume was measured on another commit."""
 
 
 class Results:
-    """The file, and what is in it."""
+    """The file, and what is in it. Raises OtherCommitError where ``resume`` would join two commits in one file."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any], *, resume: bool) -> None:
+    def __init__(self, path: Path, invocation: Mapping[str, Any], *, resume: bool) -> None:
         self._path = path
         found = json.loads(path.read_text(encoding="utf-8")) if resume and path.exists() else {}
-        empty: dict[str, Any] = {"workloads": {}, "runs": [], "latency": [], "idle": []}
-        self.told: Final[dict[str, Any]] = {**head, **empty, **found}
+        empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], "latency": [], "idle": []}
+        self.told: Final[dict[str, Any]] = {**empty, **found}
+        for earlier in self.told["invocations"]:
+            _require_same_commit(path, earlier, invocation)
+        self.told["invocations"].append(dict(invocation))
+        self._number: Final = len(self.told["invocations"]) - 1
 
     def workload(self, key: str, told: Mapping[str, Any]) -> None:
         self.told["workloads"][key] = dict(told)
@@ -49,16 +65,15 @@ class Results:
         return any(_key(run) == (workload, copier, number) and run["failed"] is None for run in self.told["runs"])
 
     def add(self, run: Mapping[str, Any]) -> None:
-        """In place of an earlier try of the same run."""
-        self.told["runs"] = [one for one in self.told["runs"] if _key(one) != _key(run)] + [dict(run)]
-        self._write()
+        """Beside earlier attempts at the same run, which failed."""
+        self.add_other("runs", run)
 
     def has_other(self, kind: str, **values: Any) -> bool:
-        """Whether ``kind`` (``latency`` or ``idle``) has an entry with these values."""
-        return any(values.items() <= one.items() for one in self.told[kind])
+        """Whether ``kind`` (``latency`` or ``idle``) has an entry with these values that did not fail."""
+        return any(values.items() <= entry.items() and not entry.get("failed") for entry in self.told[kind])
 
-    def add_other(self, kind: str, told: Mapping[str, Any]) -> None:
-        self.told[kind].append(dict(told))
+    def add_other(self, kind: str, entry: Mapping[str, Any]) -> None:
+        self.told[kind].append({**entry, "invocation": self._number})
         self._write()
 
     def _write(self) -> None:
@@ -71,11 +86,21 @@ def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     return run["workload"], run["copier"], run["round"]
 
 
-def head(seed: int) -> dict[str, Any]:
-    """Of this machine, these versions, today."""
+def _require_same_commit(path: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if (earlier["commit"], earlier["clean"]) != (now["commit"], now["clean"]) or not now["clean"]:
+        states = " and ".join(f"{one['commit'][:12]}{'' if one['clean'] else ' (changed)'}" for one in (earlier, now))
+        msg = f"{path.name} cannot be resumed: its rows and the new ones are of {states}. Measure without --resume"
+        raise OtherCommitError(msg)
+
+
+def invocation(seed: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """This start of the benchmark: commit, arguments, machine, versions, now (UTC)."""
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     versions = {name: importlib.metadata.version(package) for name, package in _PACKAGES.items()}
     return {
+        "commit": _git("rev-parse", "HEAD"),
+        "clean": not _git("status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)),
+        "arguments": list(arguments),
         "machine": {
             "cores": os.cpu_count(),
             "memory_gb": round(size / 1e9, 1),
@@ -83,9 +108,14 @@ def head(seed: int) -> dict[str, Any]:
             "kernel": platform.release(),
         },
         "versions": {**versions, "kafka": KAFKA_VERSION, "python": platform.python_version(), "java": _java()},
-        "date": datetime.now(UTC).date().isoformat(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,
     }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _cpu() -> str:

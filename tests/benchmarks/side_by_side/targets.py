@@ -10,6 +10,7 @@ from tests.benchmarks.side_by_side.figures import Results, Run
 from tests.benchmarks.side_by_side.statistics import Ratio, ratio_of_medians
 
 Values = Mapping[int, float]
+Figure = Callable[[Run], float]
 OURS: Final = "mirror-exactly-once"
 TUNED: Final = "mirrormaker-tuned"
 _NULL: Final = "null-copier"
@@ -17,13 +18,17 @@ _NULL: Final = "null-copier"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``wanted`` of a ratio: at least so much, or at most (not ``least``). ``sides`` are its upper and lower figure."""
+    """``wanted`` of a ratio: at least so much, or at most (not ``least``). ``sides`` are its upper and lower figure.
+
+    ``life`` are the same two over the whole life of the processes, start-up included; None where ``sides`` are that.
+    """
 
     key: str
     what: str
     wanted: float
     least: bool
     sides: Callable[[Results], tuple[Values, Values]]
+    life: Callable[[Results], tuple[Values, Values]] | None = None
 
     def met(self, ratio: Ratio) -> bool:
         """By the median."""
@@ -41,10 +46,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A target and what came of it; ``ratio`` None: not measured."""
+    """A target and its ratio (None: not measured). ``life`` as in :class:`Target`; ``old``: from old rows."""
 
     target: Target
     ratio: Ratio | None
+    life: Ratio | None = None
+    old: bool = False
 
     @property
     def missed(self) -> bool:
@@ -60,17 +67,37 @@ class Finding:
         return said if self.target.certain(self.ratio) else f"{said}, within the noise"
 
 
-def findings(results: Results) -> list[Finding]:
-    """All targets, in their order."""
-    return [Finding(target, ratio_of_medians(*target.sides(results))) for target in TARGETS]
+def findings(results: Results | None, old: Results | None = None) -> list[Finding]:
+    """All targets, in their order: from ``results``, else from ``old``."""
+    return [_finding(target, results, old) for target in TARGETS]
 
 
-def _copies(workload: str, figure: Callable[[Run], float], theirs: str) -> Callable[[Results], tuple[Values, Values]]:
+def _finding(target: Target, results: Results | None, old: Results | None) -> Finding:
+    for source in (results, old):
+        if source is not None and (ratio := ratio_of_medians(*target.sides(source))) is not None:
+            life = None if target.life is None else ratio_of_medians(*target.life(source))
+            return Finding(target, ratio, life, old=source.old is not None)
+    return Finding(target, None)
+
+
+def _copies(workload: str, figure: Figure, theirs: str) -> Callable[[Results], tuple[Values, Values]]:
     return lambda results: (results.values(workload, OURS, figure), results.values(workload, theirs, figure))
 
 
 def _throughput(run: Run) -> float:
     return run.megabytes_per_second
+
+
+def _whole_throughput(run: Run) -> float:
+    return run.whole_megabytes_per_second
+
+
+def _whole_cpu(run: Run) -> float:
+    return run.whole_cpu_per_gb()
+
+
+def _all_memory(run: Run) -> float:
+    return run.peak_rss_mb["all"]
 
 
 def _copying_cpu(run: Run) -> float:
@@ -87,7 +114,11 @@ def _memory(run: Run) -> float:
 
 def _idle(results: Results) -> tuple[Values, Values]:
     with_them, without = (
-        {one["round"]: one["epoch_seconds"] for one in results.idle if one["with_idle"] is which}
+        {
+            one["round"]: one["epoch_seconds"]
+            for one in results.idle
+            if one["with_idle"] is which and not one.get("failed")
+        }
         for which in (True, False)
     )
     return with_them, without
@@ -95,62 +126,39 @@ def _idle(results: Results) -> tuple[Values, Values]:
 
 def _late(results: Results) -> tuple[Values, Values]:
     ours, theirs = (
-        {one["round"]: one["p99"] for one in results.latency if one["copier"] == name}
+        {one["round"]: one["p99"] for one in results.counted_latency if one["copier"] == name}
         for name in (OURS, "mirrormaker-exactly-once")
     )
     return ours, theirs
 
 
+def _target(
+    workload: str, name: str, what: str, wanted: float, figures: tuple[Figure, Figure], theirs: str = TUNED
+) -> Target:
+    """Throughput is wanted to be at least so much, all else at most. ``figures``: of the copy, of the whole life."""
+    copying, life = (_copies(workload, figure, theirs) for figure in figures)
+    return Target(f"{workload}-{name}", f"({workload}) {what}", wanted, figures is _THROUGHPUT, copying, life)
+
+
+_THROUGHPUT: Final = (_throughput, _whole_throughput)
+_CPU: Final = (_copying_cpu, _whole_cpu)
+_CPU_WITH_SPARK: Final = (_all_cpu, _whole_cpu)
+_MEMORY: Final = (_memory, _all_memory)
+_TO_TUNED: Final = "to MirrorMaker 2 tuned"
+
 TARGETS: Final = (
-    Target("a-throughput", "(a) throughput, to MirrorMaker 2 tuned", 2.5, True, _copies("a", _throughput, TUNED)),
-    Target(
-        "a-cpu",
-        "(a) CPU per GB of copying processes, to MirrorMaker 2 tuned",
-        0.1,
-        False,
-        _copies("a", _copying_cpu, TUNED),
-    ),
-    Target("a-null", "(a) throughput, to the null copier's", 0.9, True, _copies("a", _throughput, _NULL)),
-    Target(
-        "a-once",
-        "(a) throughput exactly once, to at least once",
-        0.9,
-        True,
-        _copies("a", _throughput, "mirror-at-least-once"),
-    ),
-    Target(
-        "a-memory",
-        "(a) peak memory of copying processes, to MirrorMaker 2 tuned",
-        0.5,
-        False,
-        _copies("a", _memory, TUNED),
-    ),
-    Target("b-throughput", "(b) throughput, to MirrorMaker 2 tuned", 1.0, True, _copies("b", _throughput, TUNED)),
-    Target(
-        "b-cpu",
-        "(b) CPU per GB of copying processes, to MirrorMaker 2 tuned",
-        1.0,
-        False,
-        _copies("b", _copying_cpu, TUNED),
-    ),
-    Target(
-        "b-all-cpu",
-        "(b) CPU per GB with Spark's JVM, to MirrorMaker 2 tuned",
-        1.0,
-        False,
-        _copies("b", _all_cpu, TUNED),
-    ),
-    *(
-        Target(
-            f"{name}-throughput",
-            f"({name}) throughput, to MirrorMaker 2 tuned",
-            1.0,
-            True,
-            _copies(name, _throughput, TUNED),
-        )
-        for name in "egh"
-    ),
+    _target("a", "throughput", f"throughput, {_TO_TUNED}", 2.5, _THROUGHPUT),
+    _target("a", "cpu", f"CPU per GB of copying processes, {_TO_TUNED}", 0.1, _CPU),
+    _target("a", "null", "throughput, to the null copier's", 0.9, _THROUGHPUT, _NULL),
+    _target("a", "once", "throughput exactly once, to at least once", 0.9, _THROUGHPUT, "mirror-at-least-once"),
+    _target("a", "memory", f"peak memory of copying processes, {_TO_TUNED}", 0.5, _MEMORY),
+    _target("b", "throughput", f"throughput, {_TO_TUNED}", 1.0, _THROUGHPUT),
+    _target("b", "cpu", f"CPU per GB of copying processes, {_TO_TUNED}", 1.0, _CPU),
+    _target("b", "all-cpu", f"CPU per GB with Spark's JVM, {_TO_TUNED}", 1.0, _CPU_WITH_SPARK),
+    *(_target(workload, "throughput", f"throughput, {_TO_TUNED}", 1.0, _THROUGHPUT) for workload in "egh"),
     Target("f-idle", "(f) an epoch beside 180 idle partitions, to one without", 1.05, False, _idle),
-    Target("latency", "p99 of a stream's latency, to MirrorMaker 2's with exactly-once support", 1.0, False, _late),
+    Target(
+        "latency", "p99 of a stream's latency, to MirrorMaker 2's defaults with exactly-once support", 1.0, False, _late
+    ),
 )
 """Exactly once on our side, unless they say otherwise."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tests.benchmarks.side_by_side.figures import CEILINGS, COPIERS, HERE, Results, Run
+from tests.benchmarks.side_by_side.figures import CEILINGS, COPIERS, HERE, STREAMS, Results, Run, latency_dropped
 from tests.benchmarks.side_by_side.statistics import Ratio, Spread
 from tests.benchmarks.side_by_side.targets import Finding, findings
 
@@ -22,43 +23,44 @@ BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
 
 
-def results_page(results: Results, remarks: Mapping[str, str]) -> str:
-    """RESULTS.md."""
-    found = findings(results)
+def results_page(results: Results | None, old: Results | None, remarks: Mapping[str, str]) -> str:
+    """RESULTS.md: of ``results``, and of ``old`` rows, marked as such."""
+    found = findings(results, old)
     missed = {one.target.key for one in found if one.missed}
     return (
         _environment()
         .get_template("results.md.j2")
         .render(
-            machine=results.machine,
-            versions=results.versions,
-            date=results.date,
             findings=found,
             remarks=[(key, why) for key, why in remarks.items() if key in missed],
-            workloads=results.workloads,
             copiers=COPIERS,
-            results=results,
-            latency=[dict(one) for one in results.latency],
+            streams=STREAMS,
+            parts=[part for part in (results, old) if part is not None],
         )
     )
 
 
-def claims(results: Results) -> str:
-    """What README says, between its two marks."""
+def claims(results: Results | None, old: Results | None) -> str:
+    """What README says, between its two marks: of ``results``, and of ``old`` rows what was not measured since."""
+    found = [finding for finding in findings(results, old) if finding.ratio is not None]
+    parts = [part for part in (results, old) if part is not None and any(_belongs(one, part) for one in found)]
+    workloads = {name: workload for part in reversed(parts) for name, workload in part.workloads.items()}
     lines = [
         "<picture>",
         '<source media="(prefers-color-scheme: dark)" srcset="tests/benchmarks/side_by_side/picture-dark.svg">',
         '<img alt="Throughput and CPU by copier and workload" src="tests/benchmarks/side_by_side/picture-light.svg">',
         "</picture>",
         "",
-        f"Measured on {results.date} with brokers of Apache Kafka {results.versions['kafka']}, all on the same",
-        f"{results.machine['cores']} cores: ratios of medians, and what 95% of resampled rounds give.",
+        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), 119), ""]),
+        "Ratios of medians, and what 95% of resampled rounds give. *While copying* is from the first record at the",
+        "target to the last; *whole life* is from the start of the process, with Spark's JVM and all Python processes.",
+        "The wanted ratio is the one while copying.",
         "",
-        "| exactly once, beside others | measured | wanted | |",
-        "|---|---|---|---|",
-        *(_claim(one) for one in findings(results) if one.ratio is not None),
+        "| exactly once, beside others | while copying | whole life | wanted | |",
+        "|---|---|---|---|---|",
+        *(_claim(finding) for finding in found),
         "",
-        "; ".join(f"({name}) {workload.title}" for name, workload in sorted(results.workloads.items())) + ".",
+        "; ".join(f"({name}) {workload.title}" for name, workload in sorted(workloads.items())) + ".",
     ]
     return "\n".join(lines)
 
@@ -92,11 +94,23 @@ def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     return told
 
 
-def _claim(one: Finding) -> str:
-    assert one.ratio is not None
-    return (
-        f"| {one.target.what} | {_ratio(one.ratio.ratio)} {_interval(one.ratio)} | {one.target.bound} | {one.verdict} |"
-    )
+def _belongs(finding: Finding, part: Results) -> bool:
+    return finding.old == (part.old is not None)
+
+
+def _measured_where(part: Results) -> str:
+    brokers = f"with brokers of Apache Kafka {part.versions['kafka']}, all on the same {part.machine['cores']} cores."
+    if part.commit is not None:
+        return f"Measured on {part.date} at commit {part.commit[:12]} {brokers}"
+    return f"**Rows marked *old* are not of one commit** (about {part.date}, {brokers[:-1]}): {part.old}"
+
+
+def _claim(finding: Finding) -> str:
+    assert finding.ratio is not None
+    life = "" if finding.life is None else f"{_ratio(finding.life.ratio)} {_interval(finding.life)}"
+    ratio = f"{_ratio(finding.ratio.ratio)} {_interval(finding.ratio)}"
+    verdict = f"{finding.verdict}{', old' if finding.old else ''}"
+    return f"| {finding.target.what} | {ratio} | {life} | {finding.target.bound} | {verdict} |"
 
 
 def _environment() -> Environment:
@@ -111,15 +125,14 @@ def _environment() -> Environment:
         "peak": lambda runs: _spread([run.peak_rss_mb["all"] for run in runs]),
         "figures": lambda some, name: _spread([one[name] for one in some]),
         "equal": _equal,
+        "latency_dropped": latency_dropped,
     }
     return made
 
 
 def _equal(runs: Sequence[Run]) -> str:
-    compared = [run.equal for run in runs if run.equal is not None]
-    if not compared:
-        return ""
-    return "yes" if all(compared) else "NO"
+    compared = sum(run.equal is True for run in runs)
+    return f"{compared} of {len(runs)}" if compared else ""
 
 
 def _spread(values: Sequence[float]) -> str:
