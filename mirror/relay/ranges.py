@@ -60,6 +60,17 @@ SEVERITY: Final = (Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome
 """The worst last: of many partitions it is what is told of all."""
 
 
+class Counted(enum.StrEnum):
+    """Where a result's figures come from."""
+
+    RECORDS = "records"
+    """The task counted what it committed."""
+    OFFSETS = "offsets"
+    """The task did not answer: the progress on the target says how many offsets lie behind it."""
+    UNKNOWN = "unknown"
+    """The task did not answer, and neither did the target."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RangeResult:
     """What one attempt at a range did: it copied ``[start, end)``.
@@ -70,7 +81,9 @@ class RangeResult:
     anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
     expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
     counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
-    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done.
+    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done. ``counted`` says what
+    ``records`` and ``end`` are worth: by offsets, ``batches`` and ``bytes`` are not known, and ``records`` may include
+    offsets that hold no record; where it is unknown, none of the four is.
     """
 
     flow: str
@@ -92,6 +105,7 @@ class RangeResult:
     retries: int = 0
     stuck_since_ms: int | None = None
     story: Story | None = None
+    counted: Counted = Counted.RECORDS
 
     @classmethod
     def begun(

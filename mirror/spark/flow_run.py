@@ -11,6 +11,7 @@ from mirror.errors import FlowError, KafkaError, MirrorError
 from mirror.spark.lag_watch import show_lags
 from mirror.spark.ledger import Ledger, PlanningError
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.reached import read_reached
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
 from mirror.spark.showing import show_epoch
@@ -90,6 +91,9 @@ class FlowRun:
             # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.
             if self._debug:
                 self._consoles.trace(str(error))
+        except BaseException:
+            report.cut_short = True  # by a signal: what its tasks would have answered is asked of the target
+            raise
         finally:
             self._gather(flow, ledger, report)
 
@@ -149,7 +153,10 @@ class FlowRun:
         if plan is None:
             return
         attempts = ledger.attempts()
-        report.partitions = join(plan, attempts)
+        answered = {(each.result.topic, each.result.partition) for each in attempts}
+        silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]
+        reached = read_reached(self._options_of(flow.target), flow.name, silent)
+        report.partitions = join(plan, attempts, reached, cut_short=report.cut_short)
         show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import FlowError
-from mirror.relay.ranges import SEVERITY, Outcome, RangeResult
+from mirror.relay.ranges import SEVERITY, Counted, Outcome, RangeResult
 from mirror.relay.story import Story
 from mirror.spark.ledger import KEPT_EPOCHS, Ledger
 from mirror.spark.results import join
@@ -103,6 +103,8 @@ class RunReader:
         if plan is None:
             return []
         waiting = [RangeResult.begun(each, each.start, Outcome.UNFINISHED, _UNANSWERED) for each in plan.ranges]
+        for one in waiting:
+            one.counted = Counted.UNKNOWN
         return sorted([*plan.settled, *waiting], key=lambda one: (one.topic, one.partition))
 
     def with_story(self, one: RangeResult) -> RangeResult:
@@ -212,7 +214,8 @@ def _result(values: Mapping[str, Any]) -> RangeResult:
     """From the summary, which leaves the curve out; what this version does not know is left out, too."""
     known = _of(RangeResult, values)
     story = Story(**_of(Story, values["story"])) if values.get("story") else None
-    return RangeResult(**{**known, "outcome": Outcome(values["outcome"]), "story": story})
+    told = {"outcome": Outcome(values["outcome"]), "counted": Counted(values.get("counted") or Counted.RECORDS)}
+    return RangeResult(**{"end": values["start"], **known, **told, "story": story})
 
 
 def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.relay.ranges import SEVERITY, Outcome, Range, RangeResult
+from mirror.relay.ranges import SEVERITY, Counted, Outcome, Range, RangeResult
 from mirror.spark.files import write_atomically
+from mirror.spark.unanswered import Reached, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from mirror.spark.attempts import Attempt
@@ -65,8 +66,9 @@ class FlowReport:
 
 
 def _plain(result: RangeResult) -> dict[str, Any]:
-    """Without what only pictures need."""
+    """Without what only pictures need; what is not known is None, and never 0."""
     values, story = asdict(replace(result, story=None)), result.story
+    values |= dict.fromkeys(_UNKNOWN[result.counted])
     if story is not None:
         values["story"] = {**asdict(replace(story, curve=[], traces=[])), "curve": None, "traces": None}
     return values
@@ -77,13 +79,30 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
-    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished."""
+_UNKNOWN: Final[dict[Counted, tuple[str, ...]]] = {
+    Counted.RECORDS: (),
+    Counted.OFFSETS: ("batches", "bytes"),
+    Counted.UNKNOWN: ("end", "records", "batches", "bytes"),
+}
+"""The figures that a result does not have, by where the others come from."""
+
+
+def join(
+    plan: Plan, attempts: Iterable[Attempt], reached: Reached | None = None, *, cut_short: bool = False
+) -> list[RangeResult]:
+    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished.
+
+    ``reached`` is how far the target says that those are whose tasks did not answer (None: it was not asked), and
+    ``cut_short`` whether that is because the run was ended.
+    """
     answered: dict[tuple[str, int], RangeResult] = {}
     for each in sorted(attempts, key=lambda attempt: attempt.attempt):
         answered[each.result.topic, each.result.partition] = each.result
     results = [
-        _judged(answered.get((each.topic, each.partition)) or _unanswered(each), plan.cut.get(_name(each)))
+        _judged(
+            answered.get((each.topic, each.partition)) or unanswered(each, reached, cut_short=cut_short),
+            plan.cut.get(_name(each)),
+        )
         for each in plan.ranges
     ]
     return sorted([*plan.settled, *results], key=lambda result: (result.topic, result.partition))
@@ -101,17 +120,24 @@ def _judged(result: RangeResult, stop: int | None) -> RangeResult:
     return replace(result, outcome=Outcome.UNFINISHED, error=line)
 
 
-def _unanswered(each: Range) -> RangeResult:
-    line = "its task was lost before it could answer; the next run goes on from the progress on the target"
-    return RangeResult.begun(each, each.start, Outcome.UNFINISHED, line)
+def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
+    """0 if everything is complete, 1 if a flow could not run, else 3.
 
-
-def exit_status(reports: Sequence[FlowReport]) -> int:
-    """0 if everything is complete, 1 if a flow could not run, else 3."""
+    The flows ``in_order`` are streams that were told to end, and did: what their end interrupted is no failure of
+    theirs, but what had failed, or had waited for long, when it came is one.
+    """
     if any(report.error is not None for report in reports):
         return EXIT_COULD_NOT_RUN
-    complete = all(report.outcome is Outcome.COMPLETE for report in reports)
+    complete = all(
+        not any(map(_needs_care, report.partitions)) if report.flow in in_order else report.outcome is Outcome.COMPLETE
+        for report in reports
+    )
     return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
+
+
+def _needs_care(result: RangeResult) -> bool:
+    interrupted = result.outcome is Outcome.UNFINISHED and result.stuck_since_ms is None
+    return result.outcome is not Outcome.COMPLETE and not interrupted
 
 
 class Summary:

@@ -10,13 +10,14 @@ from rich.text import Text
 
 from mirror.relay.gaps import GapKind
 from mirror.relay.judge import Skip
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.ranges import Counted, Outcome, RangeResult
 
 if TYPE_CHECKING:
     from mirror.spark.results import FlowReport
 
 _LOSSES = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
 _NOTHING_TO_COPY = frozenset(Skip)
+_UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 
 
@@ -29,8 +30,8 @@ def flow_table(report: FlowReport) -> Table:
     complete = sum(result.outcome is Outcome.COMPLETE for result in report.partitions)
     table.add_column("topic", "total", overflow="fold")
     table.add_column("partition", f"{len(report.partitions)}", justify="right")
-    table.add_column("records", f"{records:,}", justify="right")
-    table.add_column("bytes", decimal(size), justify="right")
+    table.add_column("records", _total(f"{records:,}", report, Counted.UNKNOWN), justify="right")
+    table.add_column("bytes", _total(decimal(size), report, Counted.UNKNOWN, Counted.OFFSETS), justify="right")
     table.add_column("rate", _rate(size, seconds), justify="right")
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
     said = [remarks(result) for result in report.partitions]
@@ -46,8 +47,8 @@ def _cells(result: RangeResult) -> list[str | Text]:
     return [
         Text(result.topic),
         f"{result.partition}",
-        f"{result.records:,}",
-        decimal(result.bytes),
+        _UNKNOWN if result.counted is Counted.UNKNOWN else f"{result.records:,}",
+        decimal(result.bytes) if result.counted is Counted.RECORDS else _UNKNOWN,
         _rate(result.bytes, result.seconds),
         Text(result.outcome.value, style=_STYLES.get(result.outcome, "red")),
     ]
@@ -67,6 +68,14 @@ def remarks(result: RangeResult) -> str:
         times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"
         said.append(f"expired {times}, the last: {last.get('cause')} ({last.get('phase')})")
     return "; ".join(said)
+
+
+def _total(known: str, report: FlowReport, *unknown: Counted) -> str:
+    """``known``, and that it is not all where some partitions' figures are ``unknown``."""
+    lacking = sum(result.counted in unknown for result in report.partitions)
+    if lacking == len(report.partitions) > 0:
+        return _UNKNOWN
+    return f"{known} or more" if lacking else known
 
 
 def _rate(size: int, seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.ranges import Counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,9 +35,13 @@ class Totals:
 
 
 def _added(before: RangeResult, one: RangeResult) -> RangeResult:
+    # A task that was lost tells nothing: what is known of the partition stays known.
+    known = before if one.counted is Counted.UNKNOWN else one
     return replace(
         one,
-        start=before.start,
+        start=one.start if before.counted is Counted.UNKNOWN else before.start,
+        end=known.end,
+        counted=known.counted,
         records=before.records + one.records,
         batches=before.batches + one.batches,
         bytes=before.bytes + one.bytes,

@@ -96,6 +96,12 @@ class Cluster:
             state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": dict(configs)}
         return self
 
+    def progress(self, flow: str, topic: str, partition: int) -> int | None:
+        """The committed progress of a target partition."""
+        tp = TopicPartition(topic, partition)
+        kept = self.state()["groups"].get(group_of(flow, tp), {}).get(str(tp))
+        return None if kept is None else int(kept[0])
+
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 

@@ -184,6 +184,15 @@ def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
     assert json.loads(out) == {"flows": [flow]}, "told also after Spark has gone"
     assert flow["outcome"] == "unfinished"
     assert {each["outcome"] for each in flow["partitions"]} == {"unfinished"}
+    # No task could answer: the target tells what was committed.
+    results = {(each["topic"], each["partition"]): each for each in flow["partitions"]}
+    copied = {key: site.b.progress("good", f"a.{key[0]}", key[1]) for key in results}
+    assert {key: each["end"] for key, each in results.items()} == {
+        key: each["start"] if copied[key] is None else copied[key] for key, each in results.items()
+    }
+    assert all(each["records"] == each["end"] - each["start"] for each in results.values())
+    assert any(each["records"] for each in results.values()), "the hanging task's neighbours had copied something"
+    assert {each["bytes"] for each in results.values()} == {None}
     eventually(lambda: not processes_of(site.folder))
 
 

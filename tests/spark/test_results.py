@@ -92,6 +92,22 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
     assert reports[0].outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("one", "status"),
+    [
+        (result(0), 0),
+        (result(0, Outcome.UNFINISHED), 0),
+        (result(0, Outcome.UNFINISHED, stuck_since_ms=1), 3),
+        (result(0, Outcome.FAILED, error="why"), 3),
+        (result(0, Outcome.EXPIRED), 3),
+        (result(0, Outcome.FENCED), 3),
+    ],
+)
+def test_a_stream_that_was_told_to_end_answers_for_what_had_failed_by_then(one: RangeResult, status: int) -> None:
+    assert exit_status([report(result(1), one)], {"f"}) == status
+    assert exit_status([report(result(1), one, error="it could not run")], {"f"}) == 1
+
+
 def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
@@ -123,6 +139,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "retries": 1,
             "stuck_since_ms": None,
             "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
+            "counted": "records",
         }
     ]
     assert flow == {

@@ -201,6 +201,15 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             (Step("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
         ),
     ),
+    "cut short": (
+        r"the run was cut short",
+        Advice(
+            Level.NOTE,
+            "The run was cut short",
+            "A signal ended the run before the partition was copied. What its error says is committed counts.",
+            (RUN_AGAIN,),
+        ),
+    ),
     "task lost": (
         r"its task was lost",
         Advice(

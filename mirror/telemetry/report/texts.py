@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.ranges import Counted, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.advice import Level
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding
@@ -92,8 +92,16 @@ def _tiles(flow: FlowView, made_ms: int) -> list[Tile]:
     skipped = _sums(one.skipped for one in parts)
     left_out = sum(count for why, count in skipped.items() if why not in NOTHING_TO_COPY)
     return [
-        Tile("Records copied", f"{sum(one.records for one in parts):,}", f"in {counted(batches, 'batch', 'batches')}"),
-        Tile("Bytes copied", size(copied), "on the wire, headers included"),
+        Tile(
+            "Records copied",
+            f"{sum(one.records for one in parts):,}",
+            f"in {counted(batches, 'batch', 'batches')}{_unknown(parts, Counted.UNKNOWN)}",
+        ),
+        Tile(
+            "Bytes copied",
+            size(copied),
+            f"on the wire, headers included{_unknown(parts, Counted.UNKNOWN, Counted.OFFSETS)}",
+        ),
         Tile("Rate", rate(copied, took_ms), f"over {span(took_ms)}"),
         _left(parts),
         Tile("Expiries", f"{len(expiries):,}", f"{listed(Counter(expiries)) or 'no batch grew too old'}; {retries}"),
@@ -101,6 +109,11 @@ def _tiles(flow: FlowView, made_ms: int) -> list[Tile]:
         Tile("Skipped", f"{sum(skipped.values()):,}", _of_which(skipped, left_out, "left out")),
         Tile("Gaps", f"{sum(gaps.values()):,}", _of_which(gaps, lost, "lost")),
     ]
+
+
+def _unknown(parts: Sequence[RangeResult], *lacking: Counted) -> str:
+    number = sum(one.counted in lacking for one in parts)
+    return f"; not known of {counted(number, 'partition')}" if number else ""
 
 
 def _left(parts: Sequence[RangeResult]) -> Tile:

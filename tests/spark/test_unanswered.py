@@ -1,0 +1,136 @@
+"""What is said of ranges whose tasks did not answer: what the target has committed, or that it is unknown; never 0."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from mirror.client import TopicPartition
+from mirror.relay.progress import Progress, group_of, to_offset
+from mirror.relay.ranges import Counted, Outcome
+from mirror.spark import reached
+from mirror.spark.plan import Plan
+from mirror.spark.reached import read_reached
+from mirror.spark.results import FlowReport, join
+from mirror.spark.table import flow_table
+from mirror.spark.totals import Totals
+from mirror.spark.unanswered import Reached, unanswered
+from tests.spark import fakes
+from tests.spark.test_packing import backlog
+from tests.spark.test_results import END, START, result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE = replace(backlog(0, 50), topic_id="id")
+TP = TopicPartition(ONE.target_topic, 0)
+
+
+def at(offset: int, topic_id: str = "id") -> Reached:
+    return Reached({TP: Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id=topic_id)})
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        (at(ONE.start + 7), ONE.start + 7),
+        (at(ONE.end + 100), ONE.end),
+        (at(ONE.start - 1), ONE.start),
+        (Reached(), ONE.start),
+        (at(ONE.start + 7, "another topic of this name"), ONE.start),
+    ],
+)
+def test_the_progress_tells_what_is_committed(told: Reached, end: int) -> None:
+    one = unanswered(ONE, told, cut_short=True)
+    assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
+    assert (one.counted, one.outcome) == (Counted.OFFSETS, Outcome.UNFINISHED)
+    assert str(one.error).startswith("the run was cut short")
+    assert "the next run goes on there" in str(one.error)
+    assert "its task was lost" in str(unanswered(ONE, told, cut_short=False).error)
+
+
+def test_where_the_target_does_not_tell_it_is_unknown() -> None:
+    plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], settled=[])
+    report = FlowReport("f", START, END, join(plan, [], Reached(error="no answer"), cut_short=True))
+    told = report.to_json()["partitions"][0]
+    assert [told[name] for name in ("end", "records", "batches", "bytes", "counted")] == [None] * 4 + ["unknown"]
+    assert "(no answer)" in told["error"]
+    assert shown(report).count("unknown") == 6, "two partitions and the total"
+
+
+def test_the_table_says_what_is_known_and_that_it_is_not_all() -> None:
+    report = FlowReport("f", START, END, [result(1, records=5, bytes=500), unanswered(ONE, at(12), cut_short=True)])
+    text = shown(report)
+    assert "500 bytes or more" in text
+    assert "500 bytes or more" in shown(replace_partition(report))
+    assert "5 or more" in shown(replace_partition(report))
+
+
+def replace_partition(report: FlowReport) -> FlowReport:
+    return replace(report, partitions=[report.partitions[0], unanswered(ONE, None, cut_short=False)])
+
+
+def shown(report: FlowReport) -> str:
+    text = io.StringIO()
+    Console(file=text, width=300).print(flow_table(report))
+    return text.getvalue()
+
+
+def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
+    totals = Totals()
+    totals.add([result(0, records=5, bytes=500)])
+    totals.add([unanswered(ONE, None, cut_short=False)])
+    (one,) = totals.results()
+    assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, Counted.RECORDS)
+    assert one.outcome is Outcome.UNFINISHED
+    totals = Totals()
+    totals.add([unanswered(ONE, None, cut_short=False)])
+    totals.add([result(0, start=12, records=3)])
+    assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, Counted.RECORDS)]
+
+
+def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    fakes.Cluster("b:1", tmp_path).make()
+    offsets = iter([11, 12, 12, 13])
+
+    class Admin(fakes.Admin):
+        def group_offsets(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
+            self.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(next(offsets)).progress[TP])})
+            return super().group_offsets(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reached, "Admin", Admin)
+    monkeypatch.setattr(reached, "_AGAIN_S", 0.0)
+    assert read_reached({"bootstrap.servers": "b:1"}, "f", [ONE]).progress[TP].offset == 12
+    assert next(offsets) == 13
+
+
+def test_a_target_that_is_away_is_waited_for_no_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    over = threading.Event()
+
+    class Hung(fakes.Admin):
+        def group_offsets(self, *_: object, **__: object) -> object:  # type: ignore[override]
+            over.wait(60)
+            return {}
+
+    monkeypatch.setattr(reached, "Admin", Hung)
+    began_s = time.monotonic()
+    told = read_reached({"bootstrap.servers": "b:1"}, "f", [ONE], within_s=0.2)
+    over.set()
+    assert told == Reached(error="no answer within 0.2 s")
+    assert time.monotonic() - began_s < 30
+
+
+def test_why_the_target_did_not_tell_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr(reached, "Admin", fakes.Admin)
+    assert "no broker of b:1" in str(read_reached({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
