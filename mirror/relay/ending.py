@@ -10,7 +10,7 @@ from mirror.relay.account import Account
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.rulings import Ruling, Rulings
-from mirror.relay.stages import EPOCH_ENDED, REST_MS
+from mirror.relay.stages import REST_MS, unfinished
 
 if TYPE_CHECKING:
     from mirror.relay.copying import Copying
@@ -23,7 +23,8 @@ class Ending:
     """Knows how a copy's last attempt ended, and decides what comes then; the copy itself does it.
 
     ``trouble`` is what befell who follows, as long as nothing was heard since. ``winding_up``: the epoch ends, and no
-    other attempt begins. ``may_retry`` tells whether one that is not to begin at once may be waited for.
+    other attempt begins. ``may_retry`` tells whether one that is not to begin at once may be waited for, and
+    ``waited_for`` what the copy waits for now ("": nothing).
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Ending:
         rulings: Rulings,
         backoff: Backoff,
         may_retry: Callable[[], bool],
+        waited_for: Callable[[], str],
     ) -> None:
         self.trouble: Ruling | None = None
         self.winding_up = False
@@ -46,6 +48,7 @@ class Ending:
         self._rulings: Final = rulings
         self._backoff: Final = backoff
         self._may_retry: Final = may_retry
+        self._waited_for: Final = waited_for
 
     # --- attempts
 
@@ -100,11 +103,13 @@ class Ending:
 
     @property
     def _told(self) -> Ruling:
-        return self._after or Ruling(Outcome.UNFINISHED, EPOCH_ENDED)
+        return self._after or Ruling(Outcome.UNFINISHED, unfinished(self._why or self._waited_for()))
 
     def of_epoch(self, *, kept: bool) -> Ruling:
         """What becomes, as the epoch ends, of a copy that was copying; ``kept``: all that it was to keep is."""
-        return self.trouble or (Ruling(Outcome.COMPLETE) if kept else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
+        if self.trouble is not None or kept:
+            return self.trouble or Ruling(Outcome.COMPLETE)
+        return Ruling(Outcome.UNFINISHED, unfinished(self._waited_for()))
 
     def close(self, now: int) -> None:
         """The result stands."""

@@ -37,7 +37,7 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import DROP_MS, EPOCH_ENDED, PHASES, Stage
+from mirror.relay.stages import DROP_MS, OF_TARGET, PHASES, WAITED_FOR, Stage, unfinished
 from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
 
@@ -70,7 +70,7 @@ class PartitionCopy:
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._looks = Looks(one, policy, self._reading, times.stall_ms, partial(site.why_silent, self))
         may_retry = partial(site.may_retry, self)
-        self._ending = Ending(one, self.account, self._clock, self._rulings, site.backoff, may_retry)
+        self._ending = Ending(one, self.account, self._clock, self._rulings, site.backoff, may_retry, self._waited_for)
         self._awaited = Awaited(site, self)
         self._copying: Copying | None = None
         self._until_ms = FOREVER_MS
@@ -371,9 +371,14 @@ class PartitionCopy:
             if self._copying is not None:
                 self._copying.winding_up, self._copying.commits.hold = True, False
             if self.stage is Stage.LOOKING or (at_once and self.stage in _DROPPED):
-                nothing = self._nothing_was_due
-                self._drop(now, Ruling(Outcome.COMPLETE) if nothing else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
+                ended = Ruling(Outcome.UNFINISHED, unfinished(self._waited_for()))
+                self._drop(now, Ruling(Outcome.COMPLETE) if self._nothing_was_due else ended)
         self.step(now)
+
+    def _waited_for(self) -> str:
+        phase = self.account.chronicle.phase
+        why = self._site.why_no_leader(self) if phase in OF_TARGET else ""
+        return f"it waited for {WAITED_FOR[phase]}{why}" if phase in WAITED_FOR else ""
 
     @property
     def _nothing_was_due(self) -> bool:

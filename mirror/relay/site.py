@@ -63,6 +63,10 @@ class Site(Protocol):
         """The node that leads its target partition, and its leader epoch, as last heard; asks nobody."""
         ...
 
+    def why_no_leader(self, copy: PartitionCopy) -> str:
+        """Why no leader of its target partition is known, behind a colon, as last heard; "" where one is."""
+        ...
+
     def carrier(self, copy: PartitionCopy) -> Carrier:
         """A new way to the target."""
         ...

@@ -12,6 +12,18 @@ DROP_MS: Final = 5_000
 REST_MS: Final = 15_000
 """Before a partition that is followed, and has failed, is tried again: a source that was away may be back."""
 EPOCH_ENDED: Final = "the epoch ended before it was complete"
+WAITED_FOR: Final = {
+    Phase.FENCING: "the target's transaction coordinator",
+    Phase.SETTLING: "the leader of the target partition",
+    Phase.FETCHING: "the source",
+    Phase.MEMORY: "room in buffer.memory",
+    Phase.PRODUCING: "the target's acknowledgements",
+    Phase.COMMITTING: "the end of its transaction",
+    Phase.LOOKING: "the source, to learn why it does not have what comes next",
+}
+"""What a copy waits for in each phase, in which that is not itself."""
+OF_TARGET: Final = frozenset({Phase.FENCING, Phase.SETTLING, Phase.MEMORY, Phase.PRODUCING, Phase.COMMITTING})
+"""The phases in which it waits for the target."""
 ABORTS: Final = 3
 """So often in a row a transaction that brokers could not end is begun anew."""
 LOOKS: Final = 3
@@ -19,6 +31,11 @@ LOOKS: Final = 3
 
 FETCHED_AGAIN: Final = 2
 """So often is fetched again what turned out to be damaged."""
+
+
+def unfinished(why: str) -> str:
+    """The error of a copy whose epoch ended first; ``why`` (or "") is what kept it until then."""
+    return f"{EPOCH_ENDED}: {why}" if why else EPOCH_ENDED
 
 
 class Stage(enum.Enum):

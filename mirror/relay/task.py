@@ -325,6 +325,11 @@ class Task:
         """What the network thread has heard."""
         return self._clients.admin.known_leader(copy.target)
 
+    def why_no_leader(self, copy: PartitionCopy) -> str:
+        """What the network thread has heard."""
+        error = self._clients.admin.why_no_leader(copy.target)
+        return f": {error}" if error is not None else ""
+
     def carrier(self, copy: PartitionCopy) -> Carrier:
         """A new way to the target."""
         clients, flow = self._clients, copy.range.flow

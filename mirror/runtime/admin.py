@@ -99,6 +99,11 @@ class Admin:
         leader = self._thread.loop.metadata.leader(tp)
         return None if leader is None else (leader.node, leader.epoch)
 
+    def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
+        """Why no leader of ``tp`` is known, as last heard; None where one is known, or nobody has said. Asks nobody."""
+        metadata = self._thread.loop.metadata
+        return metadata.why_unknown(tp) if metadata.leader(tp) is None else None
+
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))
 

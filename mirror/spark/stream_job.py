@@ -213,5 +213,5 @@ class _Stream:
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")
             return 128 + signum
-        # Whom somebody ended in order has done what it should, whatever state its partitions were in.
-        return exit_status([run.report for run in self._runs if not run.ended_in_order])
+        in_order = {run.report.flow for run in self._runs if run.ended_in_order}
+        return exit_status([run.report for run in self._runs], in_order)

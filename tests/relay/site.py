@@ -163,9 +163,14 @@ class HandSite:
         self.watcher = Watching()
         self.commits = Histogram()
         self.leads: tuple[int, int] | None = None
+        self.no_leader = ""
 
     def wall(self) -> int:
         return self.clock.wall()
+
+    def why_no_leader(self, copy: PartitionCopy) -> str:
+        del copy
+        return self.no_leader
 
     def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
         del copy

@@ -102,6 +102,10 @@ class Target:
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
 
+    def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
+        del tp
+        return None
+
     def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         del tp
         return None

@@ -10,7 +10,7 @@ from mirror.errors import AuthorizationFailed, BrokerError, DeliveryTimeout, Kaf
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.progress import NOTHING, Sums
 from mirror.relay.ranges import OPEN_END, Outcome
-from mirror.relay.stages import FETCHED_AGAIN, Stage
+from mirror.relay.stages import EPOCH_ENDED, FETCHED_AGAIN, Stage
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
@@ -421,6 +421,43 @@ def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
     assert run.copy.stage is (stage if waits_for_the_target else Stage.DROPPING), "it may still open"
     _ends(run, at_once=True)
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == (began if waits_for_the_target else None)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (Stage.OPENING, "it waited for the target's transaction coordinator: topic 'a.t' does not exist"),
+        (Stage.SETTLING, "it waited for the leader of the target partition: topic 'a.t' does not exist"),
+        (Stage.LOOKING, "it waited for the source, to learn why it does not have what comes next"),
+        (Stage.COPYING, "it waited for the end of its transaction: topic 'a.t' does not exist"),
+    ],
+)
+def test_what_an_unfinished_copy_waited_for_is_told(stage: Stage, words: str) -> None:
+    """A target topic that is not there, and cannot be made, would have no other reason in any result."""
+    run = Run(10)
+    run.site.no_leader = ": topic 'a.t' does not exist"
+    if stage is Stage.SETTLING:
+        run.opened_with(None)
+    elif stage is not Stage.OPENING:
+        run.opened(0)
+    if stage is Stage.LOOKING:
+        run.fetch_fails(OutOfRange("gone", 1))
+    elif stage is Stage.COPYING:
+        run.fetch(made(0), stable_end=1)
+        run.ack()
+    assert run.copy.stage is stage
+    _ends(run)
+    _ends(run, at_once=True)
+    assert run.ends(Outcome.UNFINISHED).error == f"{EPOCH_ENDED}: {words}"
+
+
+def test_an_unfinished_copy_that_was_to_be_begun_again_tells_why() -> None:
+    run = Run(1).opened(0)
+    run.fetch(made(0))
+    run.fail(0, BrokerError("unknown producer id", 49))
+    run.dropped()
+    _ends(run)
+    assert "unknown producer id" in str(run.ends(Outcome.UNFINISHED).error)
 
 
 def test_who_has_just_begun_to_follow_and_had_nothing_due_is_complete_as_the_epoch_ends() -> None:
