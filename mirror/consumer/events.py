@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.positions import Taken
+from mirror.consumer.positions import Heard, Taken
 from mirror.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class LastErrorEvent(CompletableEvent[KafkaError | None]):
         self.complete(core.last_error(self._tp))
 
 
-class HeardEvent(CompletableEvent[dict[TopicPartition, int]]):
-    """When brokers last answered for each partition that they ever answered for; on the loop's clock, in ms."""
+class HeardEvent(CompletableEvent[dict[TopicPartition, Heard]]):
+    """What brokers last answered for each partition that they ever answered for."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("what was heard", deadline_ms, timeout_ms)
@@ -125,7 +125,7 @@ class HeardEvent(CompletableEvent[dict[TopicPartition, int]]):
     def apply(self, core: ConsumerCore, now: int) -> None:
         """Known at once."""
         del now
-        self.complete({tp: p.heard_ms for tp, p in core.positions if p.heard_ms is not None})
+        self.complete({tp: Heard(p.heard_ms, p.end) for tp, p in core.positions if p.heard_ms is not None})
 
 
 class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):

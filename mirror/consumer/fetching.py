@@ -294,7 +294,7 @@ class Fetching:
             position.preferred = told.preferred_read_replica
             position.preferred_until_ms = now + _PREFERRED_FOR_MS
         committed = self._settings.read_committed and told.last_stable_offset >= 0
-        self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
+        position.end = self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
         if not told.records:
             return False
         try:

@@ -28,7 +28,8 @@ class Position:
     has every giving up of what was fetched; ``sought`` is that of the decision.
     ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
     ``buffered`` is the bytes of its batches that wait to be taken.
-    ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new.
+    ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new; ``end`` is where
+    the log ends for this reader, as it last said.
     ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516).
     """
 
@@ -51,10 +52,21 @@ class Position:
     preferred: int | None = None
     preferred_until_ms: int = 0
     heard_ms: int | None = None
+    end: int | None = None
 
     def must_validate(self, leader: Leader) -> bool:
         """Whether the leader changed since the position was known to be in its log."""
         return self.epoch is not None and leader.epoch > self.validated
+
+
+class Heard(NamedTuple):
+    """When a partition's broker last answered (``at_ms``, monotonic), and where its log ends for this reader.
+
+    ``end`` is the last stable offset, or the high watermark for who reads uncommitted records; None: not known.
+    """
+
+    at_ms: int
+    end: int | None
 
 
 class Taken(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.expiries import other_source
 from mirror.relay.progress import NOTHING, Progress, Sums
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.relay.story import Chronicle, Happening, Story
+from mirror.relay.story import Chronicle, Happening, Phase, Story
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -136,6 +136,12 @@ class Account:
             chronicle.throttled(outbox.throttled_ms)
             outbox.throttled_ms = 0
         chronicle.enter(copying.phase, now)
+
+    def had_nothing_to_fetch(self, copying: Copying, reading: Reading) -> None:
+        """The source's first answer has told that it had nothing: whoever waited for that was idle."""
+        self._begin_story(copying.outbox, reading)
+        if self.chronicle.phase is Phase.FETCHING:
+            self.chronicle.was(Phase.IDLE)
 
     def _begin_story(self, outbox: Outbox, reading: Reading) -> None:
         """Once the source has said how far it goes, and how old its first record is."""

@@ -125,10 +125,20 @@ class PartitionCopy:
             return copying.due_ms(now)
         return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
-    def heard(self, at_ms: int) -> None:
-        """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
+    def heard(self, at_ms: int, end: int | None = None) -> None:
+        """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new.
+
+        ``end`` is then where it ends: what has waited for its first answer has had nothing to fetch, and was idle.
+        """
         if self.stage is Stage.COPYING and at_ms > self._reading.heard_ms:
             self._reading.heard_ms, self._ending.trouble = at_ms, None
+        if end is not None and self.unheard and self._reading.ends_at(end):
+            self.account.had_nothing_to_fetch(self._now_copying, self._reading)
+
+    @property
+    def unheard(self) -> bool:
+        """Whether it reads, and the source has not told yet where it ends."""
+        return self.stage is Stage.COPYING and self._reading.stable_end == FOREVER_MS
 
     def refused(self) -> None:
         """It may not read now: there is no room for what would come."""

@@ -42,6 +42,13 @@ class Reading:
         """Whether the source had no more when it was last heard of, and all of it was handed on."""
         return self.feed.idle and (self.ended or self.at >= self.stable_end)
 
+    def ends_at(self, stable_end: int) -> bool:
+        """The source answered without records, and ends there; whether that is where this stands."""
+        if self.feed.idle and self.at >= stable_end:
+            self.stable_end = stable_end
+            return True
+        return False
+
     def take_in(self, fetched: Fetched, now: int) -> bool:
         """What was fetched; False where it was asked for before :meth:`begin`."""
         if fetched.offset != self.at:

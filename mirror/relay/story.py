@@ -163,6 +163,10 @@ class Chronicle:
             self._phases[self._phase] += now - self._since_ms
             self._phase, self._since_ms = phase, now
 
+    def was(self, phase: Phase) -> None:
+        """The phase that it is in has turned out to be this one, from its beginning."""
+        self._phase = phase
+
     @property
     def phase(self) -> Phase:
         """The one it is in."""

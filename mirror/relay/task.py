@@ -39,6 +39,8 @@ _STEER_SOON_MS: Final = 10
 _INQUIRERS: Final = 4
 _NOTES_EVERY_MS: Final = 3_600_000
 _HAND_OVER_MS: Final = 500
+_HEAR_SOON_MS: Final = 1_000
+"""How often brokers' answers are asked for while some of the followed have had none: they may have nothing to fetch."""
 _UNFOLDED: Final = 4
 """Times ``buffer.memory`` may one batch be, decompressed: with the default, 1 MB that was a hundred is copied."""
 _TOLERABLE: Final = 8
@@ -236,12 +238,15 @@ class Task:
         """A partition that is followed and has nothing new is not silent: its broker answers."""
         if now < self._hear_at:
             return
-        self._hear_at = now + max(1, self._times.stall_ms // 4)
         followed = [copy for copy in self._reading.values() if copy.range.follows]
         if followed:
             heard = self._clients.consumer.last_heard()
             for copy in followed:
-                copy.heard(heard.get(copy.source, 0))
+                if copy.source in heard:
+                    copy.heard(*heard[copy.source])
+        unheard = any(copy.unheard for copy in followed)
+        quarter_ms = max(1, self._times.stall_ms // 4)
+        self._hear_at = now + (min(quarter_ms, _HEAR_SOON_MS) if unheard else quarter_ms)
 
     def _write_notes(self, now: int) -> None:
         if now >= self._notes_at:

@@ -36,6 +36,7 @@ from mirror.consumer.events import (
     WakeEvent,
 )
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import Heard
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, InvalidArgument, KafkaError, NetworkThreadDied, Problem
 from mirror.meters import NetworkLook
@@ -234,8 +235,8 @@ class Consumer:
         tp = arguments.partition(tp)
         return self._ask(LastErrorEvent(tp, *self._timer(None)), (tp,))
 
-    def last_heard(self) -> dict[TopicPartition, int]:
-        """When each partition's broker last answered without a refusal, also that it has nothing new: monotonic ms."""
+    def last_heard(self) -> dict[TopicPartition, Heard]:
+        """When each partition's broker last answered without a refusal, also that it has nothing new; and its end."""
         return self._ask(HeardEvent(*self._timer(None)))
 
     def network(self) -> NetworkLook:

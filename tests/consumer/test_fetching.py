@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.cluster.topics import TopicPartition
-from mirror.consumer.events import AssignEvent, LastErrorEvent, PauseEvent, PositionEvent, SeekEvent
+from mirror.consumer.events import AssignEvent, HeardEvent, LastErrorEvent, PauseEvent, PositionEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.errors import AuthorizationFailed, CorruptBatch, OffsetOutOfRange
 from mirror.wire.api import Api
@@ -74,6 +74,15 @@ def test_poll_waits_for_records_and_returns_nothing_when_time_is_up() -> None:
     begun = consumer.now
     assert _values(consumer.poll(3_000)) == [b"late"]
     assert consumer.told_ms - begun <= 700
+
+
+def test_an_answer_without_records_tells_where_the_log_ends() -> None:
+    cluster = _cluster(records=5)
+    consumer = FakeConsumer(cluster)
+    consumer.read((_T0, 5))
+    assert consumer.poll(3_000) == []
+    heard = consumer.call(HeardEvent(*consumer.timer()), consumer.core)
+    assert heard[_T0].end == 5
 
 
 def test_an_idle_topic_is_polled_long_not_often() -> None:

@@ -13,6 +13,7 @@ import pytest
 from mirror.backoff import Backoff
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import Heard
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError
 from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.carriers import done
@@ -46,10 +47,15 @@ class Source:
         self.back_ms = FOREVER_MS
         self.later: dict[int, list[tuple[int, Batch]]] = {}
 
-    def last_heard(self) -> dict[TopicPartition, int]:
+    def last_heard(self) -> dict[TopicPartition, Heard]:
         self.calls["last_heard"] += 1
         dead = self.dead if self.clock.now() < self.back_ms else set()
-        return {tp: self.clock.now() for tp in self.assigned - self.paused if tp.partition not in dead}
+        ends = {number: batches[-1].next_offset for number, batches in self.logs.items() if batches}
+        return {
+            tp: Heard(self.clock.now(), ends.get(tp.partition, 0))
+            for tp in self.assigned - self.paused
+            if tp.partition not in dead
+        }
 
     def assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         self.calls["assign"] += 1

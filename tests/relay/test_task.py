@@ -131,6 +131,18 @@ def test_what_is_followed_is_copied_until_the_epoch_ends_and_nothing_new_is_no_f
     assert followed.steps < 1_000
 
 
+def test_who_waits_with_nothing_to_fetch_is_idle(followed: World) -> None:
+    """Also before the first record: its broker holds its first answer back until there is one."""
+    began = followed.clock.wall()
+    followed.target.kept = dict.fromkeys(range(20), 2)
+    results = followed.copy(until_ms=began + 60_000)
+    for each in results:
+        assert each.story is not None
+        assert each.story.phases["idle"] >= 55_000, each.story.phases
+        assert each.story.phases.get("fetching", 0) == 0
+        assert (each.story.lag_before, each.story.lag_after) == (0, 0)
+
+
 def test_a_followed_source_that_answers_no_more_fails_its_partition_alone(followed: World) -> None:
     followed.source.dead = {7}
     results = followed.copy(until_ms=followed.clock.wall() + 60_000)

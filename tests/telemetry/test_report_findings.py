@@ -212,6 +212,8 @@ def test_what_keeps_the_slowest_is_said() -> None:
     assert said.startswith("It mostly waited for the source")
     assert "[flows.paris-berlin.consumer]" in said
     assert phases.of_the_slowest("f", [runs.idle()]) == []
+    following = replace(one, lag_before=0, lag_after=0)
+    assert phases.of_the_slowest("f", [replace(runs.healthy(), story=following)]) == [], "nothing was to be fetched"
 
 
 def test_every_phase_has_a_meaning() -> None:

@@ -31,8 +31,9 @@ _SAYS: Final[dict[str, str]] = {
     ),
     Phase.SETTLING: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
     Phase.FETCHING: (
-        "mostly waited for the source. Its disks (a backlog is read from disk, not from memory), its network or a quota"
-        ' is the limit; "fetch.max.bytes" under [flows.FLOW.consumer] may help over long distances.'
+        "mostly waited for the source. Its disks (a backlog is read from disk, not from memory), its network, a quota"
+        ' or the flow\'s max-bytes-per-second is the limit; "fetch.max.bytes" under [flows.FLOW.consumer] may help over'
+        " long distances."
     ),
     Phase.MEMORY: (
         'mostly waited for room: the target takes less than the source gives. "buffer.memory" under'
@@ -62,12 +63,19 @@ def in_all(partitions: Iterable[RangeResult]) -> dict[str, int]:
     return {phase: spent[phase] for phase in [*MEANINGS, *(spent.keys() - MEANINGS.keys())] if spent[phase] > 0}
 
 
+def _had_a_backlog(one: RangeResult) -> bool:
+    story = one.story
+    return story is not None and max(story.lag_before or 0, story.lag_after or 0) > 0
+
+
 def of_the_slowest(flow: str, slow: Sequence[RangeResult]) -> list[str]:
     """What keeps the slowest, in words: one sentence for each phase that prevails in some of them."""
     prevailing = Counter[str]()
     for one in slow:
         spent = {phase: ms for phase, ms in (one.story.phases if one.story else {}).items() if phase != Phase.IDLE}
         longest = max(spent, key=lambda phase: spent[phase], default="")
+        if longest == Phase.FETCHING and not _had_a_backlog(one):
+            continue  # who waits for what is not written yet is not slow
         if longest in _SAYS and spent[longest] >= _PREVAILS * active_ms(one):
             prevailing[longest] += 1
     told = []
