@@ -57,28 +57,33 @@ def rows_for(height: int, flows: int) -> int:
 
 def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
-    return Group(*(part for one in found for part in (_head(one), _once(one, most))))
+    return Group(*(part for one in found for part in (_head(one), *_once(one, most))))
 
 
-def _once(one: FlowStatus, most: int | None) -> Table:
-    order = [(each.lag.records is not None, -(each.lag.records or 0), *_name(each)) for each in one.partitions]
+def _once(one: FlowStatus, most: int | None) -> list[RenderableType]:
+    """A table, and what there is to say against those in it."""
+    order = [
+        (not each.lag.state.sick, each.lag.records is not None, -(each.lag.records or 0), *_name(each))
+        for each in one.partitions
+    ]
     lagging = [each for _, each in sorted(zip(order, one.partitions, strict=True), key=operator.itemgetter(0))]
     shown = lagging[:most]
     table = Table(caption=_more(one, len(shown)), caption_justify="left")
-    for name in ("topic", "partition", "progress", "source end", "lag", "committed"):
-        table.add_column(name, justify="left" if name in {"topic", "committed"} else "right", overflow="fold")
+    for name in ("state", "topic", "partition", "progress", "source end", "lag", "committed"):
+        table.add_column(name, justify="left" if name in {"state", "topic", "committed"} else "right", overflow="fold")
     for each in shown:
         lag = each.lag.records
         # Text, not str: a topic's name is never markup.
         table.add_row(
+            Text(each.lag.state.value, style=_STYLES[each.lag.state]),
             Text(each.topic),
             Text(f"{each.partition}"),
             Text("none yet" if each.progress is None else f"{each.progress:,}"),
             Text("no leader" if each.end is None else f"{each.end:,}"),
-            Text("" if lag is None else f"{lag:,}", style="yellow" if lag else "green"),
+            Text("unknown" if lag is None else f"{lag:,}", style="green" if lag == 0 else "yellow"),
             Text("" if each.committed_ms is None else _ago(each.committed_ms, one.time_ms)),
         )
-    return table
+    return [table, *(Text(f"{_name(each)}: {told}") for each in shown if (told := _told(each, one.time_ms)))]
 
 
 def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
-from mirror.relay.gaps import classify
+from mirror.relay.gaps import Gap, GapKind, classify
 from mirror.relay.progress import ProgressStore
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
@@ -128,7 +128,7 @@ class _Seen:
     offsets: dict[TopicPartition, Offsets]
     progress: dict[TopicPartition, Progress]
     silent: dict[TopicPartition, str]
-    gaps: dict[TopicPartition, str]
+    gaps: dict[TopicPartition, Gap]
 
     def status(self, tp: TopicPartition, target_topic: str, lag: Lag, trouble: Trouble | None) -> PartitionStatus:
         offsets, progress = self.offsets[tp], self.progress.get(tp)
@@ -217,9 +217,10 @@ class StatusWatch:
         stuck_after_s = math.inf if seen.run is None else STUCK_AFTER_S
         retention_ms = self._retention(source, {tp.topic for tp in seen.offsets})
         lags = self._lags.estimates(self._wall(), retention_ms, stuck_after_s=stuck_after_s)
-        lags |= {tp: lags[tp]._replace(state=State.LOSING) for tp in seen.gaps}
+        lags |= {tp: _behind_a_gap(lags[tp], gap, seen.offsets[tp]) for tp, gap in seen.gaps.items()}
         told = {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.sick])
-        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | seen.gaps).items()}
+        gaps = {tp: str(gap) for tp, gap in seen.gaps.items()}
+        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | gaps).items()}
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -254,7 +255,7 @@ class StatusWatch:
             offsets=offsets,
             progress=progress,
             silent={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp, _ in tps if tp not in ends},
-            gaps={tp: line for tp, line in gaps.items() if line},
+            gaps={tp: gap for tp, gap in gaps.items() if gap is not None},
         )
 
     def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
@@ -276,15 +277,14 @@ class StatusWatch:
             self._until |= {tp: offset for tp, offset in found.items() if offset >= 0}
         return {tp: min(end, self._until.get(tp, end)) for tp, end in ends.items()}
 
-    def _gap(self, progress: Progress, topic_id: str, seen: Offsets, tp: TopicPartition) -> str | None:
+    def _gap(self, progress: Progress, topic_id: str, seen: Offsets, tp: TopicPartition) -> Gap | None:
         """Why a copy could not go on from the progress, or None."""
         if seen.earliest is None or seen.end is None:
             return None
         until = self._until.get(tp)
         if until is not None and progress.offset >= until:
             return None  # it is done
-        gap = classify(progress, topic_id, seen.earliest, seen.end)
-        return None if gap is None else str(gap)
+        return classify(progress, topic_id, seen.earliest, seen.end)
 
     def _retention(self, source: Admin, topics: Iterable[str]) -> Mapping[str, int | None]:
         """How long the topics keep their records, by name; None for ever, or where that may not be read."""
@@ -301,6 +301,18 @@ class StatusWatch:
         refused = [each.name for each, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
         self._retention_ms |= dict.fromkeys(refused)
         return self._retention_ms
+
+
+def _behind_a_gap(lag: Lag, gap: Gap, seen: Offsets) -> Lag:
+    """The lag of a partition that its copy cannot go on with: its progress is no place in the log of now.
+
+    Of a topic that was made again nothing is copied. What a log that was cut back has had since is not known.
+    """
+    if gap.kind is GapKind.RETENTION:
+        return lag._replace(state=State.LOSING)
+    anew = gap.kind is GapKind.RECREATED and seen.end is not None
+    records = max(0, (seen.end or 0) - gap.resume) if anew else None
+    return Lag(records, None, None, None, None, None, State.STUCK)
 
 
 def look(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:

@@ -81,9 +81,9 @@ class Site:
         report = str(self.folder / "report")
         return CliRunner().invoke(app, ["status", "--config", str(self.config), "--report-dir", report, *arguments])
 
-    def commit(self, offset: int, partition: int = 0) -> None:
+    def commit(self, offset: int, partition: int = 0, topic_id: str = "") -> None:
         tp = TopicPartition("a.orders", partition)
-        progress = Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id="", time_ms=self.now_ms)
+        progress = Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id=topic_id, time_ms=self.now_ms)
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
 
 
@@ -106,9 +106,30 @@ def test_one_look_is_a_table(site: Site) -> None:
     assert (found.exit_code, found.stderr) == (0, "")
     lines = [" ".join(line.replace("│", " ").split()) for line in found.stdout.splitlines()]
     assert lines[0] == "flow f: a to b; 1,000 behind, 1 partitions not begun or not known; nothing runs"
-    rows = [line for line in lines if line.startswith("orders ")]
-    assert rows == ["orders 2 none yet 3", "orders 0 500 1,500 1,000 2 h ago", "orders 1 10 10 0 2 h ago"]
+    rows = [line for line in lines if " orders " in line]
+    assert rows == [
+        "not begun orders 2 none yet 3 unknown",
+        "behind orders 0 500 1,500 1,000 2 h ago",
+        "caught up orders 1 10 10 0 2 h ago",
+    ]
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> None:
+    site.a.add_topic("orders", [5, 7])
+    for partition, topic_id in ((0, "another"), (1, site.a.state()["topics"]["orders"]["id"])):
+        site.commit(900, partition, topic_id)
+    for arguments in ((), ("--watch",)):
+        site.looks = len(site.pauses) + 1
+        text = " ".join(site.status(*arguments).stdout.replace("│", " ").split())
+        assert "flow f: a to b; 5 behind, 1 partitions not begun or not known" in text
+        assert "stuck orders 0" in text
+        assert "stuck orders 1" in text
+        assert "losing" not in text
+        assert "recreated: copied up to offset 900 of a topic that was deleted and made again" in text
+        assert "truncated: copied up to offset 900" in text
+    (flow,) = json.loads(site.status("--json").stdout)["flows"]
+    assert [(one["state"], one["lag"]) for one in flow["partitions"]] == [("stuck", 5), ("stuck", None)]
 
 
 def test_one_look_as_json(site: Site) -> None:

@@ -307,7 +307,11 @@ def test_what_the_source_lost_is_lost(site: Site) -> None:
     site.commit(9, 2, topic_id="another")
     with site.watch() as watch:
         found = watch.look()
-    assert [each.lag.state for each in found.partitions] == [State.LOSING] * 3
+    assert [each.lag.state for each in found.partitions] == [State.LOSING, State.STUCK, State.STUCK]
+    # Never 0 for progress that is no place in the log of now; and nothing is said of times.
+    assert [each.lag.records for each in found.partitions] == [98, None, 4]
+    assert [each.lag.loss_s for each in found.partitions] == [0.0, None, None]
+    assert (found.totals.records, found.totals.unknown) == (102, 1)
     kinds = [each.trouble.line.split(":")[0] for each in found.partitions if each.trouble]
     assert kinds == ["retention", "truncated", "recreated"]
 
