@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Never
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.java import find_java
+from mirror.spark.progress_lines import stamped
 from mirror.spark.submission import Submission
 
 if TYPE_CHECKING:
@@ -46,4 +48,9 @@ def submit(
     # After a SIGKILL of this process nobody else would end Spark.
     guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
     grace_s = max(each.shutdown_timeout_ms for each in flows) / 1000 if stream else None
-    raise typer.Exit(Submission(arguments, master, report_dir, guard=guard, stream_grace_s=grace_s).run())
+    submission = Submission(arguments, master, report_dir, guard=guard, stream_grace_s=grace_s, doing=_doing)
+    raise typer.Exit(submission.run())
+
+
+def _doing(text: str) -> None:
+    print(stamped(text, datetime.now().astimezone(), terminal=sys.stderr.isatty()), file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
 T = TypeVar("T")
+
+_PATIENCE_S: Final = 3.0
+_PATIENCE_AGAIN_S: Final = 15.0
+"""How long a cluster may take before it is said that it has not answered, and between two times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,18 @@ class Findings:
     unreachable: dict[str, MirrorError] = field(default_factory=dict)
 
 
-def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
+def check_flows(
+    config: MirrorConfig, flows: Sequence[FlowConfig], waiting: Callable[[str], None] | None = None
+) -> Findings:
     """Look at the clusters of ``flows`` and check these, also against the configuration's other flows.
 
-    Takes as long as the slowest cluster. Raises FlowsRefused with every problem of every flow.
+    Takes as long as the slowest cluster; ``waiting`` is told now and then which ones have not answered yet. Raises
+    FlowsRefused with every problem of every flow.
     """
-    clusters = look_at(config, {name for flow in flows for name in (flow.source, flow.target)})
+    clusters = look_at(config, {name for flow in flows for name in (flow.source, flow.target)}, waiting)
     # A flow that is not to run may still own a topic; only those that could are asked for it.
     rivals = {other.source for flow in flows for other in _others(config, flow, clusters)}
-    clusters |= look_at(config, rivals - clusters.keys())
+    clusters |= look_at(config, rivals - clusters.keys(), waiting)
     findings = check(config, flows, clusters)
     for name, seen in look_for_permissions(config, flows, clusters).items():
         if isinstance(seen, MirrorError):
@@ -87,14 +95,20 @@ def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
     return findings
 
 
-def look_at(config: MirrorConfig, names: Iterable[str]) -> dict[str, ClusterSeen | MirrorError]:
+def look_at(
+    config: MirrorConfig, names: Iterable[str], waiting: Callable[[str], None] | None = None
+) -> dict[str, ClusterSeen | MirrorError]:
     """Ask these clusters, all at once: one that does not answer must not hold up the others."""
 
     def look(name: str) -> ClusterSeen:
         with Admin(config.clusters[name].client_options()) as admin:
             return ClusterSeen(_reach(name, admin), frozenset(admin.list_topics()))
 
-    return _all_at_once("cluster", {name: partial(look, name) for name in sorted(names)})
+    def not_yet(name: str, seconds: float) -> None:
+        if waiting is not None:
+            waiting(f"cluster {name} has not answered for {seconds:.0f} s; waiting on")
+
+    return _all_at_once("cluster", {name: partial(look, name) for name in sorted(names)}, not_yet)
 
 
 def look_for_permissions(
@@ -111,8 +125,13 @@ def look_for_permissions(
     return _all_at_once("flow", asking)
 
 
-def _all_at_once(kind: str, calls: Mapping[str, Callable[[], T]]) -> dict[str, T | MirrorError]:
-    """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of."""
+def _all_at_once(
+    kind: str, calls: Mapping[str, Callable[[], T]], not_yet: Callable[[str, float], None] | None = None
+) -> dict[str, T | MirrorError]:
+    """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of.
+
+    ``not_yet`` is told of those that take long, and for how many seconds they have.
+    """
     found: dict[str, T | MirrorError] = {}
 
     def run(name: str) -> None:
@@ -124,11 +143,18 @@ def _all_at_once(kind: str, calls: Mapping[str, Callable[[], T]]) -> dict[str, T
             found[name] = FlowError(f"{kind} {name}: {type(error).__name__}: {error}")
 
     # Daemons: a signal ends the wait for them, and the process must not wait for a cluster then.
-    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in calls]
-    for thread in threads:
+    threads = {name: threading.Thread(target=run, args=(name,), daemon=True) for name in calls}
+    began_s = time.monotonic()
+    for thread in threads.values():
         thread.start()
-    for thread in threads:
-        thread.join()
+    patience_s = _PATIENCE_S
+    while slow := [name for name, thread in threads.items() if thread.is_alive()]:
+        threads[slow[0]].join(max(0.0, began_s + patience_s - time.monotonic()))
+        if time.monotonic() - began_s >= patience_s:
+            for name in slow:
+                if threads[name].is_alive() and not_yet is not None:
+                    not_yet(name, patience_s)
+            patience_s += _PATIENCE_AGAIN_S
     return {name: found[name] for name in calls}
 
 

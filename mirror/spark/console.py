@@ -14,6 +14,8 @@ import io
 import json
 import os
 import sys
+import threading
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
@@ -22,13 +24,15 @@ from pyspark import SparkContext
 from rich.console import Console
 
 from mirror.errors import printable
+from mirror.spark.progress_lines import stamped
 from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
 
+_ERASE: Final = "\r\x1b[2K"
 PLAIN_WIDTH: Final = 160
 """Columns of a table that goes to a file or pipe; no terminal's width to keep to."""
 
@@ -37,6 +41,7 @@ class Consoles:
     """The script's two consoles. Lines longer than the terminal are folded, nothing is cut off.
 
     stdout is for people (:meth:`show`), or after :meth:`for_programs` for programs (:meth:`tell`), never for both.
+    Safe to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -44,6 +49,8 @@ class Consoles:
         self._out: Final = _console(_piped(STDOUT_PIPE) or sys.stdout, "stdout" in terminals)
         self.err: Final = _console(_stderr(), "stderr" in terminals)
         self._json: IO[str] | None = None
+        self._live: Final = dict[str, str]()
+        self._lock: Final = threading.RLock()
 
     def for_programs(self) -> None:
         """From now on stdout holds JSON and nothing else; once."""
@@ -59,8 +66,12 @@ class Consoles:
 
     def show(self, what: RenderableType) -> None:
         """For people, on stdout."""
-        if self._json is None:
-            self._out.print(what, markup=False, highlight=False)
+        if self._json is not None:
+            return
+        # With a live line on the same terminal, one way there: of two pipes nobody knows which comes first.
+        console = self.err if self._live and self._out.is_terminal else self._out
+        with self._lock, self._without_live_line():
+            console.print(what, markup=False, highlight=False)
 
     def tell(self, document: Mapping[str, object], *, indent: int | None = None) -> None:
         """For programs, on stdout: one document, on a line of its own unless there is an ``indent``."""
@@ -83,13 +94,50 @@ class Consoles:
         """The same for what is as it should be, and somebody may want to know."""
         self._say("mirror: info", text)
 
+    def doing(self, text: str) -> None:
+        """What is being done, or how far it is, on stderr, with the time."""
+        line = stamped(printable(text), datetime.now().astimezone(), terminal=self.err.is_terminal)
+        with self._lock, self._without_live_line():
+            self.err.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def live(self, flow: str, text: str) -> None:
+        """How far ``flow`` is, in the last line of the terminal, in place of what was said before; "" takes it away.
+
+        Nothing where stderr is no terminal.
+        """
+        if not self.err.is_terminal:
+            return
+        with self._lock, self._without_live_line():
+            if text:
+                self._live[flow] = printable(text)
+            else:
+                self._live.pop(flow, None)
+
+    @contextlib.contextmanager
+    def _without_live_line(self) -> Iterator[None]:
+        if self._live:
+            self._write(_ERASE)
+        try:
+            yield
+        finally:
+            if self._live:
+                line = "; ".join(f"{flow}: {text}" for flow, text in self._live.items())
+                self._write(line[: self.err.width - 1])
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.err.file.write(text)
+            self.err.file.flush()
+
     def _say(self, mark: str, text: str) -> None:
-        for line in text.splitlines():
-            self.err.print(f"{mark}: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
+        with self._lock, self._without_live_line():
+            for line in text.splitlines():
+                self.err.print(f"{mark}: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
 
     def trace(self, text: str) -> None:
         """A traceback, for ``--debug``."""
-        self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+        with self._lock, self._without_live_line():
+            self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _console(file: IO[str], terminal: bool) -> Console:

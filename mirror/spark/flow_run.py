@@ -77,8 +77,9 @@ class FlowRun:
         try:
             with (
                 self._claimed(flow, run) as claimed,
-                Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err),
+                Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles),
             ):
+                self._consoles.doing(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
             self._show_lag(flow)
         except MirrorError:
@@ -114,6 +115,7 @@ class FlowRun:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
+        self._consoles.doing(f"flow {flow.name}: making the topics of {flow.target} ready")
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
         self.prepare_again(self._config, flow)

@@ -109,8 +109,9 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
 def _run_flows(
     config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
 ) -> int:
-    findings = checked(config, flows, summary)
+    findings = checked(config, flows, summary, consoles)
     with showing(args.report_dir, consoles) as telemetry:
+        consoles.doing("opening the Spark session")
         spark = session()
         # Once more: a new SparkContext puts its own handler for SIGINT in place.
         _catch_signals()
@@ -133,10 +134,12 @@ def _run_flows(
     return exit_status(reports)
 
 
-def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary) -> Findings:
+def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:
     """What the clusters say about all the flows. Raises FlowsRefused, and the summary says it, too."""
+    names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
+    consoles.doing(f"asking the clusters {', '.join(names)}")
     try:
-        return check_flows(config, flows)
+        return check_flows(config, flows, consoles.doing)
     except FlowsRefused as refused:
         now = datetime.now(UTC)
         others = f"not started: refused with flow {', '.join(refused.problems)}"

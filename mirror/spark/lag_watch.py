@@ -1,4 +1,4 @@
-"""Measures a stream's lag while it goes on, in a thread of the driver's: by the clusters themselves, not by its tasks.
+"""Sees how far a stream is while it goes on, in a thread of the driver's: by the clusters, not by its tasks.
 
 So it is true also where tasks are lost, and between epochs.
 """
@@ -6,7 +6,7 @@ So it is true also where tasks are lost, and between epochs.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.errors import MirrorError
 from mirror.runtime.clock import SystemClock
@@ -27,13 +27,31 @@ _SHARE: Final = 50
 _JOIN_S: Final = 5.0
 
 
+class Shown(Protocol):
+    """Whoever shows how far a flow is. From the watch's thread."""
+
+    @property
+    def every_ms(self) -> int:
+        """How often there is to be a look."""
+        ...
+
+    def seen(self, status: FlowStatus) -> None:
+        """A look."""
+        ...
+
+    def unseen(self, error: MirrorError) -> None:
+        """There was none, for a cluster did not answer, or refused."""
+        ...
+
+
 class LagWatch:
-    """Looks at one flow until the block ends; nothing where telemetry is switched off.
+    """Looks at one flow until the block ends, for ``shown`` and for telemetry.
 
     A cluster that does not answer is asked again: its flow's last values are forgotten meanwhile.
     """
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry) -> None:
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, shown: Shown) -> None:
+        self._shown: Final = shown
         self._flow: Final = flow
         self._telemetry: Final = telemetry
         self._watch: Final = StatusWatch(config, flow, within_ms=WATCH_WITHIN_MS)
@@ -42,26 +60,38 @@ class LagWatch:
         self._thread: Final = threading.Thread(target=self._go_on, name=f"mirror-lag-{flow.name}", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._telemetry.on:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(_JOIN_S)
+        self._thread.join(_JOIN_S)
 
     def _go_on(self) -> None:
-        every_ms, wait_s = min(EVERY_MS, self._telemetry.every_ms), 0.0
+        measured_ms = min(EVERY_MS, self._telemetry.every_ms)
+        due_ms, wait_s, first = 0, 0.0, True
         with self._watch:
             while not self._over.wait(wait_s):
                 began_ms = self._clock.now()
                 try:
-                    show_lags(self._telemetry, self._watch.look())
-                except MirrorError:
-                    self._telemetry.forget_lags(self._flow.name)  # who asks the cluster for more says what is wrong
-                self._telemetry.export_metrics()
-                wait_s = max(every_ms, (self._clock.now() - began_ms) * _SHARE) / 1000
+                    status = self._watch.look()
+                    self._shown.seen(status)
+                except MirrorError as error:
+                    status = None
+                    self._shown.unseen(error)
+                if self._telemetry.on and began_ms >= due_ms:
+                    due_ms = began_ms + measured_ms
+                    self._measure(status)
+                took_ms = 0 if first else self._clock.now() - began_ms  # the first one makes the connections
+                first = False
+                wait_s = max(min(measured_ms, self._shown.every_ms), took_ms * _SHARE) / 1000
+
+    def _measure(self, status: FlowStatus | None) -> None:
+        if status is None:
+            self._telemetry.forget_lags(self._flow.name)
+        else:
+            show_lags(self._telemetry, status)
+        self._telemetry.export_metrics()
 
 
 def show_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:

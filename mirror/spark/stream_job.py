@@ -124,11 +124,13 @@ class _Stream:
         self._summary: Final = summary
         self._report: Final = report
         self._runs: Final = list[StreamRun]()
+        self._said_that_it_ends = False
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
-        findings = checked(self._config, self._flows, self._summary)
+        findings = checked(self._config, self._flows, self._summary, self._consoles)
         with showing(self._args.report_dir, self._consoles) as telemetry:
+            self._consoles.doing("starting Spark")
             spark = session()
             spare_checkpoints(spark)
             self._ending.listen()
@@ -186,11 +188,18 @@ class _Stream:
                     self._summarize()
                     self._report.write_if_due()
                 if self._ending.signum is not None:
+                    self._say_that_it_ends(self._ending.signum)
                     run.stop()
                 run.wind_up(time.monotonic())
                 if run.over():
                     self._finish(run)
             time.sleep(_POLL_S)
+
+    def _say_that_it_ends(self, signum: int) -> None:
+        if not self._said_that_it_ends:
+            self._said_that_it_ends = True
+            name = signal.Signals(signum).name
+            self._consoles.doing(f"told to end by {name}: what is acknowledged is being committed")
 
     def _finish(self, run: StreamRun) -> None:
         """At once, also while others go on: who waits for it, or asks how it is, hears of it."""

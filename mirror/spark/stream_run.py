@@ -18,6 +18,7 @@ from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import epoch_json, join
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.showing import show_epoch
+from mirror.spark.stream_progress import StreamProgress
 from mirror.spark.stream_watch import StreamWatch
 from mirror.spark.totals import Totals
 
@@ -64,7 +65,8 @@ class StreamRun:
         self._telemetry: Final = telemetry
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = Totals()
-        self._told = self._said = 0
+        self._told = self._said = self._planned = 0
+        self._progress: Final = StreamProgress(flow.name, consoles)
         self._deadline_s = self._heard_s = float("inf")
         self._query: StreamingQuery | None = None
         self._begin: Callable[[], StreamingQuery] | None = None
@@ -76,6 +78,7 @@ class StreamRun:
         """Make the target ready, claim the flow, and begin the query. Raises MirrorError."""
         runner.prepare(self._flow)
         claimed = self._claim()
+        self._consoles.doing(self._named("planning"))
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
         # A checkpoint is of no use after the run: what counts is on the target.
@@ -89,7 +92,7 @@ class StreamRun:
         warn = self._warn
         watch = StreamWatch(self._options, self._ledger, runner.prepare_again, warn, claimed=claimed)
         self._watch = self._open.enter_context(watch)
-        self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry))
+        self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry, self._progress))
 
     def _start_query(self) -> None:
         assert self._begin is not None  # noqa: S101 - of start()
@@ -139,6 +142,7 @@ class StreamRun:
         for line in self._ledger.said(self._said):
             self._said += 1
             self._warn(line)
+        self._say_what_is_planned()
         last, before = self._ledger.done() or 0, self._told
         while self._told < last:
             self._told += 1
@@ -146,6 +150,12 @@ class StreamRun:
         if self._watch is not None and (other := self._watch.fenced_by) is not None and self.running:
             self._fence(f"another run of this flow took over: {other.run}, on {other.host}; this one ends")
         return self._told != before
+
+    def _say_what_is_planned(self) -> None:
+        epoch = self._ledger.planned() or 0
+        if epoch > self._planned and (plan := self._ledger.plan(epoch)) is not None:
+            self._planned = epoch
+            self._progress.follows(plan, follows=any(one.follows for one in plan.ranges))
 
     def _take_in(self, epoch: int) -> None:
         plan = self._ledger.plan(epoch)
@@ -155,7 +165,8 @@ class StreamRun:
         results = join(plan, attempts)
         self._totals.add(results)
         self.report.partitions = self._totals.results()
-        self._consoles.show(self._named(f"epoch {epoch}: {_said(results)}"))
+        at = f"{datetime.now().astimezone():%H:%M:%S}"
+        self._consoles.show(f"{at} {self._named(f'epoch {epoch}: {_said(results)}')}")
         self._consoles.tell(epoch_json(self._flow.name, epoch, results))
         show_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
         for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
@@ -203,6 +214,7 @@ class StreamRun:
         """Let go of everything, and say so to others, once; why the query ended by itself, where it failed."""
         if self.report.ended is not None:
             return None
+        self._progress.end()
         self.kill()
         self._open.close()
         with contextlib.suppress(OSError, ValueError):

@@ -36,7 +36,7 @@ from mirror.errors import FlowError
 from mirror.spark.report_lock import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 GRACE_S: Final = 20.0
@@ -65,7 +65,8 @@ class Submission:
     """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there).
 
     ``guard`` is what to put before the command, so that the child ends with us also where nobody can stop it in order.
-    ``stream_grace_s`` makes it a stream, and is how long that may take to end in order.
+    ``stream_grace_s`` makes it a stream, and is how long that may take to end in order. ``doing`` is told at once what
+    is begun.
     """
 
     arguments: Sequence[str]
@@ -73,6 +74,7 @@ class Submission:
     report_dir: Path
     guard: Sequence[str] = field(default=(), kw_only=True)
     stream_grace_s: float | None = field(default=None, kw_only=True)
+    doing: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
 
     @property
     def log(self) -> Path:
@@ -134,6 +136,8 @@ class Submission:
         # Held for a moment, so that a run in progress keeps its log; the job takes the lock for as long as it runs.
         with locked(self.report_dir):
             log = self._empty_log()
+        what = "Spark" if self.stream_grace_s is None else "the stream's driver"
+        self.doing(f"starting {what} (master {self.master}); Spark's log is {self.report_dir / self.log.name}")
         with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
             environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)

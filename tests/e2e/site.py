@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,12 +21,18 @@ from tests.polling import eventually
 MARK: Final = "MIRROR_E2E_SITE"
 """Environment variable of everything that a site starts, so that what is left of it can be found."""
 WARNING: Final = "mirror: warning: "
+DOING: Final = r"mirror: (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d "
 _RUN_WITHIN_S: Final = 500.0
+
+
+def errors_in(err: str) -> str:
+    """What is on stderr but for the lines, each with its time, that say what is being done."""
+    return "".join(line for line in err.splitlines(keepends=True) if not re.match(DOING, line))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one `mirror run` ended. ``errors`` are the lines on stderr, warnings left out."""
+    """How one `mirror run` ended. ``errors`` are the lines on stderr but for warnings, and what is being done."""
 
     status: int
     out: str
@@ -33,7 +40,7 @@ class Run:
 
     @property
     def errors(self) -> list[str]:
-        return [line for line in self.err.splitlines() if not line.startswith(WARNING)]
+        return [line for line in errors_in(self.err).splitlines() if not line.startswith(WARNING)]
 
 
 class Site:

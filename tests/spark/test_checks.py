@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark import authorized, checks, job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
+from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.results import FlowReport, Summary
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
+from tests.e2e.site import errors_in
 from tests.spark import fakes
 from tests.spark.test_planner import flow
 
@@ -150,12 +154,40 @@ def test_only_the_clusters_that_matter_are_asked(folder: Path) -> None:
         check_flows(config, config.select("f"))
 
 
+def test_a_cluster_that_does_not_answer_is_named_while_it_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    answers = threading.Event()
+    said = list[str]()
+
+    class Slow(fakes.Admin):
+        def describe_cluster(self) -> ClusterDescription:
+            if self.cluster.server == "b:1":
+                assert answers.wait(60)
+            return super().describe_cluster()
+
+    def waiting(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            answers.set()
+
+    monkeypatch.setattr(checks, "Admin", Slow)
+    monkeypatch.setattr(checks, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(checks, "_PATIENCE_AGAIN_S", 0.05)
+    config = config_of(flow())
+    check_flows(config, config.select(), waiting)
+    assert said[0] == "cluster b has not answered for 0 s; waiting on"
+    assert all(line.startswith("cluster b ") for line in said)
+
+
 def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), Summary(folder / "report"))
+        job.checked(config, config.select(), Summary(folder / "report"), Consoles())
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"
@@ -175,7 +207,7 @@ def test_a_refused_configuration_never_gets_to_spark(
     monkeypatch.setattr(job, "_catch_signals", lambda: None)
     monkeypatch.delattr(job, "session")
     assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = errors_in(capsys.readouterr().err).splitlines()
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from mirror.spark.ledger import Ledger
+from tests.e2e.site import DOING, errors_in
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Cluster
 
@@ -126,7 +128,16 @@ def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: Site)
     site.b.set_moods({"a.orders/1": "fail", "a.orders/2": "die"})
     status, out, err = site.run("--flow", "good")
     assert status == 3, err
-    assert err == ""
+    assert errors_in(err) == ""
+    steps = [re.sub(DOING, "", line) for line in err.splitlines()]
+    assert steps[0].startswith("starting Spark (master local[2,4]); Spark's log is ")
+    assert steps[1:] == [
+        "asking the clusters a, b",
+        "opening the Spark session",
+        "flow good: making the topics of b ready",
+        "flow good: planning",
+        "flow good: copying 197 records in 5 partitions of 2 topics",
+    ]
     assert "4 of 5 complete" in out
     assert "the target refused the batch at offset 7" in out
     (flow,) = site.summary()
@@ -175,11 +186,11 @@ def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
         assert len(processes_of(site.folder)) >= 4
         second, _, refused = site.run("--flow", "good")
         assert second == 1
-        assert refused.startswith("mirror: another run is using the report folder ")
+        assert errors_in(refused).startswith("mirror: another run is using the report folder ")
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate()
     assert child.returncode == 143
-    assert err == "mirror: cut short by SIGTERM; the next run goes on from here\n"
+    assert errors_in(err) == "mirror: cut short by SIGTERM; the next run goes on from here\n"
     (flow,) = site.summary()
     assert json.loads(out) == {"flows": [flow]}, "told also after Spark has gone"
     assert flow["outcome"] == "unfinished"

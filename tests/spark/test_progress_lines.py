@@ -1,0 +1,136 @@
+"""What is said while a run goes on: the words, how often, and how lines and the terminal's last line get along."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.errors import FlowError
+from mirror.relay.ranges import OPEN_END
+from mirror.spark.console import Consoles
+from mirror.spark.plan import Plan
+from mirror.spark.progress_lines import Cadence, copied, followed, planned, stamped
+from mirror.spark.status import FlowStatus
+from mirror.spark.stream_progress import StreamProgress
+from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.telemetry.lags import State, Totals
+from tests.spark.test_packing import backlog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+AT = datetime(2026, 1, 31, 12, 0, 5)  # noqa: DTZ001 - local, as it is shown
+
+
+def status(behind: int = 1_234) -> FlowStatus:
+    totals = Totals(behind, 0, 65.2, 5_000.4, 4.25, None, None, Counter({State.STUCK: 2, State.CAUGHT_UP: 3}))
+    return FlowStatus(flow="f", source="a", target="b", time_ms=0, run=None, totals=totals, partitions=[])
+
+
+def test_lines_have_a_time_and_in_a_log_a_date() -> None:
+    assert stamped("planning", AT, terminal=True) == "mirror: 12:00:05 planning"
+    assert stamped("planning", AT, terminal=False) == "mirror: 2026-01-31 12:00:05 planning"
+
+
+def test_a_log_has_a_line_every_ten_seconds_at_first_and_then_each_minute() -> None:
+    cadence = Cadence(1_000)
+    due = [now // 1_000 - 1 for now in range(1_000, 302_000, 500) if cadence.due(now)]
+    assert due == [10, 20, 30, 40, 50, 60, 120, 180, 240, 300]
+
+
+def test_a_plan_in_words() -> None:
+    plan = Plan(flow="f", tasks=[[backlog(0, 1_500)], [backlog(1, 5)]], settled=[])
+    assert planned(plan, follows=True) == "following 2 partitions of 1 topic"
+    records = sum(one.end - one.start for one in plan.ranges)
+    assert planned(plan, follows=False) == f"copying {records:,} records in 2 partitions of 1 topic"
+    assert planned(Plan(flow="f", tasks=[], settled=[]), follows=False) == "nothing to copy"
+    assert OPEN_END not in {one.end for one in plan.ranges}
+
+
+def test_how_far_a_run_is_in_words() -> None:
+    assert copied(0, 200_000, 0.0) == "0 of 200,000 records (0%)"
+    assert copied(50_000, 200_000, 1_250.0) == "50,000 of 200,000 records (25%), 1,250 records/s, 2 min 0 s left"
+    assert copied(1, 200_000, 2.5).endswith("2.5 records/s, 22 h 13 min left")
+
+
+def test_how_far_a_stream_is_in_words() -> None:
+    assert followed(status()) == "1,234 records behind, up to 1 min 5 s late, copied 5,000/s, new 4.2/s, 2 stuck"
+
+
+@pytest.fixture
+def consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Consoles]:
+    for variable in (STDOUT_PIPE, STDERR_PIPE):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    made = Consoles()
+    yield made
+    for console in (made._out, made.err):
+        console.file.close()
+
+
+def on(folder: Path, variable: str) -> str:
+    return (folder / variable).read_bytes().decode().removeprefix("\0")
+
+
+def screen(text: str) -> str:
+    """What a terminal shows."""
+    lines = [""]
+    for part in re.split(r"(\r\x1b\[2K|\n)", re.sub(r"\x1b\[\d*m", "", text)):
+        if part == "\n":
+            lines.append("")
+        elif part.startswith("\r"):
+            lines[-1] = ""
+        else:
+            lines[-1] += part
+    return "\n".join(lines)
+
+
+def test_the_last_line_of_a_terminal_stays_below_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv(TERMINALS, "stdout,stderr")
+    monkeypatch.setenv("COLUMNS", "60")
+    one: Consoles = request.getfixturevalue("consoles")
+    one.live("f", "5 behind")
+    one.warning("a warning")
+    one.live("f", "4 behind \x1b[2J")
+    one.show("epoch 1")
+    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\nf: 4 behind \\x1b[2J"
+    assert on(tmp_path, STDOUT_PIPE) == "", "of two pipes nobody knows which comes first"
+    one.live("g", "x" * 100)
+    assert len(screen(on(tmp_path, STDERR_PIPE)).splitlines()[-1]) == 59
+    for flow in "fg":
+        one.live(flow, "")
+    one.show("a table")
+    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\n"
+    assert on(tmp_path, STDOUT_PIPE) == "a table\n"
+
+
+def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000]
+    monkeypatch.setattr("mirror.spark.stream_progress._now_ms", lambda: now[0])
+    progress = StreamProgress("f", consoles)
+    progress.seen(status())
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[])
+    progress.follows(plan, follows=True)
+    progress.follows(plan, follows=True)
+    for _ in range(30):
+        now[0] += 1_000
+        progress.seen(status())
+    progress.unseen(FlowError("cluster b does not answer"))
+    progress.unseen(FlowError("cluster b does not answer"))
+    progress.seen(status(7))
+    progress.end()
+    progress.seen(status(8))
+    said = [line.split(" ", 3)[3] for line in on(tmp_path, STDERR_PIPE).splitlines()]
+    assert said == [
+        "flow f: following 1 partition of 1 topic",
+        *[f"flow f: {followed(status())}"] * 3,
+        "flow f: how far it is cannot be seen; asking on: cluster b does not answer",
+        f"flow f: {followed(status(7))}",
+    ]
+    assert progress.every_ms == 10_000
