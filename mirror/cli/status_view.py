@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirror.errors import KafkaError
+    from mirror.relay.orders import Orders
     from mirror.spark.status import FlowStatus, PartitionStatus
 
 SHOWN: Final = 40
@@ -159,11 +160,20 @@ def _name(each: PartitionStatus) -> TopicPartition:
 
 
 def _head(one: FlowStatus) -> Text:
-    by = "nothing runs" if one.run is None else f"run {one.run.run} on {one.run.host}"
+    by = "nothing runs" if one.run is None else f"run {one.run.run} on {one.run.host}{_seen(one.run, one.time_ms)}"
     told = ", told to stop" if one.run is not None and one.run.stop else ""
     lacking = one.totals.unknown
     unknown = f", {lacking} partitions not begun or not known" if lacking else ""
     return Text(f"flow {one.flow}: {one.source} to {one.target}; {one.totals.records:,} behind{unknown}; {by}{told}")
+
+
+def _seen(run: Orders, now_ms: int) -> str:
+    silent_ms = run.silent_ms(now_ms)
+    if silent_ms is None:
+        return ""  # of a version that does not say it
+    if run.gone(now_ms):
+        return f", not seen for {duration(silent_ms // 1000)}: it has died, or cannot reach the target"
+    return f", seen {_ago(run.seen_ms, now_ms)}"
 
 
 def _pace(one: FlowStatus) -> Text:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mirror.relay.orders import Orders
 
 _LOOK_S = 0.5
+pause = time.sleep
+"""Between two looks."""
 _BEYOND_S = 10.0
 """What a run may take to end beyond its shutdown-timeout-ms: Spark's own end."""
 
@@ -34,8 +36,9 @@ def stop(
 ) -> None:
     """End the stream (or run) of each flow in order: what is acknowledged is committed, and its progress kept.
 
-    The word goes through the target cluster, so it may be given on any host. Exit status: 0 all have ended, or nothing
-    ran; 1 could not be told; 3 told, but not ended within shutdown-timeout-ms and 10 seconds.
+    The word goes through the target cluster, so it may be given on any host. A run that has not been heard of for a
+    minute is gone, and not waited for. Exit status: 0 all have ended, or nothing ran; 1 could not be told; 3 told, but
+    not ended within shutdown-timeout-ms and 10 seconds.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     with ExitStack() as stack:
@@ -58,6 +61,7 @@ class _Word:
         self._until_s = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _BEYOND_S
         self._error: MirrorError | None = None
         self._found: Orders | None = None
+        self._silent_ms: int | None = None
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
             self._orders = RunOrders(admin, flow.name)
@@ -66,10 +70,13 @@ class _Word:
             self._error = error
 
     def outcome(self, *, wait: bool) -> dict[str, Any]:
-        """What came of it: ``state`` is "nothing runs", "told", "ended", "taken over" or (with ``error``) "unknown"."""
+        """What came of it.
+
+        ``state`` is "nothing runs", "told", "ended", "taken over", "gone" or (with ``error``) "unknown".
+        """
         state = ""
         try:
-            state = "nothing runs" if self._found is None else self._await_end(self._found) if wait else "told"
+            state = "nothing runs" if self._found is None else self._told(self._found, wait=wait)
         except MirrorError as error:
             self._error = error
         if self._error is not None:
@@ -78,7 +85,21 @@ class _Word:
             return {"flow": self._flow.name, "state": state}
         since = datetime.fromtimestamp(self._found.since_ms / 1000, UTC).isoformat(timespec="seconds")
         where = {"run": self._found.run, "host": self._found.host, "since": since}
-        return {"flow": self._flow.name, **where, "state": state}
+        silent = {} if self._silent_ms is None else {"silent_seconds": self._silent_ms // 1000}
+        return {"flow": self._flow.name, **where, "state": state, **silent}
+
+    def _told(self, found: Orders, *, wait: bool) -> str:
+        now_ms = _wall_ms()
+        self._silent_ms = found.silent_ms(now_ms)
+        if found.gone(now_ms):
+            self._orders.forget(found)
+            return "gone"
+        if wait:
+            return self._await_end(found)
+        pause(_LOOK_S)
+        if (told := self._orders.read()) is not None and told.run == found.run and not told.stop:
+            self._orders.stop()  # the run has said at the same time that it goes on
+        return "told"
 
     def _await_end(self, found: Orders) -> str:
         while time.monotonic() < self._until_s:
@@ -89,8 +110,12 @@ class _Word:
                 return "taken over"
             if not told.stop:
                 self._orders.stop()  # it was lost: the run has given another order at the same time
-            time.sleep(_LOOK_S)
+            pause(_LOOK_S)
         return "told"
+
+
+def _wall_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
 
 
 def _line(one: dict[str, Any]) -> str:
@@ -98,5 +123,7 @@ def _line(one: dict[str, Any]) -> str:
         return f"{one['flow']}: could not be told: {one['error']}"
     if "run" not in one:
         return f"{one['flow']}: nothing runs"
-    said = {"told": "told to end", "taken over": "ended: another run took over"}.get(one["state"], one["state"])
+    gone = f"nothing has been there for {one.get('silent_seconds')} s: it has died, or cannot reach the target"
+    words = {"told": "told to end", "taken over": "ended: another run took over", "gone": gone}
+    said = words.get(one["state"], one["state"])
     return f"{one['flow']}: run {one['run']} on {one['host']}, since {one['since']}: {said}"

@@ -20,13 +20,18 @@ from mirror.timing import FOREVER_MS
 
 ASK_MS: Final = 1_000
 """How often a task looks."""
+SEEN_EVERY_MS: Final = 10_000
+"""How often a run that goes on says so."""
+GONE_AFTER_MS: Final = 60_000
+"""A run that has not said so for this long has died, or cannot reach the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
     """Epochs of ``run`` before ``epoch`` are over. ``stop``: so are all that come; ``ended``: and nothing runs.
 
-    ``host`` and ``since_ms`` (ms since 1970) say where and since when that run is, for people.
+    ``host`` and ``since_ms`` (ms since 1970) say where and since when that run is, for people. ``seen_ms`` is when it
+    last said that it goes on, by its own clock; 0 for a run of a version that does not say it.
     """
 
     run: str
@@ -35,6 +40,15 @@ class Orders:
     epoch: int = 0
     stop: bool = False
     ended: bool = False
+    seen_ms: int = 0
+
+    def silent_ms(self, wall_ms: int) -> int | None:
+        """How long nothing has been heard of the run at ``wall_ms`` (ms since 1970); None where that is not known."""
+        return max(0, wall_ms - self.seen_ms) if self.seen_ms else None
+
+    def gone(self, wall_ms: int) -> bool:
+        """Whether the run has been silent for so long that nothing can be there any more."""
+        return (self.silent_ms(wall_ms) or 0) >= GONE_AFTER_MS
 
     def ends(self, run: str, epoch: int) -> str | None:
         """Why ``epoch`` of ``run`` is over; None where it is not."""
@@ -51,6 +65,8 @@ class Orders:
     def to_offset(self) -> OffsetAndMetadata:
         """As it is committed."""
         about = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
+        if self.seen_ms:
+            about["seen"] = self.seen_ms
         if self.stop:
             about["stop"] = True
         if self.ended:
@@ -80,6 +96,7 @@ def from_offset(committed: OffsetAndMetadata | None) -> Orders | None:
             epoch=committed.offset,
             stop=bool(about.get("stop")),
             ended=bool(about.get("ended")),
+            seen_ms=int(about.get("seen", 0)),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from mirror.spark.offsets_retention import commit_anew_after_ms
 from mirror.spark.plan import Bounds, History, make_plan
 from mirror.spark.run_orders import RunOrders, new_run, took_over_from
 from mirror.spark.sickness import Sick, sick_after
+from mirror.spark.sign_of_life import SignOfLife
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -49,6 +51,8 @@ class Epochs:
         self._force: Final = InForce(options, ledger, self._say)
         self._open = ExitStack()
         self._admins: tuple[Admin, Admin] | None = None
+        self._alive: SignOfLife | None = None
+        self._flow: str | None = None
         self._config: MirrorConfig | None = None
         self._given_ms: int | None = None
         self._said: set[str] = set()
@@ -65,8 +69,12 @@ class Epochs:
         began_ms = self._clock.now()
         config, flow = self._force.load()
         source, target = self._clusters(config, flow)
+        self._flow = flow.name
         if self._is_over(flow, target):
             return None
+        if not self._options.run and self._alive is None:
+            # No script of ours is there to say that this query goes on, as in a notebook.
+            self._alive = self._open.enter_context(SignOfLife(RunOrders(target, flow.name, self.run)))
         self.epoch_ms = flow.epoch_ms
         self.renew_ms = min(_RENEW_MS, commit_anew_after_ms(target))
         # What has an end, or a limit for each epoch, is planned up to there, epoch by epoch.
@@ -110,7 +118,10 @@ class Epochs:
         return plan
 
     def close(self) -> None:
-        """Let go of both clusters."""
+        """Let go of both clusters; where no script of ours does it, say that the run has ended."""
+        if self._admins is not None and self._flow is not None and not self._options.run:
+            with contextlib.suppress(KafkaError):
+                RunOrders(self._admins[1], self._flow, self.run).end()
         self._open.close()
         self._ledger.forget_config()
 
@@ -131,7 +142,7 @@ class Epochs:
     def _clusters(self, config: MirrorConfig, flow: FlowConfig) -> tuple[Admin, Admin]:
         if self._config is None or config.clusters != self._config.clusters:
             self._open.close()
-            self._open, self._admins, self._given_ms = ExitStack(), None, None
+            self._open, self._admins, self._given_ms, self._alive = ExitStack(), None, None, None
             self._said.clear()
         self._config = config
         if self._admins is None:

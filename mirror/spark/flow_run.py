@@ -15,6 +15,7 @@ from mirror.spark.reached import read_reached
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
 from mirror.spark.showing import show_epoch
+from mirror.spark.sign_of_life import SignOfLife
 from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch
 from mirror.spark.topics import prepare_topics
 from mirror.spark.watcher import Watcher
@@ -105,7 +106,8 @@ class FlowRun:
             orders = RunOrders(target, flow.name, run)
             claimed = orders.claim_and_tell(partial(self._warn, flow))
             try:
-                yield claimed
+                with SignOfLife(orders) if claimed else contextlib.nullcontext():
+                    yield claimed
             finally:
                 if claimed:
                     with contextlib.suppress(KafkaError):

@@ -31,6 +31,10 @@ def took_over_from(before: Orders) -> str:
     return f"took over from run {before.run} on {before.host}, which had not said that it ended"
 
 
+def _wall_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
 class RunOrders:
     """The orders of one flow, by ``run`` for itself, or by anybody. Safe to use from several threads, as Admin is."""
 
@@ -53,8 +57,8 @@ class RunOrders:
         before = self.read()
         if before is not None and before.run == self.run:
             return None
-        since_ms = int(datetime.now(UTC).timestamp() * 1000)
-        self._give(Orders(run=self.run, host=socket.gethostname(), since_ms=since_ms))
+        now_ms = _wall_ms()
+        self._give(Orders(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
         return before if before is not None and before.fences(self.run) else None
 
     def claim_and_tell(self, warn: Callable[[str], None]) -> bool:
@@ -76,7 +80,17 @@ class RunOrders:
     def renew(self) -> None:
         """The same again, for a target that forgets. Raises KafkaError."""
         if (orders := self._own()) is not None:
-            self._give(orders)
+            self.goes_on(orders)
+
+    def goes_on(self, orders: Orders) -> None:
+        """This run is there: ``orders`` are its own, as read just now. Raises KafkaError."""
+        if not orders.ended:
+            self._give(replace(orders, seen_ms=_wall_ms()))
+
+    def forget(self, orders: Orders) -> None:
+        """The run of these ``orders`` has died: it has ended, for all who ask. Raises KafkaError."""
+        if self.read() == orders.stopped():
+            self._give(orders.stopped(ended=True))
 
     def stop(self) -> Orders | None:
         """Whoever copies this flow is to end in order; None where nobody does. Raises KafkaError."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin, TopicPartition
 from mirror.errors import MirrorError
-from mirror.relay.orders import ASK_MS
+from mirror.relay.orders import ASK_MS, SEEN_EVERY_MS
+from mirror.runtime.clock import SystemClock
 from mirror.spark.planner import select_topics
 from mirror.spark.run_orders import RunOrders
 
@@ -51,6 +52,7 @@ class StreamWatch:
         self._prepare: Final = prepare
         self._warn: Final = warn
         self._own_were_there = claimed
+        self._wall: Final = SystemClock().wall
         self._over: Final = threading.Event()
         self._threads: Final = [
             threading.Thread(target=self._go_on, args=(each,), name=f"mirror-watch-{options.flow}", daemon=True)
@@ -100,6 +102,8 @@ class StreamWatch:
             self.told_to_stop = self.told_to_stop or told.stop
             if self.told_to_stop and not told.stop:
                 orders.stop()
+            elif (told.silent_ms(self._wall()) or 0) >= SEEN_EVERY_MS:
+                orders.goes_on(told)
         elif told is not None and told.fences(self._options.run):
             # Before the own ones are in force, those of a run that died may still be there: it began earlier.
             self.fenced_by = told if self._own_were_there or told.run > self._options.run else None

@@ -17,6 +17,7 @@ from mirror.cli import status as command
 from mirror.cli import status_view
 from mirror.cli.app import app
 from mirror.client import TopicPartition
+from mirror.relay.orders import Orders, place_of
 from mirror.relay.progress import Progress, group_of, to_offset
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark import status
@@ -130,6 +131,28 @@ def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> No
         assert "truncated: copied up to offset 900" in text
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
     assert [(one["state"], one["lag"]) for one in flow["partitions"]] == [("stuck", 5), ("stuck", None)]
+
+
+@pytest.mark.parametrize(
+    ("seen_ms", "words"),
+    [
+        (0, "run r1 on h1"),
+        (T0 - 4_000, "run r1 on h1, seen 4 s ago"),
+        (T0 - 754_000, "run r1 on h1, not seen for 13 min: it has died, or cannot reach the target"),
+    ],
+)
+def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) -> None:
+    site.a.add_topic("orders", [10])
+    site.commit(10)
+    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
+    assert site.status().stdout.splitlines()[0] == f"flow f: a to b; 0 behind; {words}"
+    (flow,) = json.loads(site.status("--json").stdout)["flows"]
+    assert (flow["run"]["seen_ms"], flow["run"]["gone"]) == (seen_ms, 0 < seen_ms < T0 - 60_000)
+
+
+def give(orders: Orders) -> None:
+    group, tp = place_of("f")
+    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
 
 def test_one_look_as_json(site: Site) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +15,10 @@ from mirror.timing import FOREVER_MS
 TOLD = Orders(run="run-1", host="h", since_ms=5, epoch=3)
 
 
-@pytest.mark.parametrize("orders", [TOLD, TOLD.stopped(), TOLD.stopped(ended=True)])
+@pytest.mark.parametrize(
+    "orders",
+    [TOLD, TOLD.stopped(), TOLD.stopped(ended=True), replace(TOLD, seen_ms=9), replace(TOLD.stopped(), seen_ms=9)],
+)
 def test_orders_are_understood_as_they_were_committed(orders: Orders) -> None:
     assert from_offset(orders.to_offset()) == orders
 
@@ -37,6 +42,23 @@ def test_a_run_that_ended_fences_nobody() -> None:
     assert TOLD.fences("run-0")
     assert not TOLD.fences("run-1")
     assert not TOLD.stopped(ended=True).fences("run-0")
+
+
+def test_a_run_says_that_it_goes_on_in_a_key_of_its_own() -> None:
+    """Older versions read the others, and are read."""
+    old = {"v": 1, "run": "run-1", "host": "h", "since": 5}
+    assert json.loads(TOLD.to_offset().metadata) == old
+    assert json.loads(replace(TOLD, seen_ms=9).to_offset().metadata) == {**old, "seen": 9}
+    assert from_offset(OffsetAndMetadata(3, None, json.dumps(old))) == TOLD
+
+
+def test_a_run_that_has_not_been_heard_of_for_a_minute_is_gone() -> None:
+    assert TOLD.silent_ms(10**9) is None
+    assert not TOLD.gone(10**9), "of an older version nobody knows"
+    seen = replace(TOLD, seen_ms=10**9)
+    assert (seen.silent_ms(10**9 + 59_999), seen.gone(10**9 + 59_999)) == (59_999, False)
+    assert seen.gone(10**9 + 60_000)
+    assert seen.silent_ms(10**9 - 5) == 0, "the clock of its host is ahead"
 
 
 def test_each_flow_is_told_in_a_group_of_its_own() -> None:

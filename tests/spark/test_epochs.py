@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from mirror.spark.options import FlowOptions
 from mirror.spark.plan import Plan
 from mirror.spark.rows import ROW_SCHEMA
 from mirror.spark.run_orders import RunOrders
+from mirror.spark.sign_of_life import SignOfLife
 from mirror.spark.stream_source import RangesStreamReader
 from mirror.spark.totals import KEPT_EXPIRIES, Totals
 from tests.polling import eventually
@@ -90,6 +93,34 @@ def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Sit
     assert told.run == "run-1"
     (line,) = site.ledger.said()
     assert line.startswith("took over from run run-0 on ")
+
+
+def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_ended(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook. With a script, that says it."""
+    monkeypatch.setattr("mirror.spark.sign_of_life.SEEN_EVERY_MS", 5)
+    monkeypatch.setattr("mirror.spark.epochs.SignOfLife", partial(SignOfLife, every_ms=5))
+    epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
+    epochs.plan(1, drains=False)
+    began = site.orders().read()
+    assert began is not None
+    assert began.run == epochs.run
+
+    def goes_on() -> bool:
+        told = site.orders().read()
+        return told is not None and told.seen_ms > began.seen_ms
+
+    eventually(goes_on, what="a sign of life")
+    epochs.close()
+    told = site.orders().read()
+    assert told is not None
+    assert told.ended
+    site.orders("run-1").claim()
+    with_script = site.orders().read()
+    site.epochs.plan(2, drains=False)
+    site.epochs.close()
+    assert site.orders().read() == with_script
 
 
 def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: Site) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mirror.relay.orders import Orders
+from mirror.relay.orders import ASK_MS, Orders
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.run_orders import RunOrders
+from mirror.spark.sign_of_life import SignOfLife
 from mirror.spark.stream_watch import StreamWatch
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
@@ -33,6 +36,47 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
 
 def watch(options: FlowOptions, *, claimed: bool) -> StreamWatch:
     return StreamWatch(options, Ledger(options.ledger), lambda *_: None, lambda _: None, claimed=claimed)
+
+
+def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[Orders]()
+
+    class Counted(RunOrders):
+        def goes_on(self, orders: Orders) -> None:
+            given.append(orders)
+            super().goes_on(orders)
+
+    monkeypatch.setattr("mirror.spark.stream_watch.RunOrders", Counted)
+    orders("run-2").claim()
+    began = orders("run-2").read()
+    assert began is not None
+    orders("run-2")._give(replace(began, seen_ms=1))
+    with watch(options, claimed=True):
+        eventually(lambda: (read := orders("").read()) is not None and read.seen_ms >= began.seen_ms, what="a sign")
+        looked = time.monotonic()
+        eventually(lambda: time.monotonic() - looked > 2 * ASK_MS / 1000, what="two more looks")
+    assert len(given) == 1, "no more often than it must"
+
+
+def test_a_run_s_sign_of_life_goes_on_until_it_ends(options: FlowOptions) -> None:
+    of_run = orders(options.run)
+    of_run.claim()
+
+    def seen() -> int:
+        told = of_run.read()
+        return 0 if told is None else told.seen_ms
+
+    before = seen()
+    with SignOfLife(of_run, every_ms=5):
+        eventually(lambda: seen() > before, what="a sign of life")
+        of_run.stop()
+        eventually(lambda: (told := of_run.read()) is not None and told.stop, what="the stop, which nothing undoes")
+    of_run.end()
+    told = of_run.read()
+    with SignOfLife(of_run, every_ms=1):
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > 0.1, what="some signs' time")
+    assert of_run.read() == told, "what has ended stays so"
 
 
 @pytest.mark.parametrize("other", ["run-3", "run-1, of a host whose clock is behind"])

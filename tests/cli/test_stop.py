@@ -1,0 +1,83 @@
+"""``mirror stop`` as it is typed: a run that is there is waited for, one that has died is not."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli import stop as command
+from mirror.cli.app import app
+from mirror.relay.orders import Orders, from_offset, place_of
+from tests.cli.test_status import CONFIG, give
+from tests.spark import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr(command, "Admin", fakes.Admin)
+    monkeypatch.setattr(command, "_LOOK_S", 0.01)
+    for name in "ab":
+        fakes.Cluster(f"{name}:1", tmp_path).make()
+    path = tmp_path / "mirror.toml"
+    path.write_text(CONFIG.replace("topics =", "shutdown-timeout-ms = 1000\ntopics ="))
+    return path
+
+
+def stop(config: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["stop", "--config", str(config), *arguments])
+
+
+def orders() -> Orders:
+    group, tp = place_of("f")
+    found = from_offset(fakes.Admin({"bootstrap.servers": "b:1"}).group_offsets(group, [tp]).get(tp))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
+    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS - 754_000))
+    began_s = time.monotonic()
+    found = stop(config, *(["--json"] if as_json else []))
+    assert found.exit_code == 0
+    assert time.monotonic() - began_s < 8, "it would wait for 10 s and more"
+    if as_json:
+        (told,) = json.loads(found.stdout)
+        assert (told["state"], told["silent_seconds"]) == ("gone", 754)
+    else:
+        assert "nothing has been there for 754 s: it has died, or cannot reach the target" in found.stdout
+    assert orders().ended, "nor does anybody else take it for one that runs"
+    assert orders().stop, "where it is there after all, it hears that it is to end"
+
+
+@pytest.mark.parametrize("seen_ms", [0, NOW_MS])
+def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest.MonkeyPatch, seen_ms: int) -> None:
+    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr(command, "_BEYOND_S", 0.2)
+    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
+    found = stop(config)
+    assert found.exit_code == 3
+    assert found.stdout.endswith(": told to end\n")
+    assert (orders().stop, orders().ended) == (True, False)
+
+
+def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Orders(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
+    give(there)
+    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr(command, "pause", lambda _: give(there))
+    assert stop(config, "--no-wait").exit_code == 0
+    assert orders().stop
