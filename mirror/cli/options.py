@@ -19,6 +19,9 @@ SecretsDir = Annotated[
 ]
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+Everything = Annotated[
+    bool, typer.Option("--all", help="Show all partitions at the end, not only the 40 that are worst.")
+]
 Debug = Annotated[bool, typer.Option("--debug", envvar="MIRROR_DEBUG", help="Show tracebacks of errors.")]
 
 REPORT_DIR: Final = Path("mirror-report")

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from mirror.cli.options import MASTER, REPORT_DIR, AsJson, Config, Debug, Flow, Master, ReportDir, SecretsDir
+from mirror.cli.options import (
+    MASTER,
+    REPORT_DIR,
+    AsJson,
+    Config,
+    Debug,
+    Everything,
+    Flow,
+    Master,
+    ReportDir,
+    SecretsDir,
+)
 from mirror.cli.submit import submit
 
 
@@ -12,6 +23,7 @@ def run(
     report_dir: ReportDir = REPORT_DIR,
     secrets_dir: SecretsDir = None,
     master: Master = MASTER,
+    everything: Everything = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -22,4 +34,5 @@ def run(
     Exit status: 0 every partition complete, 1 could not run, 2 wrong usage, 3 some partitions did not complete,
     130 or 143 cut short.
     """
-    submit(config, flow, report_dir, secrets_dir, master, as_json=as_json, debug=debug)
+    more = ["--all"] if everything else []
+    submit(config, flow, report_dir, secrets_dir, master, more, as_json=as_json, debug=debug)

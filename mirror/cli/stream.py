@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from mirror.cli.options import MASTER, REPORT_DIR, AsJson, Config, Debug, Flow, Master, ReportDir, SecretsDir
+from mirror.cli.options import (
+    MASTER,
+    REPORT_DIR,
+    AsJson,
+    Config,
+    Debug,
+    Everything,
+    Flow,
+    Master,
+    ReportDir,
+    SecretsDir,
+)
 from mirror.cli.submit import submit
 
 
@@ -19,6 +30,7 @@ def stream(
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Copy what is there now, epoch by epoch, and end.")
     ] = False,
+    everything: Everything = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -29,5 +41,5 @@ def stream(
     Exit status: 0 ended in order, 1 could not run, 2 wrong usage, 3 ended with partitions that did not complete or
     because another run took over, 130 or 143 cut short: it did not end within shutdown-timeout-ms.
     """
-    more = ["--available-now"] if available_now else []
+    more = [*(["--available-now"] if available_now else []), *(["--all"] if everything else [])]
     submit(config, flow, report_dir, secrets_dir, master, more, as_json=as_json, debug=debug, stream=True)

@@ -24,7 +24,7 @@ from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_s
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session
 from mirror.spark.showing import showing
-from mirror.spark.table import flow_table
+from mirror.spark.table import SHOWN, flow_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,6 +55,8 @@ def options(prog: str, description: str, *, flows: str, as_json: str) -> argpars
     parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help=where)
     parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
     parser.add_argument("--json", action="store_true", help=f"print JSON, and nothing else, on stdout: {as_json}")
+    shown = f"show all partitions at the end, not only the {SHOWN} that are worst"
+    parser.add_argument("--all", action="store_true", help=shown)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
@@ -129,7 +131,7 @@ def _run_flows(
         reports: list[FlowReport] = []
         for flow in flows:
             reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run()))
-            _run_flow(runner, flow, reports, consoles, summary, debug=args.debug)
+            _run_flow(runner, flow, reports, consoles, summary, args)
         spark.stop()
     return exit_status(reports)
 
@@ -149,7 +151,12 @@ def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary,
 
 
 def _run_flow(
-    runner: FlowRun, flow: FlowConfig, reports: list[FlowReport], consoles: Consoles, summary: Summary, *, debug: bool
+    runner: FlowRun,
+    flow: FlowConfig,
+    reports: list[FlowReport],
+    consoles: Consoles,
+    summary: Summary,
+    args: argparse.Namespace,
 ) -> None:
     """Run one flow; whatever it ends with, its report (the last of ``reports``) and the summary say it."""
     report = reports[-1]
@@ -161,12 +168,12 @@ def _run_flow(
         report.cut_short = True
         raise
     except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
-        report.error = complain(error, consoles, debug=debug, where=f"flow {flow.name}: ")
+        report.error = complain(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)
         if report.partitions:
-            consoles.show(flow_table(report))
+            consoles.show(flow_table(report, None if args.all else SHOWN))
 
 
 def _catch_signals() -> None:

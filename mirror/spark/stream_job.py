@@ -30,7 +30,7 @@ from mirror.spark.run_orders import new_run
 from mirror.spark.session import session, spare_checkpoints
 from mirror.spark.showing import showing
 from mirror.spark.stream_run import StreamRun
-from mirror.spark.table import flow_table
+from mirror.spark.table import SHOWN, flow_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,7 +217,7 @@ class _Stream:
     def _status(self) -> int:
         for run in self._runs:
             if run.report.partitions:
-                self._consoles.show(flow_table(run.report))
+                self._consoles.show(flow_table(run.report, None if self._args.all else SHOWN))
         signum = self._ending.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mirror.relay.gaps import GapKind
 from mirror.relay.judge import Skip
-from mirror.relay.ranges import Counted, Outcome, RangeResult
+from mirror.relay.ranges import SEVERITY, Counted, Outcome, RangeResult
 
 if TYPE_CHECKING:
     from mirror.spark.results import FlowReport
@@ -21,8 +21,15 @@ _UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 
 
-def flow_table(report: FlowReport) -> Table:
-    """One line per partition and a total; rates are per second of copying, the total's per second of the flow."""
+SHOWN: Final = 40
+"""Partitions of a flow, the worst of them, unless all are asked for: as many as ``mirror status`` shows."""
+
+
+def flow_table(report: FlowReport, most: int | None = SHOWN) -> Table:
+    """One line per partition and a total; rates are per second of copying, the total's per second of the flow.
+
+    At most ``most`` partitions, the worst of them and then those that copied most (None: all).
+    """
     table = Table(title=f"flow {report.flow}", title_justify="left", show_footer=True)
     seconds = (report.ended - report.started).total_seconds() if report.ended else 0.0
     records = sum(result.records for result in report.partitions)
@@ -34,12 +41,27 @@ def flow_table(report: FlowReport) -> Table:
     table.add_column("bytes", _total(decimal(size), report, Counted.UNKNOWN, Counted.OFFSETS), justify="right")
     table.add_column("rate", _rate(size, seconds), justify="right")
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
-    said = [remarks(result) for result in report.partitions]
+    shown = _worst(report.partitions, most)
+    if left := len(report.partitions) - len(shown):
+        table.caption = f"{left:,} more partitions, none of which is worse (--all shows them)"
+        table.caption_justify = "left"
+    said = [remarks(result) for result in shown]
     if any(said):
-        table.add_column("error" if any(result.error for result in report.partitions) else "remarks", overflow="fold")
-    for result, text in zip(report.partitions, said, strict=True):
+        table.add_column("error" if any(result.error for result in shown) else "remarks", overflow="fold")
+    for result, text in zip(shown, said, strict=True):
         table.add_row(*_cells(result), *([Text(text)] if any(said) else []))
     return table
+
+
+def _worst(results: list[RangeResult], most: int | None) -> list[RangeResult]:
+    """All of them in their order where they are not too many."""
+    if most is None or len(results) <= most:
+        return results
+
+    def badness(one: RangeResult) -> tuple[int, bool, int, int]:
+        return SEVERITY.index(one.outcome), bool(remarks(one)), len(one.expiries), one.bytes
+
+    return sorted(results, key=badness, reverse=True)[:most]
 
 
 def _cells(result: RangeResult) -> list[str | Text]:

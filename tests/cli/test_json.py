@@ -50,7 +50,7 @@ def test_the_job_understands_every_option_of_its_command(
     command: str, asked: bool, submitted: list[Submission], tmp_path: Path
 ) -> None:
     arguments = [command, "--config", str(EXAMPLE), "--flow", "paris-berlin", "--report-dir", "reports"]
-    more = ["--json", "--debug", "--secrets-dir", str(tmp_path)] if asked else []
+    more = ["--json", "--debug", "--all", "--secrets-dir", str(tmp_path)] if asked else []
     if command == "stream" and asked:
         more.append("--available-now")
     result = CliRunner().invoke(app, [*arguments, *more], env={"MIRROR_DEBUG": None})
@@ -65,6 +65,7 @@ def test_the_job_understands_every_option_of_its_command(
         "secrets_dir": tmp_path if asked else None,
         "json": asked,
         "debug": asked,
+        "all": asked,
     }
 
 

@@ -92,6 +92,25 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
     assert reports[0].outcome is outcome
 
 
+def test_of_many_partitions_the_table_has_the_worst_and_a_count() -> None:
+    many = [result(number, records=1, bytes=number) for number in range(500)]
+    many[250] = result(250, Outcome.FAILED, error="why not")
+    many[77] = result(77, expiries=[EXPIRY])
+
+    def rows(most: int | None) -> list[str]:
+        text = io.StringIO()
+        Console(file=text, width=200).print(flow_table(report(*many), most))
+        return [" ".join(line.replace("│", " ").split()) for line in text.getvalue().splitlines()]
+
+    found = [line for line in rows(40) if line.startswith("t ")]
+    assert len(found) == 40
+    assert [int(line.split()[1]) for line in found[:4]] == [250, 77, 499, 498]
+    assert "460 more partitions, none of which is worse (--all shows them)" in rows(40)
+    assert any(line.startswith("total 500 498 ") and "499 of 500 complete" in line for line in rows(40))
+    assert [line.split()[1] for line in rows(None) if line.startswith("t ")] == [f"{number}" for number in range(500)]
+    assert not any("more partitions" in line for line in rows(None))
+
+
 @pytest.mark.parametrize(
     ("one", "status"),
     [
