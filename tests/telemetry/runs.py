@@ -215,6 +215,18 @@ def large_run(partitions: int = 2_000) -> FlowView:
     return view(sorted([*one_of_each(), *many], key=lambda one: (one.topic, one.partition)))
 
 
+def long_stream() -> FlowView:
+    """A stream of ten hours: four minutes of catch-up, then a little lag now and then."""
+    partitions = [healthy(number) for number in range(3)]
+    for one in partitions:
+        first = story(one)
+        offset, _, size = first.curve[-1][1:]
+        hours = [BEGAN_MS + number * 600_000 for number in range(1, 61)]
+        later = [[time_ms, offset + 20 * at, offset + 20 * at + at % 3, size + at] for at, time_ms in enumerate(hours)]
+        one.story = replace(first, curve=[*first.curve, *later])
+    return view(partitions, outcome=Outcome.COMPLETE, epochs=200, told_epochs=200, ended_ms=BEGAN_MS + 36_000_000)
+
+
 def hostile_run() -> FlowView:
     """Every text that comes from outside tries to be more than a text."""
     bad = replace(expired(), topic=HOSTILE, target_topic=HOSTILE, error=HOSTILE, flow=HOSTILE)

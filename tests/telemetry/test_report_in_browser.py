@@ -61,9 +61,9 @@ def first(selector: str) -> str:
 
 
 def drawn(page: Page, chart: str) -> None:
-    """Have a chart drawn by looking at it."""
-    page.value(f"{first(f'[data-chart={chart}]')}.scrollIntoView({{block: 'center'}})")
+    """A chart, drawn, in the middle of the window."""
     page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
+    page.value(f"{first(f'[data-chart={chart}]')}.scrollIntoView({{block: 'center'}})")
 
 
 def mark(page: Page, chart: str, kind: str, number: int = 0) -> str:
@@ -103,16 +103,66 @@ def test_it_opens_with_all_its_curves(page: Page, sick: str) -> None:
     for chart in ("total", "lines", "slow"):
         drawn(page, chart)
     traces = f"[...{first('[data-chart=lines]')}.querySelectorAll('.scatterlayer .trace')]"
-    lines = f"{traces}.filter((trace) => trace.querySelector('.js-line')?.getAttribute('d').length > 20).length"
-    assert page.value(lines) == 4, "one trace for each outcome that is there"
+    lines = f"{traces}.filter((trace) => trace.querySelector('.js-line')?.getAttribute('d').length > 8).length"
     names = page.value(f"{first('[data-chart=lines]')}.data.map((trace) => trace.name)")
     assert names[-1] == "expiry", "expiries lie on top"
-    assert set(names) == {
-        *("complete", "fenced", "expired", "failed"),
-        *("leader change", "retry", "gap", "shut out", "throttled", "expiry"),
-    }
+    marks = ("leader change", "retry", "gap", "shut out", "throttled", "expiry")
+    assert set(names) > {"orders-3 (expired)", *marks}
+    assert page.value(lines) == len(names) - len(marks), "each partition has a line of its own"
     assert page.value("document.querySelectorAll('.spark path.mark').length") == 2
     assert page.value(f"{first('[data-chart=slow]')}.querySelectorAll('.bars .point').length") > 20
+
+
+def test_no_chart_is_blank_that_was_not_scrolled_to(page: Page, sick: str) -> None:
+    page.open(sick)
+    for chart in ("total", "lines", "slow"):
+        page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
+    assert page.value("window.scrollY") == 0
+
+
+def test_what_is_printed_before_the_charts_are_drawn_has_them(page: Page, sick: str) -> None:
+    page.open(sick)
+    for chart in ("total", "lines", "slow"):
+        node = first(f"[data-chart={chart}]")
+        page.wait(f"{node}.dataset.drawn")
+        page.value(f"(Plotly.purge({node}), delete {node}.dataset.drawn, {node}.clicks = false)")
+    page.value("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.value("document.querySelectorAll('[data-chart][data-drawn] .main-svg').length") >= 3
+
+
+def test_of_many_partitions_ten_have_lines_and_the_others_two_together(page: Page, folder: Path) -> None:
+    page.open(written(folder, "large", runs.large_run()))
+    drawn(page, "lines")
+    data = f"{first('[data-chart=lines]')}.data"
+    lines = page.value(f"{data}.filter((trace) => trace.mode === 'lines').map((trace) => [trace.name, trace.line])")
+    names = [name for name, _ in lines]
+    assert names[0].startswith("the other ")
+    assert [name.split(": ")[1] for name in names[:2]] == ["mean", "most"]
+    assert len(names) == 12
+    looks = [(line["color"], line.get("dash")) for _, line in lines[2:]]
+    assert len(set(looks)) == 10, "no two look the same"
+    assert len(set(names)) == 12
+    most = page.value(f"Math.max(...{data}[1].y)")
+    assert 0 < page.value(f"Math.max(...{data}[0].y)") <= most
+
+
+def test_a_stream_s_catch_up_is_more_than_a_spike(page: Page, folder: Path) -> None:
+    """Four minutes of it in ten hours; both can be looked at."""
+    page.open(written(folder, "stream", runs.long_stream()))
+    drawn(page, "total")
+    chart = first("[data-chart=total]")
+    span_ms = f"(({chart}._fullLayout.xaxis.r2l({chart}.layout.xaxis.range[1]) - {runs.BEGAN_MS}))"
+    assert page.value(span_ms) < 600_000
+    shown = f"{chart}.data[0].y.filter((left) => left > 0).length"
+    assert page.value(shown) > 100, "points of the way down"
+    page.click(first("[data-range=all]"))
+    page.wait(f"{span_ms} > 30_000_000")
+    assert page.value(f"{first('[data-range=all]')}.getAttribute('aria-pressed')") == "true"
+
+
+def test_what_went_wrong_in_a_stream_is_shown_first(page: Page, sick: str) -> None:
+    page.open(sick)
+    assert page.value(f"{first('[data-ranges]')}.hidden")
 
 
 def test_an_expiry_is_found_and_clicked(page: Page, sick: str) -> None:

@@ -7,6 +7,7 @@ into the document as text only, and the page's policy lets no other script run a
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ from mirror.telemetry.report.view import FlowView
 MOST_PARTITIONS: Final = 10_000
 """In the table of one flow; of more, those that need nobody's attention and copied least are left out, and counted."""
 _SLOWEST: Final = 15
+_LEVEL: Final = 6
+"""The highest takes half as long again, and saves 0.2%."""
 _SHOWN: Final = 4
 _SHOWN_FOLDED: Final = 60
 _SCRIPTS: Final = ("values.js", "marks.js", "charts.js", "table.js", "detail.js", "start.js")
@@ -74,7 +77,8 @@ def render(flows: Sequence[FlowView], made_ms: int) -> str:
         made_ms=made_ms,
         css=Markup(_asset("report.css")),  # noqa: S704 - our own file
         scripts=scripts,
-        policy=_policy(scripts.values()),
+        plotly=_packed(),
+        policy=_policy([*scripts.values(), get_plotlyjs()]),
         glossary=GLOSSARY,
         shown=_SHOWN,
         shown_folded=_SHOWN_FOLDED,
@@ -110,21 +114,23 @@ def _template() -> Template:
 
 @cache
 def _scripts() -> dict[str, Markup]:
-    """What runs in the page, in this order: the colours, the page's own, the charts' library, and a word that it came.
-
-    The library is nearly all of the file: the table is not to wait for it.
-    """
+    """What runs in the page, in this order: the colours, the page's own, and what unpacks the charts' library."""
     own = "\n".join(_asset(name) for name in _SCRIPTS)
     texts = {
         "first": _asset("theme.js"),
         "page": f'"use strict";\n(() => {{\n{own}\n}})();\n',
-        "plotly": get_plotlyjs(),
-        "last": 'document.dispatchEvent(new Event("mirror-plotly"));',
+        "last": _asset("library.js"),
     }
     for name, text in texts.items():
         if "</script" in text.lower():  # nor may a later version of the library
             raise ValueError(f"the script {name!r} would end its own element")
-    return {name: Markup(text) for name, text in texts.items()}  # noqa: S704 - our own files, and Plotly's
+    return {name: Markup(text) for name, text in texts.items()}  # noqa: S704 - our own files
+
+
+@cache
+def _packed() -> str:
+    """The charts' library, nearly all of the file: 4.8 MB, packed 2.0. Base64 of gzip, which browsers can unpack."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), _LEVEL, mtime=0)).decode()
 
 
 def _policy(scripts: Iterable[str]) -> str:

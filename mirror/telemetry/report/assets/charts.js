@@ -1,4 +1,4 @@
-// The charts. Each is drawn when it is first seen, and again when the colours change.
+// The charts. Each is drawn soon after its library has come, and again when the colours change.
 
 // Named one by one: of its own, Plotly would also offer to send a chart to its makers' site.
 const BUTTONS = [["zoom2d", "pan2d", "resetScale2d", "toImage"]];
@@ -10,9 +10,20 @@ const CONFIG = {
   displayModeBar: "hover",
 };
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
-const MOST_LINES = 200;
+const MOST_LINES = 10;
+const LINES = [
+  ["#2f6fde", "solid"],
+  ["#d97706", "solid"],
+  ["#0f9d76", "solid"],
+  ["#d6336c", "solid"],
+  ["#8250df", "solid"],
+  ["#0891b2", "dash"],
+  ["#a16207", "dash"],
+  ["#5b8c00", "dash"],
+  ["#e0523f", "dash"],
+  ["#6b7b93", "dash"],
+];
 const MOST_MARKS = 1500;
-const OUTCOMES = ["complete", "unfinished", "fenced", "expired", "failed"];
 
 function layout(more) {
   const axis = {
@@ -82,7 +93,7 @@ function markTraces(marks, y, more = {}) {
 /** Sums over all partitions, at some hundred moments: what is left, and what was copied since the moment before. */
 function sums(flow) {
   const curves = flow.parts.map((part) => part.curve).filter((curve) => curve.time.length);
-  const [begin, end] = times(flow);
+  const [begin, end] = rangeOf(flow);
   const steps = 240;
   const step = Math.max(1, (end - begin) / steps);
   const total = { time: [], left: new Array(steps + 1).fill(0), bytes: new Array(steps + 1).fill(0), step };
@@ -104,8 +115,7 @@ function sums(flow) {
 }
 
 function drawTotal(node, flow) {
-  flow.total ||= sums(flow);
-  const total = flow.total;
+  const total = sums(flow);
   const expiries = flow.parts
     .flatMap((part) => marksOf(part).filter((mark) => mark.kind === "expiry"))
     .slice(0, MOST_MARKS);
@@ -138,7 +148,7 @@ function drawTotal(node, flow) {
     },
   ];
   const shown = layout({
-    xaxis: { ...TIME, anchor: "y2" },
+    xaxis: { ...TIME, anchor: "y2", range: rangeOf(flow) },
     yaxis: { domain: [0.36, 1], rangemode: "tozero", title: titled("records left"), tickformat: "~s" },
     yaxis2: { domain: [0, 0.24], rangemode: "tozero", title: titled("bytes/s"), tickformat: "~s", nticks: 3 },
     showlegend: expiries.length > 0,
@@ -151,69 +161,83 @@ function drawTotal(node, flow) {
 function worthALine(flow) {
   return flow.parts
     .filter((part) => part.curve.time.length > 1)
-    .sort((one, other) => other.sick - one.sick || other.most - one.most)
-    .slice(0, MOST_LINES);
+    .sort((one, other) => other.sick - one.sick || other.most - one.most);
+}
+
+/** The partitions that have no line of their own, as two: their mean, and the most that any of them has left. */
+function others(flow, rest, high) {
+  const [begin, end] = rangeOf(flow);
+  const steps = 160;
+  const times = Array.from({ length: steps + 1 }, (_, number) => begin + (number * (end - begin)) / steps);
+  const mean = new Array(steps + 1).fill(0);
+  const most = new Array(steps + 1).fill(0);
+  for (const part of rest) {
+    times.forEach((time, at) => {
+      const left = high(part, leftAt(part.curve, time));
+      mean[at] += left / rest.length;
+      most[at] = Math.max(most[at], left);
+    });
+  }
+  const name = `the other ${whole(rest.length)}`;
+  const trace = (kind, y, more) => ({
+    type: "scatter",
+    mode: "lines",
+    name: `${name}: ${kind}`,
+    x: times,
+    y,
+    hovertemplate: `%{x|%H:%M:%S}<br><b>${name}</b>, ${kind}: %{y:,.0f}<extra></extra>`,
+    ...more,
+  });
+  const line = { color: colour("ink-3"), width: 1.2 };
+  return [
+    trace("mean", mean, { line, fill: "tozeroy", fillcolor: colour("rate-wash") }),
+    trace("most", most, { line: { ...line, dash: "dot" } }),
+  ];
 }
 
 function drawLines(node, flow) {
   const share = flow.scale === "share";
-  const parts = worthALine(flow);
-  const drawn = flow.parts.filter((part) => part.curve.time.length > 1).length;
+  const all = worthALine(flow);
+  const parts = all.slice(0, MOST_LINES);
+  const rest = all.slice(MOST_LINES);
   const high = (part, left) => (share ? (100 * left) / Math.max(1, part.most) : left);
-  const traces = [];
-  for (const outcome of OUTCOMES) {
-    const those = parts.filter((part) => part.outcome === outcome);
-    if (!those.length) continue;
-    const trace = {
+  const traces = rest.length ? others(flow, rest, high) : [];
+  parts.forEach((part, number) => {
+    const { time, left, bytes } = part.curve;
+    const [tint, dash] = LINES[number];
+    traces.push({
       type: "scatter",
       mode: "lines",
-      name: outcome,
-      x: [],
-      y: [],
-      customdata: [],
-      text: [],
-      connectgaps: false,
-    };
-    for (const part of those) {
-      const { time, left, bytes } = part.curve;
-      time.forEach((now, at) => {
-        trace.x.push(now);
-        trace.y.push(high(part, left[at]));
-        trace.customdata.push([part.place, -1]);
-        trace.text.push(
-          `<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`,
-        );
-      });
-      trace.x.push(null);
-      trace.y.push(null);
-      trace.customdata.push(null);
-      trace.text.push("");
-    }
-    const many = those.length > 12;
-    trace.line = { color: colour(outcome), width: many ? 1 : 1.8 };
-    trace.opacity = many ? (outcome === "complete" ? 0.45 : 0.75) : 1;
-    trace.hovertemplate = "%{text}<extra></extra>";
-    traces.push(trace);
-  }
+      name: plain(part.name, 32) + (part.outcome === "complete" ? "" : ` (${part.outcome})`),
+      x: time,
+      y: left.map((records) => high(part, records)),
+      customdata: time.map(() => [part.place, -1]),
+      text: time.map(
+        (now, at) => `<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`,
+      ),
+      line: { color: tint, width: part.outcome === "complete" ? 1.8 : 2.6, dash },
+      hovertemplate: "%{text}<extra></extra>",
+    });
+  });
   const marks = parts
     .flatMap(marksOf)
     .filter((mark) => mark.kind !== "mirror.catch_up")
     .slice(0, MOST_MARKS);
   traces.push(...markTraces(marks, (mark) => high(mark.part, leftAt(mark.part.curve, mark.time))));
   const shown = layout({
-    xaxis: TIME,
+    xaxis: { ...TIME, range: rangeOf(flow) },
     yaxis: {
       rangemode: "tozero",
       title: titled(share ? "% left" : "records left"),
       ...(share ? {} : { tickformat: "~s" }),
     },
     showlegend: true,
-    margin: { l: 74, r: 18, t: 34, b: 36 },
+    legend: { orientation: "h", x: 0, y: -0.12, yanchor: "top", font: { size: 12.5 } },
+    margin: { l: 74, r: 18, t: 8, b: 96 },
   });
-  const of =
-    parts.length < drawn
-      ? `the ${whole(parts.length)} that are sick or had most to copy, of ${whole(drawn)}`
-      : `${whole(drawn)} that had something to copy`;
+  const of = rest.length
+    ? `the ${whole(parts.length)} that are sick or had most to copy, and the other ${whole(rest.length)} together`
+    : `${whole(parts.length)} that had something to copy`;
   node.closest(".flow").querySelector('[data-said="lines"]').textContent = of;
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
 }

@@ -6,22 +6,32 @@ const DRAW = { total: drawTotal, lines: drawLines, slow: drawSlow };
 
 const LIBRARY = new Promise((here) => document.addEventListener("mirror-plotly", here, { once: true }));
 
-/** Each chart when it comes into view: the page is there before its last chart is drawn. */
-const seen = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      seen.unobserve(entry.target);
-      draw(entry.target);
-    }
-  },
-  { rootMargin: "300px" },
-);
+/** One of a flow's charts; there is what draws it. */
+function drawNow(node) {
+  return DRAW[node.dataset.chart](node, DATA.flows[SECTIONS.indexOf(node.closest(".flow"))]);
+}
 
-/** One of a flow's charts, as soon as there is what draws it. */
+/** The same, as soon as there is. */
 function draw(node) {
-  const flow = DATA.flows[SECTIONS.indexOf(node.closest(".flow"))];
-  LIBRARY.then(() => DRAW[node.dataset.chart](node, flow));
+  return LIBRARY.then(() => drawNow(node));
+}
+
+/** All charts of a flow, one after the other, from the top: none is blank when it is scrolled to, or printed. */
+async function drawAll(section) {
+  for (const node of section.querySelectorAll("[data-chart]")) {
+    await LIBRARY;
+    if (section.hidden) return; // it has no width; it is drawn when it is shown
+    if (!node.dataset.drawn) await drawNow(node);
+    await new Promise((rest) => setTimeout(rest)); // the page answers in between
+  }
+}
+
+/** Which time the charts show, where a stream's first catch-up would be a mere spike in all of it. */
+function offerRanges(section, flow) {
+  const ranges = section.querySelector("[data-ranges]");
+  if (!ranges || !flow.catchUp) return;
+  ranges.hidden = false;
+  for (const button of ranges.children) button.setAttribute("aria-pressed", String(button.dataset.range === flow.range));
 }
 
 function showFlow(number) {
@@ -31,8 +41,12 @@ function showFlow(number) {
   const flow = DATA.flows[number];
   if (!TABLES.has(flow) && flow.parts.length) {
     TABLES.set(flow, new Table(SECTIONS[number], flow));
-    for (const node of SECTIONS[number].querySelectorAll("[data-chart]")) seen.observe(node);
+    flow.range = "catch-up";
+    rangeOf(flow);
+    if (!flow.catchUp || flow.parts.some((part) => part.sick)) flow.range = "all"; // what went wrong is to be seen first
+    offerRanges(SECTIONS[number], flow);
   }
+  drawAll(SECTIONS[number]);
 }
 
 /** `#flow:topic-3`, or `#topic-3` in the first flow that has it. */
@@ -95,6 +109,21 @@ for (const button of document.querySelectorAll("button[data-scale]")) {
     draw(section.querySelector('[data-chart="lines"]'));
   });
 }
+for (const button of document.querySelectorAll("button[data-range]")) {
+  button.addEventListener("click", () => {
+    const section = button.closest(".flow");
+    const flow = DATA.flows[SECTIONS.indexOf(section)];
+    flow.range = button.dataset.range;
+    offerRanges(section, flow);
+    for (const chart of ["total", "lines"]) draw(section.querySelector(`[data-chart="${chart}"]`));
+  });
+}
+let libraryIsHere = false;
+LIBRARY.then(() => (libraryIsHere = true));
+window.addEventListener("beforeprint", () => {
+  for (const node of document.querySelectorAll(".flow:not([hidden]) [data-chart]"))
+    if (libraryIsHere && !node.dataset.drawn) drawNow(node);
+});
 document.addEventListener("mirror-theme", colours);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && OPEN.part) close();

@@ -1,5 +1,6 @@
 // The table of a flow's partitions: searched, filtered, sorted; a hundred rows at a time.
 
+const OUTCOMES = ["complete", "unfinished", "fenced", "expired", "failed"];
 const PAGE = 100;
 const COLUMNS = [
   { key: "name", title: "Partition", value: (part) => part.name },

@@ -99,6 +99,26 @@ function times(flow) {
   return flow.times;
 }
 
+/** When each partition had caught up for the first time, as far as they did: the time in which a stream copied most. */
+function catchUp(flow) {
+  const ends = flow.parts
+    .filter((part) => part.curve.time.length > 1 && part.most > 0)
+    .map((part) => part.curve.time[part.curve.left.findIndex((left) => left <= 0.02 * part.most)])
+    .filter((time) => time !== undefined)
+    .sort((one, other) => one - other);
+  const [begin, end] = times(flow);
+  const until = ends[Math.floor(0.95 * (ends.length - 1))];
+  if (until === undefined) return null;
+  const shown = begin + Math.max(5000, 1.2 * (until - begin));
+  return shown - begin < 0.1 * (end - begin) ? [begin, shown] : null;
+}
+
+/** What the charts over time show: all of it, or the first catch-up, which would be a mere spike in hours of a stream. */
+function rangeOf(flow) {
+  flow.catchUp ??= catchUp(flow) ?? false;
+  return (flow.range === "catch-up" && flow.catchUp) || times(flow);
+}
+
 DATA.flows.forEach((flow, number) => {
   flow.number = number;
   flow.parts.forEach((part, place) => {
