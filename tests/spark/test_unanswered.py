@@ -6,7 +6,7 @@ import io
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from rich.console import Console
@@ -14,7 +14,9 @@ from rich.console import Console
 from mirror.client import TopicPartition
 from mirror.relay.progress import Progress, group_of, to_offset
 from mirror.relay.ranges import Counted, Outcome
-from mirror.spark import reached
+from mirror.spark import flow_run, reached
+from mirror.spark.checks import Findings
+from mirror.spark.console import Consoles
 from mirror.spark.plan import Plan
 from mirror.spark.reached import read_reached
 from mirror.spark.results import FlowReport, join
@@ -22,11 +24,16 @@ from mirror.spark.table import flow_table
 from mirror.spark.totals import Totals
 from mirror.spark.unanswered import Reached, unanswered
 from tests.spark import fakes
+from tests.spark.test_checks import config_of
 from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
 from tests.spark.test_results import END, START, result
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirror.config.models import FlowConfig
+    from mirror.spark.ledger import Ledger
 
 ONE = replace(backlog(0, 50), topic_id="id")
 TP = TopicPartition(ONE.target_topic, 0)
@@ -134,3 +141,39 @@ def test_why_the_target_did_not_tell_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(reached, "Admin", fakes.Admin)
     assert "no broker of b:1" in str(read_reached({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
+
+
+def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal comes as an exception while Spark works; no task can answer any more."""
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    for module in (reached, flow_run):
+        monkeypatch.setattr(module, "Admin", fakes.Admin)
+    monkeypatch.setattr(flow_run, "show_epoch", lambda *_: None)
+    fakes.Cluster("b:1", tmp_path).make()
+    one_flow = flow()
+    run = flow_run.FlowRun(
+        cast("Any", None),
+        config_of(one_flow),
+        Consoles(),
+        findings=Findings(),
+        telemetry=cast("Any", None),
+        config_path=tmp_path / "mirror.toml",
+        secrets_dir=None,
+        report_dir=tmp_path,
+        debug=False,
+    )
+
+    def cut_short(_: FlowConfig, ledger: Ledger, __: str) -> None:
+        ledger.write_plan(Plan(flow="f", tasks=[[ONE]], settled=[]))
+        admin = fakes.Admin({"bootstrap.servers": "b:1"})
+        admin.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(ONE.start + 7).progress[TP])})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_replicate", cut_short)
+    monkeypatch.setattr(run, "prepare", lambda _: None)
+    report = FlowReport("f", START)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(one_flow, report)
+    (one,) = report.partitions
+    assert (one.end, one.records, one.counted) == (ONE.start + 7, 7, Counted.OFFSETS)
+    assert "cut short" in str(one.error)
