@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from mirror.errors import FlowError
 from mirror.relay.ranges import OPEN_END
@@ -17,6 +20,7 @@ from mirror.spark.progress_lines import Cadence, copied, followed, planned, stam
 from mirror.spark.status import FlowStatus
 from mirror.spark.stream_progress import StreamProgress
 from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.watcher import _Records
 from mirror.telemetry.lags import State, Totals
 from tests.spark.test_packing import backlog
 
@@ -134,3 +138,15 @@ def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pyte
         f"flow f: {followed(status(7))}",
     ]
     assert progress.every_ms == 10_000
+
+
+def test_the_bar_has_thousands_separators_and_a_rate() -> None:
+    now = [0.0]
+    with Progress(_Records(), get_time=lambda: now[0], console=Console(file=io.StringIO())) as bar:
+        one = bar.add_task("f", total=None)
+        assert str(_Records().render(bar.tasks[0])) == "planning"
+        bar.update(one, total=200_000, completed=0)
+        for _ in range(3):
+            now[0] += 1
+            bar.update(one, advance=5_000)
+        assert str(_Records().render(bar.tasks[0])) == "15,000/200,000 records, 5,000/s"
