@@ -138,7 +138,7 @@ class Account:
         chronicle.enter(copying.phase, now)
 
     def had_nothing_to_fetch(self, copying: Copying, reading: Reading) -> None:
-        """The source's first answer has told that it had nothing: whoever waited for that was idle."""
+        """The source's first answer says that it had nothing new: the wait for it was idle time."""
         self._begin_story(copying.outbox, reading)
         if self.chronicle.phase is Phase.FETCHING:
             self.chronicle.was(Phase.IDLE)

@@ -137,7 +137,7 @@ class PartitionCopy:
 
     @property
     def unheard(self) -> bool:
-        """Whether it reads, and the source has not told yet where it ends."""
+        """Whether it reads, and the source has not said yet where it ends."""
         return self.stage is Stage.COPYING and self._reading.stable_end == FOREVER_MS
 
     def refused(self) -> None:

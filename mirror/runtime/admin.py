@@ -100,7 +100,7 @@ class Admin:
         return None if leader is None else (leader.node, leader.epoch)
 
     def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
-        """Why no leader of ``tp`` is known, as last heard; None where one is known, or nobody has said. Asks nobody."""
+        """Why no leader of ``tp`` is known, as last heard; None where one is, or nothing was heard. Sends nothing."""
         metadata = self._thread.loop.metadata
         return metadata.why_unknown(tp) if metadata.leader(tp) is None else None
 

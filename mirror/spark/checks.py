@@ -71,7 +71,7 @@ def check_flows(
 ) -> Findings:
     """Look at the clusters of ``flows`` and check these, also against the configuration's other flows.
 
-    Takes as long as the slowest cluster; ``waiting`` is told now and then which ones have not answered yet. Raises
+    Takes as long as the slowest cluster; ``waiting`` hears now and then which ones have not answered yet. Raises
     FlowsRefused with every problem of every flow.
     """
     clusters = look_at(config, {name for flow in flows for name in (flow.source, flow.target)}, waiting)
@@ -130,7 +130,7 @@ def _all_at_once(
 ) -> dict[str, T | MirrorError]:
     """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of.
 
-    ``not_yet`` is told of those that take long, and for how many seconds they have.
+    ``not_yet`` hears of those that take long, and for how many seconds they have.
     """
     found: dict[str, T | MirrorError] = {}
 

@@ -68,7 +68,7 @@ class Consoles:
         """For people, on stdout."""
         if self._json is not None:
             return
-        # With a live line on the same terminal, one way there: of two pipes nobody knows which comes first.
+        # With a live line on the same terminal, one way there: of two pipes it is not known which comes first.
         console = self.err if self._live and self._out.is_terminal else self._out
         with self._lock, self._without_live_line():
             console.print(what, markup=False, highlight=False)

@@ -28,19 +28,19 @@ _JOIN_S: Final = 5.0
 
 
 class Shown(Protocol):
-    """Whoever shows how far a flow is. From the watch's thread."""
+    """What shows how far a flow is. It is called from the watch's thread."""
 
     @property
     def every_ms(self) -> int:
-        """How often there is to be a look."""
+        """How often to ask the clusters, in ms."""
         ...
 
     def seen(self, status: FlowStatus) -> None:
-        """A look."""
+        """Both clusters have answered."""
         ...
 
     def unseen(self, error: MirrorError) -> None:
-        """There was none, for a cluster did not answer, or refused."""
+        """A cluster did not answer, or refused."""
         ...
 
 

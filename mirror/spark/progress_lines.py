@@ -1,4 +1,4 @@
-"""What a person is told while a run goes on, and how often: lines for a log, one line for a terminal. Pure."""
+"""What a person reads while a run goes on, and how often: lines for a log, one line for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mirror.spark.status import FlowStatus
 
 SOON_MS: Final = 10_000
-"""Between two lines of a log at first: whoever has just begun something watches it."""
+"""Between two lines of a log at first: what has just begun is watched."""
 SOON: Final = 6
 LATER_MS: Final = 60_000
 """Between two lines after that."""
@@ -63,7 +63,7 @@ def copied(done: int, total: int, per_s: float | None) -> str:
 
 
 def followed(status: FlowStatus) -> str:
-    """How far a stream is, by one look at its clusters."""
+    """How far a stream is, by what its clusters last answered."""
     of = status.totals
     words = [f"{of.records:,} records behind"]
     if of.seconds:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirror.relay.ranges import Range
 
 WITHIN_S: Final = 6.0
-"""How long the target is asked for at most. A run that was told to end has 20 s for all of its end."""
+"""How long the target is asked for at most. A run that a signal ends has 20 s for all of its end."""
 _CALL_MS: Final = 4_000
 _AGAIN_S: Final = 0.3
 """Between two readings: the tasks of a run that is being ended may commit once more before they end."""

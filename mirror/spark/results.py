@@ -123,7 +123,7 @@ def _judged(result: RangeResult, stop: int | None) -> RangeResult:
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
     """0 if everything is complete, 1 if a flow could not run, else 3.
 
-    The flows ``in_order`` are streams that were told to end, and did: what their end interrupted is no failure of
+    The flows ``in_order`` are streams that were asked to end, and did: what their end interrupted is no failure of
     theirs, but what had failed, or had waited for long, when it came is one.
     """
     if any(report.error is not None for report in reports):

@@ -310,8 +310,8 @@ def _behind_a_gap(lag: Lag, gap: Gap, seen: Offsets) -> Lag:
     """
     if gap.kind is GapKind.RETENTION:
         return lag._replace(state=State.LOSING)
-    anew = gap.kind is GapKind.RECREATED and seen.end is not None
-    records = max(0, (seen.end or 0) - gap.resume) if anew else None
+    made_again = gap.kind is GapKind.RECREATED and seen.end is not None
+    records = max(0, (seen.end or 0) - gap.resume) if made_again else None
     return Lag(records, None, None, None, None, None, State.STUCK)
 
 

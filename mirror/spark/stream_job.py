@@ -199,7 +199,7 @@ class _Stream:
         if not self._said_that_it_ends:
             self._said_that_it_ends = True
             name = signal.Signals(signum).name
-            self._consoles.doing(f"told to end by {name}: what is acknowledged is being committed")
+            self._consoles.doing(f"ending, as {name} asks for: what is acknowledged is being committed")
 
     def _finish(self, run: StreamRun) -> None:
         """At once, also while others go on: who waits for it, or asks how it is, hears of it."""

@@ -40,7 +40,7 @@ class StreamProgress:
         self._cadence = self._cadence or Cadence(_now_ms())
 
     def seen(self, status: FlowStatus) -> None:
-        """A look at both clusters."""
+        """Both clusters have answered."""
         if self._over or self._cadence is None:
             return
         line = followed(status)

@@ -65,7 +65,7 @@ class Submission:
     """What to submit: the job's own arguments, Spark's master, and the report folder (Spark's log goes there).
 
     ``guard`` is what to put before the command, so that the child ends with us also where nobody can stop it in order.
-    ``stream_grace_s`` makes it a stream, and is how long that may take to end in order. ``doing`` is told at once what
+    ``stream_grace_s`` makes it a stream, and is how long that may take to end in order. ``doing`` hears at once what
     is begun.
     """
 
