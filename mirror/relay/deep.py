@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mirror.errors import FlowError, RecordRejected
+from mirror.relay.topic_config import TIME_KEYS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.decompress import MOST
 from mirror.wire.encode import CODECS, BatchBuilder
@@ -56,13 +57,14 @@ class Reason(enum.StrEnum):
 class TimestampRule:
     """What times the target allows, in ms since 1970, both inclusive, and what becomes of a record with another one.
 
-    From ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` of a CreateTime topic (KIP-937).
+    Both come from a CreateTime topic's configuration; ``keys`` are the keys that set them (KIP-937).
     ``policy`` is "fail", "clamp" (to the nearest that is allowed) or "skip". No time (-1) is always allowed.
     """
 
     earliest_ms: int
     latest_ms: int
     policy: str
+    keys: tuple[str, str] = TIME_KEYS
 
     def allows(self, timestamp_ms: int) -> bool:
         """Whether the target takes a record of that time (``LogValidator``)."""
@@ -225,10 +227,13 @@ def _change(recipe: Recipe) -> _Change | None:
 def _in_time(rule: TimestampRule, record: Record, offset: int) -> Record:
     if rule.policy == "clamp":
         return record._replace(timestamp_ms=max(rule.earliest_ms, min(rule.latest_ms, record.timestamp_ms)))
-    bound = ("before", rule.earliest_ms) if record.timestamp_ms < rule.earliest_ms else ("after", rule.latest_ms)
+    early = record.timestamp_ms < rule.earliest_ms
+    beyond, bound_ms, key = (
+        ("before", rule.earliest_ms, rule.keys[0]) if early else ("after", rule.latest_ms, rule.keys[1])
+    )
     msg = (
-        f"the record at offset {offset} has the time {_shown(record.timestamp_ms)}, {bound[0]} what the target allows"
-        f" ({_shown(bound[1])}): raise message.timestamp.{bound[0]}.max.ms of the target topic,"
+        f"the record at offset {offset} has the time {_shown(record.timestamp_ms)}, {beyond} what the target allows"
+        f" ({_shown(bound_ms)}): raise {key} of the target topic,"
         ' or set on-bad-timestamp = "clamp" or "skip"'
     )
     raise RecordRejected(msg, _INVALID_TIMESTAMP)

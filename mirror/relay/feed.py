@@ -303,7 +303,8 @@ class Feed:
         rule = None
         if Reason.BAD_TIMESTAMP in remedies:
             policy = self._policy.on_bad_timestamp
-            rule = TimestampRule(*self._facts.bounds_ms(wall_ms, exact=policy == "fail"), policy)
+            bounds = self._facts.bounds_ms(wall_ms, exact=policy == "fail")
+            rule = TimestampRule(*bounds, policy, self._facts.time_keys)
         return Recipe(
             codec=self._policy.compression,
             limit=self._limit,

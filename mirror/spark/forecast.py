@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.topic_config import TopicConfig
     from mirror.spark.log_sizes import RecordSizes
     from mirror.spark.plan import Outlook, Plan
-    from mirror.spark.preflight import TopicConfig
     from mirror.spark.topics import TopicsOutlook
 
 

@@ -11,9 +11,9 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
 from mirror.relay.gaps import classify
 from mirror.relay.progress import ProgressStore
+from mirror.relay.topic_config import FOREVER, TopicConfig, readable
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
-from mirror.spark.preflight import FOREVER, TopicConfig
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.troubles import Trouble, Troubles
 from mirror.telemetry.lags import STUCK_AFTER_S, Lag, Lags, State, Totals, totals
@@ -296,7 +296,7 @@ class StatusWatch:
         except KafkaError:
             return self._retention_ms  # the next look asks again
         for resource, entries in found.items():
-            told = TopicConfig.of({key: entry.value for key, entry in entries.items() if entry.value is not None})
+            told = TopicConfig.of(readable(entries))
             self._retention_ms[resource.name] = None if told.retention_ms == FOREVER else told.retention_ms
         refused = [each.name for each, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
         self._retention_ms |= dict.fromkeys(refused)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.relay.progress_log import topic_of
+from mirror.relay.topic_config import TopicConfig, readable
 from mirror.spark import offsets_retention, preflight
 from mirror.spark.planner import select_topics
-from mirror.spark.preflight import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -125,10 +125,7 @@ def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = False) -> d
     topic is created.
     """
     found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=partial)
-    return {
-        resource.name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
-        for resource, entries in found.items()
-    }
+    return {resource.name: readable(entries) for resource, entries in found.items()}
 
 
 def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.models import FlowConfig
+from mirror.relay.topic_config import TopicConfig
 from mirror.spark import forecast as module
 from mirror.spark.attempts import Attempt
 from mirror.spark.forecast import Action, FlowForecast, Way, forecast, way_of
 from mirror.spark.ledger import Ledger
-from mirror.spark.preflight import TopicConfig
 from mirror.spark.topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS

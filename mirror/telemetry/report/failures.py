@@ -164,7 +164,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             Level.CRITICAL,
             "A record's time is not allowed on the target",
             "It lies further in the past or in the future than the target topic's message.timestamp.before.max.ms and"
-            " message.timestamp.after.max.ms allow. Mostly a producer's clock or unit is wrong.",
+            " message.timestamp.after.max.ms allow (brokers before 4.0: message.timestamp.difference.max.ms for both)."
+            " Mostly a producer's clock or unit is wrong.",
             (
                 Step(
                     "Allow it on the target topic, then run the flow again.",
