@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import importlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -25,6 +25,7 @@ from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
 Transform = Callable[[Record], Record | None]
+Steps = Generator[int, None, "Made"]
 
 DROPPED: Final = "dropped"
 """Under this are counted the records that a transform left out."""
@@ -37,6 +38,8 @@ _INVALID_TIMESTAMP: Final = 32
 
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _TEXT_LIMIT: Final = 200
+_STEP: Final = 1_024
+"""Records, about 1 ms."""
 
 
 class Reason(enum.StrEnum):
@@ -129,23 +132,41 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     Raises CorruptBatch and BatchTooLarge (they name the offset), RecordRejected where ``timestamps`` says "fail", and
     FlowError for a transform that fails.
     """
-    codec = recipe.codec or _codec_of(sources)
-    writer = _Writer(codec, recipe.limit)
+    steps = remaking(sources, recipe)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: Made = end.value
+            return made
+
+
+def remaking(sources: Sequence[AnyBatch], recipe: Recipe) -> Steps:
+    """As :func:`remake`, a step at a time, for who encodes in turns.
+
+    A step is a source decompressed, :data:`_STEP` records, or a new batch compressed, and gives the bytes that are held
+    beside the sources.
+    """
+    writer = _Writer(recipe.codec or _codec_of(sources), recipe.limit)
     dropped: Counter[str] = Counter()
     change = _change(recipe)
     for source in sources:
-        for record in records_of(source, recipe.most):
-            if not recipe.start <= record.offset < recipe.end:
-                continue  # not part of this copy
-            try:
-                copy = change(record, dropped) if change is not None else record
-                if copy is not None:
-                    writer.add(copy, record.offset, source.leader_epoch)
-            except (TypeError, ValueError, OverflowError, BufferError) as error:
-                # The record codec's refusals, mostly; of records as they were, it has none.
-                if recipe.transform is None:
-                    raise
-                raise _failed(recipe.transform, record.offset, "gave what is no record", error) from error
+        writer.reads(0)
+        cut = False
+        for number, record in enumerate(records_of(source, recipe.most, unfolded=writer.reads)):
+            if recipe.start <= record.offset < recipe.end:
+                try:
+                    copy = change(record, dropped) if change is not None else record
+                    if copy is not None:
+                        cut = writer.add(copy, record.offset, source.leader_epoch)
+                except (TypeError, ValueError, OverflowError, BufferError) as error:
+                    # The record codec's refusals, mostly; of records as they were, it has none.
+                    if recipe.transform is None:
+                        raise
+                    raise _failed(recipe.transform, record.offset, "gave what is no record", error) from error
+            if cut or not number % _STEP:
+                cut = False
+                yield writer.held
     made = Made(writer.end(), dict(dropped))
     if made.batches:
         last = made.batches[-1]
@@ -161,19 +182,31 @@ class _Writer:
         self._codec = codec
         self._limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
         self._done: list[MadeBatch] = []
+        self._made_bytes = self._source_bytes = 0
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = -1
 
-    def add(self, record: Record, offset: int, leader_epoch: int) -> None:
-        """``record`` comes from the source's ``offset``, in a batch of ``leader_epoch``."""
+    def add(self, record: Record, offset: int, leader_epoch: int) -> bool:
+        """``record`` comes from the source's ``offset``, in a batch of ``leader_epoch``; whether a batch was full."""
         _, timestamp_ms, key, value, headers = record
-        if not self._append(key, value, headers, timestamp_ms):
+        full = not self._append(key, value, headers, timestamp_ms)
+        if full:
             self._cut()
             self._append(key, value, headers, timestamp_ms)
         if self._base_offset < 0:
             self._base_offset = offset
         self._next_offset, self._leader_epoch = offset + 1, leader_epoch
+        return full
+
+    @property
+    def held(self) -> int:
+        """Bytes of the source that is being read, decompressed, and of the batches so far."""
+        return self._source_bytes + self._made_bytes + self._builder.size
+
+    def reads(self, source_bytes: int) -> None:
+        """A source is read that has so many bytes decompressed."""
+        self._source_bytes = source_bytes
 
     def end(self) -> list[MadeBatch]:
         """All batches."""
@@ -183,6 +216,7 @@ class _Writer:
 
     def _cut(self) -> None:
         batch = self._builder.build()
+        self._made_bytes += batch.size
         self._done.append(MadeBatch(batch, self._base_offset, self._next_offset, self._leader_epoch))
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append

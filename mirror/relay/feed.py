@@ -205,12 +205,14 @@ class Feed:
         return self._made[0]
 
     def cut(self) -> None:
-        """Nothing of what is left is to be handed on."""
+        """Nothing of what is left is to be handed on; what is being encoded is no longer wanted."""
         for part in (one.part for some in (self._run, self._backlog, self._supplies) for one in some):
             part.done()
         for piece in self._made:
             if piece.part is not None:
                 piece.part.done()
+        if self.making is not None:
+            self.making.cancel()
         self._run, self.making = [], None
         self._backlog.clear()
         self._supplies.clear()
