@@ -21,7 +21,12 @@ from mirror.cluster.admin_groups import (
     ListGroups,
 )
 from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
-from mirror.cluster.admin_transactions import TransactionalIdOperations
+from mirror.cluster.admin_transactions import (
+    DescribeProducers,
+    DescribeTransactions,
+    ListTransactions,
+    TransactionalIdOperations,
+)
 from mirror.cluster.calls import Call
 from mirror.cluster.each_key import EachKey
 from mirror.cluster.offset_calls import (
@@ -45,8 +50,11 @@ from mirror.cluster.topics import (
     OffsetAndMetadata,
     OffsetResult,
     Outcomes,
+    ProducerState,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
     V,
 )
 from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
@@ -259,6 +267,32 @@ class Admin:
         Each one's result is the log's new start. OffsetOutOfRange where the log does not reach that far.
         """
         return self._each(DeleteRecords(arguments.offsets_before(before), *self._timer(timeout_ms)), partial=partial)
+
+    # --- transactions
+
+    def describe_producers(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
+        """Who writes to each partition, and where their open transactions begin there (KIP-664)."""
+        return self._each(DescribeProducers(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
+
+    def list_transactions(
+        self, producer_ids: Iterable[int], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> tuple[TransactionListing, ...]:
+        """The transactional ids of these producer ids; those that may be seen (Describe).
+
+        Raises where a broker does not answer, unless ``partial``.
+        """
+        timer = self._timer(timeout_ms)
+        found = self._each(ListTransactions(self._living(timer), frozenset(producer_ids), *timer), partial=partial)
+        return tuple(one for listed in found.values() for one in listed)
+
+    def describe_transactions(
+        self, ids: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, TransactionDescription]:
+        """How the transactions of transactional ids stand; BrokerError with code 105 where there is no such id."""
+        names = arguments.texts("a transactional id", ids)
+        return self._each(DescribeTransactions(names, *self._timer(timeout_ms)), partial=partial)
 
     # --- groups
 
