@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
+from mirror.relay.open_transactions import lines
 from mirror.telemetry.lags import State, worst_first
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ def rows_for(height: int, flows: int) -> int:
 
 def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
-    return Group(*(part for one in found for part in (_head(one), _once(one, most))))
+    parts: list[RenderableType] = []
+    for one in found:
+        parts += [_head(one), _once(one, most), *_withheld(one)]
+    return Group(*parts)
 
 
 def _once(one: FlowStatus, most: int | None) -> Table:
@@ -89,7 +93,7 @@ def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: in
     parts: list[RenderableType] = []
     for one in found:
         shown = _worst(one.partitions, len(one.partitions) if most is None else most)
-        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width)]
+        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width), *_withheld(one)]
         more = _more(one, len(shown))
         parts += [Text(more, style="dim"), Text()] if more else [Text()]
     parts += [Text(f"flow {name}: {error}; looking again", style="red") for name, error in errors.items()]
@@ -177,6 +181,12 @@ def _pace(one: FlowStatus) -> Text:
     for place, (state, count) in enumerate(of.states.items()):
         line.append(", " if place else "").append(f"{count:,} {state.value}", style=_STYLES[state])
     return line
+
+
+def _withheld(one: FlowStatus) -> list[Text]:
+    """The open transactions of the source that keep records from being copied: no lag tells of them."""
+    found = {each.withheld.tp: each.withheld for each in one.partitions if each.withheld and each.withheld.noted}
+    return [Text(line, style="yellow") for line in lines(found)]
 
 
 def _told(each: PartitionStatus, now_ms: int) -> str:

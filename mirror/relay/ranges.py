@@ -70,7 +70,9 @@ class RangeResult:
     anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
     expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
     counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
-    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done.
+    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done. ``withheld`` is the open
+    transaction of the source that kept records from being copied, as plain values
+    (:class:`mirror.relay.open_transactions.OpenTransaction`); the driver fills it in.
     """
 
     flow: str
@@ -92,6 +94,7 @@ class RangeResult:
     retries: int = 0
     stuck_since_ms: int | None = None
     story: Story | None = None
+    withheld: dict[str, Any] | None = None
 
     @classmethod
     def begun(

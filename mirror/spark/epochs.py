@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
+from mirror.relay.open_transactions import lines
 from mirror.relay.ranges import Outcome
 from mirror.spark.force import InForce
 from mirror.spark.history import history_of
@@ -18,6 +19,7 @@ from mirror.spark.sickness import Sick, sick_after
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.open_transactions import OpenTransactions
     from mirror.relay.ranges import Range, RangeResult
     from mirror.runtime.clock import SystemClock
     from mirror.spark.ledger import Ledger
@@ -55,6 +57,8 @@ class Epochs:
         self._known: frozenset[TopicPartition] | None = None
         self._bounds: Bounds | None = None
         self._heard_of = 0
+        self._withheld: OpenTransactions | None = None
+        self._warned_of: set[tuple[TopicPartition, int]] = set()
 
     def plan(self, epoch: int, *, drains: bool, early: bool = False) -> Plan | None:
         """The plan of ``epoch``, also in the ledger (but for an ``early`` one); None where this run is over.
@@ -86,7 +90,10 @@ class Epochs:
             known=self._known,
             bounds=self._bounds,
             within_ms=None if drains else _OFFSETS_WITHIN_MS,
+            withheld=self._withheld,
         )
+        self._withheld = plan.withheld
+        self._warn_of_open_transactions(plan)
         plan = replace(plan, took_ms=self._clock.now() - began_ms)
         everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
         if self._known is None:
@@ -125,6 +132,14 @@ class Epochs:
         if failed and not drains:
             first = failed[0]
             self._say(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
+
+    def _warn_of_open_transactions(self, plan: Plan) -> None:
+        """Once for each that keeps a last stable offset where it is; in one line for those that do not fit."""
+        still = {tp: one for tp, one in plan.withheld.items() if one.stands_still(self.epoch_ms)}
+        new = {tp: one for tp, one in still.items() if (tp, one.offset) not in self._warned_of}
+        self._warned_of = {(tp, one.offset) for tp, one in still.items()}
+        for line in lines(new):
+            self._ledger.say(line)
 
     # --- clusters, and whose turn it is
 

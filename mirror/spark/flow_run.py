@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.relay.open_transactions import lines
+from mirror.runtime.clock import SystemClock
 from mirror.spark.lag_watch import show_lags
 from mirror.spark.ledger import Ledger, PlanningError
+from mirror.spark.open_transactions import still_open
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.results import FlowReport, join
 from mirror.spark.run_orders import RunOrders, new_run
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.checks import Findings
     from mirror.spark.console import Consoles
     from mirror.telemetry.run import RunTelemetry
@@ -64,6 +70,7 @@ class FlowRun:
         self._report_dir: Final = report_dir
         self._debug: Final = debug
         self._warned: set[tuple[str, str]] = set()
+        self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` to the end offsets of now and fill ``report``, also with what is known when it raises.
@@ -73,12 +80,14 @@ class FlowRun:
         self.prepare(flow)
         report.run = run = report.run or new_run()
         ledger = Ledger.open(self._report_dir, flow.name, run)
+        self._withheld = None
         try:
             with (
                 self._claimed(flow, run) as claimed,
                 Watcher(flow.name, ledger, self._options_of(flow.target), self._consoles.err),
             ):
                 self._replicate(flow, ledger, run if claimed else "")
+            self._look_at_open_transactions(flow, ledger)
             self._show_lag(flow)
         except MirrorError:
             raise
@@ -144,11 +153,25 @@ class FlowRun:
         with contextlib.suppress(MirrorError), StatusWatch(self._config, flow, within_ms=WATCH_WITHIN_MS) as watch:
             show_lags(self._telemetry, watch.look())
 
+    def _look_at_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
+        """Those that the plan saw, again: what still stands where it stood is named; it is not in any lag."""
+        plan = ledger.plan()
+        if plan is None or not plan.withheld:
+            return
+        found: OpenTransactions = plan.withheld
+        with contextlib.suppress(MirrorError), Admin(self._options_of(flow.source)) as source:
+            found = still_open(source, plan.withheld, SystemClock().wall())
+        self._withheld = {tp: one for tp, one in found.items() if one.noted}
+        for line in lines(self._withheld):
+            self._warn(flow, line)
+
     def _gather(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         plan = ledger.plan()
         if plan is None:
             return
         attempts = ledger.attempts()
+        if self._withheld is not None:
+            plan = replace(plan, withheld=self._withheld)
         report.partitions = join(plan, attempts)
         show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
+from mirror.relay.open_transactions import OpenTransaction, OpenTransactions, observed
 from mirror.relay.progress import ProgressStore
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.spark.attempts import plain
 from mirror.spark.limits import Backlog, limited
 from mirror.spark.log_sizes import RecordSizes, record_sizes
 from mirror.spark.offsets_retention import commit_anew_after_ms
+from mirror.spark.open_transactions import identified
 from mirror.spark.packing import no_lane, pack
-from mirror.spark.planner import SourcePartition, select_topics, start_of
+from mirror.spark.planner import NO_LEADER, SourcePartition, select_topics, start_of
 from mirror.spark.sickness import Sick, is_sick, told
 from mirror.spark.survey import Survey
 
@@ -56,6 +58,7 @@ class Plan:
     offset where they would have ended.
     ``took_ms`` is how long planning took, None where that is not known.
     By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
+    ``withheld`` has the open transactions that keep records from being copied, by source partition.
     """
 
     flow: str
@@ -66,6 +69,7 @@ class Plan:
     ends: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
     took_ms: int | None = None
+    withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
 
     @property
     def ranges(self) -> list[Range]:
@@ -83,6 +87,7 @@ class Plan:
             "ends": self.ends,
             "lags": self.lags,
             "took_ms": self.took_ms,
+            "withheld": [one.to_json() for one in self.withheld.values()],
         }
 
     def with_sick(self, sick: Sick) -> Plan:
@@ -101,6 +106,7 @@ class Plan:
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
             took_ms=values.get("took_ms"),
+            withheld={one.tp: one for one in (OpenTransaction(**each) for each in values.get("withheld", []))},
         )
 
 
@@ -114,7 +120,7 @@ class Outlook:
     """What a look at both clusters showed: ``starts`` of all partitions ``seen``, with nothing limited or packed yet.
 
     ``topics`` are the source's that the flow copies, ``progress`` is by target partition, ``sizes`` were asked for
-    only where there is something to copy.
+    only where there is something to copy, ``withheld`` as in :class:`Plan`.
     """
 
     topics: dict[str, TopicDescription]
@@ -122,6 +128,7 @@ class Outlook:
     progress: dict[TopicPartition, Progress]
     starts: list[Range | RangeResult]
     sizes: RecordSizes
+    withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
 
     @property
     def ranges(self) -> list[Range]:
@@ -138,6 +145,7 @@ def look(
     follow: bool = False,
     known: Collection[TopicPartition] | None = None,
     within_ms: int | None = None,
+    withheld: OpenTransactions | None = None,
 ) -> Outlook:
     """Look at both clusters; changes nothing on either. See :func:`make_plan`."""
     source_id = source.describe_cluster().cluster_id
@@ -158,7 +166,18 @@ def look(
         progress=progress,
         starts=starts,
         sizes=record_sizes(source, seen) if behind else RecordSizes(),
+        withheld=_withheld(source, seen, withheld, wall_ms),
     )
+
+
+def _withheld(
+    source: Admin, seen: list[SourcePartition], before: OpenTransactions | None, wall_ms: int
+) -> dict[TopicPartition, OpenTransaction]:
+    """Whose transactions are open is asked for at once where nobody looked before, else once they stand still."""
+    stable = {TopicPartition(one.topic, one.partition): one.stable for one in seen if one.leader != NO_LEADER}
+    found = observed(before or {}, stable, wall_ms)
+    asked = {tp: one for tp, one in found.items() if before is None or one.since_ms < wall_ms}
+    return found | identified(source, asked)
 
 
 def make_plan(
@@ -175,6 +194,7 @@ def make_plan(
     known: Collection[TopicPartition] | None = None,
     bounds: Bounds | None = None,
     within_ms: int | None = None,
+    withheld: OpenTransactions | None = None,
 ) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
@@ -183,11 +203,14 @@ def make_plan(
     :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
     (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
     every partition that can be copied has a range without an end. ``known``, ``within_ms``: see :class:`Survey`. With
-    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none.
+    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none. ``withheld`` are the open
+    transactions that the plan before this one saw; None where there was none.
 
     Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
-    outlook = look(flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms)
+    outlook = look(
+        flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms, withheld=withheld
+    )
     if bounds is not None:
         outlook = replace(outlook, starts=[_bounded(each, bounds) for each in outlook.starts])
     plan = replace(plan_of(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
@@ -227,6 +250,7 @@ def plan_of(
         lags[seen.topic] += max(0, seen.stop - start.start)
     return Plan(
         flow=flow.name,
+        withheld=outlook.withheld,
         ends=dict(ends),
         lags=dict(lags),
         tasks=pack(planned, parallelism, size_of=size_of, slow=slow if lanes else no_lane),

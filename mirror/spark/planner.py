@@ -33,10 +33,10 @@ _NAMED: Final = 3
 class SourcePartition:
     """One source partition as the planner saw it; offsets in records.
 
-    ``earliest`` is the log start offset, ``end`` the last stable offset, ``first`` where a flow without progress
-    begins (its ``start``, or ``from``, which may lie behind the end), ``until`` where the flow ends here (None: it does
-    not, or not yet), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says
-    why, if it is not just that).
+    ``earliest`` is the log start offset, ``end`` the last stable offset, ``high_watermark`` the end that readers of all
+    records see (0: not told), ``first`` where a flow without progress begins (its ``start``, or ``from``, which may lie
+    behind the end), ``until`` where the flow ends here (None: it does not, or not yet), ``leader`` a broker id or
+    :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says why, if it is not just that).
     """
 
     topic: str
@@ -48,12 +48,19 @@ class SourcePartition:
     end: int
     first: int
     until: int | None = None
+    high_watermark: int = 0
     trouble: str = ""
 
     @property
     def stop(self) -> int:
         """Where a copy of what is there now ends."""
         return self.end if self.until is None else min(self.end, self.until)
+
+    @property
+    def stable(self) -> tuple[int, int]:
+        """The last stable offset and the high watermark, of what the flow copies."""
+        high = self.high_watermark if self.until is None else min(self.high_watermark, self.until)
+        return self.stop, high
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.client import TopicPartition
 from mirror.relay.ranges import SEVERITY, Outcome, Range, RangeResult
 from mirror.spark.files import write_atomically
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from mirror.relay.open_transactions import OpenTransactions
     from mirror.spark.attempts import Attempt
     from mirror.spark.plan import Plan
 
@@ -78,7 +80,10 @@ def iso(moment: datetime) -> str:
 
 
 def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
-    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished."""
+    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished.
+
+    Each with what the plan saw behind an open transaction of the source, where that is worth a word.
+    """
     answered: dict[tuple[str, int], RangeResult] = {}
     for each in sorted(attempts, key=lambda attempt: attempt.attempt):
         answered[each.result.topic, each.result.partition] = each.result
@@ -86,7 +91,13 @@ def join(plan: Plan, attempts: Iterable[Attempt]) -> list[RangeResult]:
         _judged(answered.get((each.topic, each.partition)) or _unanswered(each), plan.cut.get(_name(each)))
         for each in plan.ranges
     ]
-    return sorted([*plan.settled, *results], key=lambda result: (result.topic, result.partition))
+    every = [_with_withheld(result, plan.withheld) for result in (*plan.settled, *results)]
+    return sorted(every, key=lambda result: (result.topic, result.partition))
+
+
+def _with_withheld(result: RangeResult, withheld: OpenTransactions) -> RangeResult:
+    found = withheld.get(TopicPartition(result.topic, result.partition))
+    return replace(result, withheld=found.to_json()) if found is not None and found.noted else result
 
 
 def _name(each: Range) -> str:

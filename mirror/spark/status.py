@@ -10,9 +10,11 @@ from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartitio
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
 from mirror.relay.gaps import classify
+from mirror.relay.open_transactions import OpenTransaction, observed
 from mirror.relay.progress import ProgressStore
 from mirror.relay.topic_config import FOREVER, TopicConfig, readable
 from mirror.runtime.clock import SystemClock
+from mirror.spark.open_transactions import high_watermarks, identified
 from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.troubles import Trouble, Troubles
@@ -43,7 +45,9 @@ class PartitionStatus:
 
     ``earliest`` is its log's start, ``end`` its last stable offset (no more than where the flow ends), ``progress`` the
     next one to copy, ``committed_ms`` (ms since 1970) when the progress was committed, ``lag`` what that comes to.
-    ``trouble`` is what was last said against it; only of one that is sick.
+    ``trouble`` is what was last said against it; only of one that is sick. ``high_watermark`` is the end that readers
+    of all records see (no more than where the flow ends), ``withheld`` the open transaction that keeps what lies
+    between the two from being copied, where there is one.
     """
 
     topic: str
@@ -55,6 +59,8 @@ class PartitionStatus:
     committed_ms: int | None
     lag: Lag
     trouble: Trouble | None = None
+    high_watermark: int | None = None
+    withheld: OpenTransaction | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; a time that is infinite is None, as one that is not known."""
@@ -71,6 +77,8 @@ class PartitionStatus:
             **_measures(self.lag),
             "trouble": None if self.trouble is None else self.trouble.line,
             "trouble_ms": None if self.trouble is None else self.trouble.time_ms,
+            "high_watermark": self.high_watermark,
+            "withheld": None if self.withheld is None else self.withheld.to_json(),
         }
 
 
@@ -101,6 +109,7 @@ class FlowStatus:
             "unknown": self.totals.unknown,
             **_measures(self.totals),
             "states": {state.value: count for state, count in self.totals.states.items()},
+            "withheld_records": sum(one.withheld.records for one in self.partitions if one.withheld is not None),
             "partitions": [one.to_json() for one in self.partitions],
         }
 
@@ -120,7 +129,8 @@ def _measures(of: Lag | Totals) -> dict[str, float | None]:
 class _Seen:
     """What one look showed, by source partition.
 
-    ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress.
+    ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress. ``high`` are the
+    high watermarks, ``withheld`` the open transactions.
     """
 
     time_ms: int
@@ -129,6 +139,8 @@ class _Seen:
     progress: dict[TopicPartition, Progress]
     silent: dict[TopicPartition, str]
     gaps: dict[TopicPartition, str]
+    high: dict[TopicPartition, int]
+    withheld: dict[TopicPartition, OpenTransaction]
 
     def status(self, tp: TopicPartition, target_topic: str, lag: Lag, trouble: Trouble | None) -> PartitionStatus:
         offsets, progress = self.offsets[tp], self.progress.get(tp)
@@ -142,6 +154,8 @@ class _Seen:
             committed_ms=None if progress is None or not progress.time_ms else progress.time_ms,
             lag=lag,
             trouble=trouble,
+            high_watermark=self.high.get(tp),
+            withheld=self.withheld.get(tp),
         )
 
 
@@ -173,6 +187,7 @@ class StatusWatch:
         self._until: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._starts_ms = 0
+        self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +256,9 @@ class StatusWatch:
         time_ms = self._wall()
         ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
         starts = self._starts_of(source, ends, time_ms)
+        high = high_watermarks(source, ends, within_ms=_SILENT_MS)
         ends = self._bounded(source, ends)
+        high = {tp: min(end, self._until.get(tp, end)) for tp, end in high.items()}
         progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
         offsets = {
             tp: Offsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None) for tp, _ in tps
@@ -255,7 +272,18 @@ class StatusWatch:
             progress=progress,
             silent={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp, _ in tps if tp not in ends},
             gaps={tp: line for tp, line in gaps.items() if line},
+            high=high,
+            withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
         )
+
+    def _open_transactions(
+        self, source: Admin, stable: Mapping[TopicPartition, tuple[int, int]], time_ms: int
+    ) -> dict[TopicPartition, OpenTransaction]:
+        """The first look asks at once whose they are, later ones where a last stable offset stood still meanwhile."""
+        found = observed(self._withheld or {}, stable, time_ms)
+        asked = {tp: one for tp, one in found.items() if self._withheld is None or one.since_ms < time_ms}
+        self._withheld = found | identified(source, asked)
+        return self._withheld
 
     def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
         if not 0 <= time_ms - self._starts_ms < len(ends) * _START_EVERY_MS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
+from mirror.spark.open_transactions import high_watermarks
 from mirror.spark.planner import NO_LEADER, SourcePartition
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Survey:
         self._led: Final = [
             TopicPartition(topic.name, each.partition) for topic, each in self._parts if each.leader != NO_LEADER
         ]
+        self._source: Final = source
+        self._within_ms: Final = within_ms
         self._asking: Final = _Asking(source, within_ms)
         self._earliest: Final = self._asking.offsets(self._led, EARLIEST)
 
@@ -85,6 +88,7 @@ class Survey:
         if known is not None and flow.start == "latest" and flow.begins is None:
             first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
         until = _until_offsets(asking, self._led, flow.ends)
+        high = high_watermarks(self._source, end, within_ms=self._within_ms)
         return [
             SourcePartition(
                 topic=topic.name,
@@ -96,6 +100,7 @@ class Survey:
                 end=end.get(tp, 0),
                 first=first.get(tp, 0),
                 until=until.get(tp),
+                high_watermark=high.get(tp, 0),
                 trouble=str(error or ""),
             )
             for topic, each in self._parts

@@ -34,9 +34,12 @@ from mirror.client import (
     OffsetResult,
     Outcomes,
     PartitionDescription,
+    ProducerState,
     ReplicaLog,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout
 from mirror.relay.policy import CopyPolicy
@@ -94,6 +97,22 @@ class Cluster:
         partitions = [{"earliest": earliest, "end": end, "replicas": replicas, "leader": 1} for end in ends]
         with self.change() as state:
             state["topics"][name] = {"id": str(uuid.uuid4()), "partitions": partitions, "configs": dict(configs)}
+        return self
+
+    def begin_transaction(
+        self, topic: str, partition: int, records: int, *, producer: int = 7, start: int | None = None, last: int = -1
+    ) -> Self:
+        """A transaction with ``records`` behind the end; ``start`` (ms) is when it began, if its coordinator tells."""
+        with self.change() as state:
+            begun = {"records": records, "producer": producer, "start": start, "last": last}
+            state["topics"][topic]["partitions"][partition]["open"] = begun
+        return self
+
+    def end_transaction(self, topic: str, partition: int) -> Self:
+        """It is committed."""
+        with self.change() as state:
+            place = state["topics"][topic]["partitions"][partition]
+            place["end"] += place.pop("open")["records"] + 1
         return self
 
     def set_moods(self, moods: Mapping[str, str]) -> Self:
@@ -243,6 +262,7 @@ class Admin:
         self,
         asked: Mapping[TopicPartition, int],
         *,
+        isolation: str = "read_committed",
         partial: bool = False,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
     ) -> Outcomes[TopicPartition, OffsetResult]:
@@ -255,10 +275,64 @@ class Admin:
         for tp, spec in asked.items():
             partition = topics[tp.topic]["partitions"][tp.partition]
             # Record n has the time stamp n here.
-            at = {-2: partition["earliest"], -1: partition["end"]}.get(spec, max(spec, partition["earliest"]))
-            found[tp] = OffsetResult(at if at <= partition["end"] else -1, -1, 0)
+            end = partition["end"]  # the last stable offset
+            if isolation == "read_uncommitted":
+                end += partition.get("open", {}).get("records", 0)
+            at = {-2: partition["earliest"], -1: end}.get(spec, max(spec, partition["earliest"]))
+            found[tp] = OffsetResult(at if at <= end else -1, -1, 0)
         failed = {tp: KafkaTimeout(f"{tp}: no answer") for tp in found if f"{tp.topic}/{tp.partition}" in silent}
         return Outcomes({tp: each for tp, each in found.items() if tp not in failed}, failed)
+
+    def describe_producers(
+        self,
+        tps: Iterable[TopicPartition],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
+        assert partial
+        assert timeout_ms
+        state = self.cluster.state()
+        if "producers" in state["moods"]:
+            raise AuthorizationFailed(state["moods"]["producers"], 29)
+        found: dict[TopicPartition, tuple[ProducerState, ...]] = {}
+        for tp in tps:
+            partition = state["topics"][tp.topic]["partitions"][tp.partition]
+            begun = partition.get("open")
+            other = ProducerState(1, 0, -1, 0, None)
+            holder = [ProducerState(begun["producer"], 3, begun["last"], 0, partition["end"])] if begun else []
+            found[tp] = (other, *holder)
+        return Outcomes(found, {})
+
+    def list_transactions(
+        self,
+        producer_ids: Iterable[int],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> tuple[TransactionListing, ...]:
+        assert partial
+        assert timeout_ms
+        seen = self._transactions()
+        return tuple(TransactionListing(f"id-{one}", one, "Ongoing") for one in producer_ids if one in seen)
+
+    def describe_transactions(
+        self,
+        ids: Iterable[str],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[str, TransactionDescription]:
+        assert partial
+        assert timeout_ms
+        seen = {f"id-{producer}": (producer, start) for producer, start in self._transactions().items()}
+        return Outcomes({one: TransactionDescription("Ongoing", seen[one][0], 3, 1, seen[one][1]) for one in ids}, {})
+
+    def _transactions(self) -> dict[int, int]:
+        """Producer id -> when its transaction began, of those that coordinators tell of."""
+        topics = self.cluster.state()["topics"].values()
+        begun = [each["open"] for topic in topics for each in topic["partitions"] if "open" in each]
+        return {each["producer"]: each["start"] for each in begun if each.get("start") is not None}
 
     def group_offsets(
         self,

@@ -123,6 +123,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "retries": 1,
             "stuck_since_ms": None,
             "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
+            "withheld": None,
         }
     ]
     assert flow == {

@@ -98,10 +98,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
             site.options.append(options)
 
         def list_offsets(
-            self, asked: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
+            self,
+            asked: Mapping[TopicPartition, int],
+            *,
+            isolation: str = "read_committed",
+            partial: bool = False,
+            timeout_ms: int | None = None,
         ) -> Outcomes[TopicPartition, OffsetResult]:
             site.asked += asked.values()
-            return super().list_offsets(asked, partial=partial, timeout_ms=timeout_ms)
+            return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(status, "Admin", Admin)
     return site
@@ -205,7 +210,8 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
     with site.watch() as watch:
         for _ in range(3):
             site.looked(watch, 2)
-        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (6, 2)
+        # Twice for each look: the last stable offset, and the high watermark.
+        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
         site.a.add_topic("orders-2", [3], earliest=1)
         assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"
         assert site.asked.count(EARLIEST) == 3
@@ -362,6 +368,7 @@ def test_as_json(site: Site) -> None:
         "seconds_to_drain": 0.0,
         "seconds_to_loss": 604_800.0,
         "states": {"no leader": 1, "caught up": 1},
+        "withheld_records": 0,
     }
     assert list(told["states"]) == ["no leader", "caught up"]
     assert first == {
@@ -381,6 +388,8 @@ def test_as_json(site: Site) -> None:
         "seconds_to_loss": 604_800.0,
         "trouble": None,
         "trouble_ms": None,
+        "high_watermark": 100,
+        "withheld": None,
     }
     assert (second["state"], second["trouble"], second["trouble_ms"]) == (
         "no leader",

@@ -15,6 +15,7 @@ from mirror.relay import deep, expiries, refusals
 from mirror.relay.gaps import Gap, GapKind
 from mirror.relay.inquiries import Inquiries
 from mirror.relay.looks import Looks
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.relay.stages import EPOCH_ENDED
@@ -111,7 +112,19 @@ def cut_by_the_limit() -> RangeResult:
     return one
 
 
+WITHHELD = OpenTransaction(
+    topic="orders", partition=0, offset=34, records=12, seen_ms=90_000, since_ms=0, producer_id=7
+)
 UNFINISHED = Outcome.UNFINISHED
+
+
+def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
+    finding = only(replace(runs.healthy(), withheld=WITHHELD.to_json()))
+    assert (finding.key, finding.advice.level) == ("withheld", Level.WARNING)
+    assert "12 records from offset 34 on are not copied" in finding.members[0][1]
+    command = finding.advice.steps[-1].command
+    assert command.startswith("kafka-transactions.sh --bootstrap-server $SOURCE abort --topic orders --partition 0")
+    assert command.endswith("--start-offset 34")
 
 
 @pytest.mark.parametrize(
