@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -11,6 +12,8 @@ from typing import Final
 
 from mirror.relay.deep import Made, Steps
 from mirror.relay.encoding_turns import EncodingTurns, Turn, Verdict
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -58,16 +61,25 @@ class Encoder:
 
     def close(self) -> None:
         """What was not done is cancelled; the thread ends after the step that it is in."""
-        with self._changed:
-            self._closed = True
-            futures = [job.future for job in self._jobs]
-            self._changed.notify()
-        for future in futures:
+        for future in self._left():
             future.cancel()
 
+    def _left(self) -> list[Future[Made]]:
+        """From now on nothing is taken up; the futures that have no answer."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            return [job.future for job in self._jobs]
+
     def _run(self) -> None:
-        while (job := self._next()) is not None:
-            self._turn(job)
+        try:
+            while (job := self._next()) is not None:
+                self._turn(job)
+        except BaseException as error:  # noqa: BLE001 - it is logged, and whoever waits gets it
+            _log.exception("nothing is encoded any more")  # a fault of ours
+            for future in self._left():
+                if not future.done():
+                    future.set_exception(error)
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -111,5 +123,5 @@ class Encoder:
     def _ended(self, job: _Job) -> None:
         job.steps = None
         with self._changed:
-            self._jobs.discard(job)
             self._turns.ended(job, job.most)
+            self._jobs.discard(job)

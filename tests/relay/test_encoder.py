@@ -10,6 +10,7 @@ import pytest
 
 from mirror.relay.deep import Made, Recipe, Steps, remake, remaking
 from mirror.relay.encoder import Encoder
+from mirror.relay.encoding_turns import EncodingTurns
 from tests.polling import eventually
 from tests.relay.site import made
 
@@ -88,6 +89,18 @@ def test_a_job_that_fails_fails_alone(encoder: Encoder) -> None:
     fine = encoder.submit("p", functools.partial(steps, 1, "fine", []))
     assert isinstance(broken.exception(_WITHIN_S), KeyError)
     assert fine.result(_WITHIN_S).dropped == {"fine": 1}
+
+
+def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(EncodingTurns, "ended", broken)
+    go = threading.Event()
+    futures = [encoder.submit(key, functools.partial(steps, 5, "x", [], go)) for key in ("a", "b")]
+    go.set()
+    assert [str(one.exception(_WITHIN_S)) for one in futures] == ["a fault", "a fault"]
+    assert encoder.submit("c", functools.partial(steps, 1, "x", [])).cancelled()
 
 
 def test_closing_answers_everybody() -> None:
