@@ -46,6 +46,8 @@ _TOPIC_AT: Final = 1
 _TOPIC, _TROUBLE = 12, 40
 """Columns that a topic's name has at least, and what is said against a partition if it is in the table."""
 _WIDE: Final = 100
+_TRANSACTIONS: Final = 3
+"""Open transactions of a flow that one look names; a live view has room for one."""
 _SOON_S: Final = 3_600.0
 _TENTH: Final = 10
 _NONE: Final = "-"
@@ -60,7 +62,7 @@ def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
     parts: list[RenderableType] = []
     for one in found:
-        parts += [_head(one), _once(one, most), *_withheld(one)]
+        parts += [_head(one), _once(one, most), *_withheld(one, _TRANSACTIONS)]
     return Group(*parts)
 
 
@@ -93,7 +95,7 @@ def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: in
     parts: list[RenderableType] = []
     for one in found:
         shown = _worst(one.partitions, len(one.partitions) if most is None else most)
-        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width), *_withheld(one)]
+        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width), *_withheld(one, 1)]
         more = _more(one, len(shown))
         parts += [Text(more, style="dim"), Text()] if more else [Text()]
     parts += [Text(f"flow {name}: {error}; looking again", style="red") for name, error in errors.items()]
@@ -183,10 +185,10 @@ def _pace(one: FlowStatus) -> Text:
     return line
 
 
-def _withheld(one: FlowStatus) -> list[Text]:
-    """The open transactions of the source that keep records from being copied: no lag tells of them."""
+def _withheld(one: FlowStatus, most: int) -> list[Text]:
+    """The ``most`` oldest of the source's transactions that keep records from being copied: no lag tells of them."""
     found = {each.withheld.tp: each.withheld for each in one.partitions if each.withheld and each.withheld.noted}
-    return [Text(line, style="yellow") for line in lines(found)]
+    return [Text(line, style="yellow") for line in lines(found, most)]
 
 
 def _told(each: PartitionStatus, now_ms: int) -> str:

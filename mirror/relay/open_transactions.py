@@ -138,7 +138,8 @@ def lines(found: OpenTransactions, most: int = 3) -> list[str]:
     """A line for each of the ``most`` oldest, and one for how many more there are."""
     oldest = sorted(found.values(), key=lambda one: (-one.age_ms, one.tp))
     more = len(oldest) - most
-    rest = f"{more} more partitions have records behind an open transaction"
+    have = "partition has" if more == 1 else "partitions have"
+    rest = f"{more} more {have} records behind an open transaction"
     return [*(one.describe() for one in oldest[:most]), *([rest] if more > 0 else [])]
 
 
