@@ -47,7 +47,7 @@ _TOPIC, _TROUBLE = 12, 40
 """Columns that a topic's name has at least, and what is said against a partition if it is in the table."""
 _WIDE: Final = 100
 _TRANSACTIONS: Final = 3
-"""Open transactions of a flow that one look names; a live view has room for one."""
+"""Open transactions of a flow that are named at once; a live view has room for one."""
 _SOON_S: Final = 3_600.0
 _TENTH: Final = 10
 _NONE: Final = "-"
@@ -186,7 +186,7 @@ def _pace(one: FlowStatus) -> Text:
 
 
 def _withheld(one: FlowStatus, most: int) -> list[Text]:
-    """The ``most`` oldest of the source's transactions that keep records from being copied: no lag tells of them."""
+    """The ``most`` oldest of the source's transactions that keep records from being copied: they are in no lag."""
     found = {each.withheld.tp: each.withheld for each in one.partitions if each.withheld and each.withheld.noted}
     return [Text(line, style="yellow") for line in lines(found, most)]
 

@@ -77,15 +77,15 @@ class DescribeTransactions(GroupsCall[TransactionDescription]):
 
     def accept(self, keys: Collection[str], response: DescribeTransactionsResponse) -> Failures:
         """Per id."""
-        for told in response.transaction_states:
+        for part in response.transaction_states:
             found = TransactionDescription(
-                told.transaction_state,
-                told.producer_id,
-                told.producer_epoch,
-                told.transaction_timeout,
-                told.transaction_start_time if told.transaction_start_time >= 0 else None,
+                part.transaction_state,
+                part.producer_id,
+                part.producer_epoch,
+                part.transaction_timeout,
+                part.transaction_start_time if part.transaction_start_time >= 0 else None,
             )
-            self.take(told.transactional_id, told.error_code, found)
+            self.take(part.transactional_id, part.error_code, found)
         return self.open(keys)
 
 
@@ -113,8 +113,8 @@ class ListTransactions(BrokersCall[tuple[TransactionListing, ...]]):
     def accept(self, keys: Collection[int], response: ListTransactionsResponse) -> Failures:
         """One broker's."""
         found = tuple(
-            TransactionListing(told.transactional_id, told.producer_id, told.transaction_state)
-            for told in response.transaction_states
+            TransactionListing(part.transactional_id, part.producer_id, part.transaction_state)
+            for part in response.transaction_states
         )
         for node in keys:
             self.take(node, response.error_code, found)
@@ -143,7 +143,7 @@ class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
     def accept(self, keys: Collection[TopicPartition], response: DescribeProducersResponse) -> Failures:
         """Per partition."""
         for topic in response.topics:
-            for told in topic.partitions:
+            for part in topic.partitions:
                 found = tuple(
                     ProducerState(
                         one.producer_id,
@@ -152,7 +152,7 @@ class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
                         one.coordinator_epoch,
                         one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
                     )
-                    for one in told.active_producers
+                    for one in part.active_producers
                 )
-                self.take(TopicPartition(topic.name, told.partition_index), told.error_code, found, told.error_message)
+                self.take(TopicPartition(topic.name, part.partition_index), part.error_code, found, part.error_message)
         return self.open(keys)

@@ -75,7 +75,7 @@ class Encoder:
         try:
             while (job := self._next()) is not None:
                 self._turn(job)
-        except BaseException as error:  # noqa: BLE001 - it is logged, and whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - it is logged, and every waiting call gets it
             _log.exception("nothing is encoded any more")  # a fault of ours
             for future in self._left():
                 if not future.done():
@@ -104,7 +104,7 @@ class Encoder:
             self._ended(job)
             if job.future.set_running_or_notify_cancel():
                 job.future.set_result(end.value)
-        except BaseException as error:  # noqa: BLE001 - it is the job's, and whoever waits for it gets it
+        except BaseException as error:  # noqa: BLE001 - it is the job's, and its future has it
             self._ended(job)
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(error)

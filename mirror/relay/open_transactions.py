@@ -2,7 +2,7 @@
 
 A transaction whose producer hangs, or is gone, keeps the partition's last stable offset where it began, until
 ``transaction.timeout.ms`` of that producer (or, where its coordinator has forgotten it, for ever). The high watermark
-goes on. What lies between the two cannot be copied, and counts neither as lag nor as missing: so it is told by itself.
+goes on. What lies between the two cannot be copied, and counts neither as lag nor as missing. So it is shown by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirror.cluster.topics import TopicPartition
 STANDS_STILL_MS: Final = 60_000
 """A last stable offset that has not moved for so long, with records behind it, is worth a warning."""
 _NOTED_MS: Final = 10_000
-"""From this age on a transaction is named by who looks only once: any healthy one may be open at that moment."""
+"""From this age on a command that asks only once names a transaction: a younger one is most likely healthy."""
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
 
 
@@ -55,7 +55,7 @@ class OpenTransaction:
 
     @property
     def noted(self) -> bool:
-        """Whether somebody who looked only once should name it.
+        """Whether a command that asks only once should name it.
 
         Where the coordinator does not tell its age, the time of its last record has to stand in for it.
         """
@@ -64,7 +64,7 @@ class OpenTransaction:
         return self.age_ms >= _NOTED_MS
 
     def stands_still(self, epoch_ms: int = 0) -> bool:
-        """Whether it is worth a warning, where somebody looks again after ``epoch_ms``."""
+        """Whether it is worth a warning, where the next observation comes after ``epoch_ms``."""
         return self.age_ms >= max(STANDS_STILL_MS, epoch_ms)
 
     def describe(self) -> str:
@@ -111,7 +111,7 @@ def observed(
     """The partitions whose last stable offset is below what readers of all records see.
 
     ``stable`` has the last stable offset and the high watermark of each partition, as they are at ``now_ms``;
-    ``before`` is what the look before this one made of them. What is known of a transaction holds while the offset
+    ``before`` is what the previous observation found. What is known of a transaction holds while the offset
     stands still.
     """
     found = {}

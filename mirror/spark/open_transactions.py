@@ -35,12 +35,12 @@ def high_watermarks(
     try:
         found = source.list_offsets(asked, isolation="read_uncommitted", partial=True, timeout_ms=within_ms)
     except KafkaError:
-        return {}  # the last stable offsets were told, and say what there is to say
+        return {}  # the last stable offsets are known, and are what is copied
     return {tp: result.offset for tp, result in found.items()}
 
 
 def still_open(source: Admin, before: OpenTransactions, now_ms: int) -> dict[TopicPartition, OpenTransaction]:
-    """Those of ``before`` that stand where they stood, as they are at ``now_ms``; all of them where nobody answers."""
+    """Those of ``before`` that stand where they stood, as they are at ``now_ms``, and those that do not answer."""
     if not before:
         return {}
     try:
@@ -65,11 +65,11 @@ def identified(source: Admin, found: OpenTransactions) -> dict[TopicPartition, O
     if not asked:
         return dict(found)
     try:
-        told = _producers(source, asked)
+        known = _producers(source, asked)
     except MirrorError as error:
-        _log.info("who has the source's open transactions is not told: %s", error)
+        _log.info("the producers of the source's open transactions are not known: %s", error)
         return dict(found)
-    return dict(found) | told
+    return dict(found) | known
 
 
 def _producers(source: Admin, asked: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
@@ -105,7 +105,7 @@ def _with_start(
     for each in listed:
         if each.producer_id != one.producer_id:
             continue
-        told = described.get(each.transactional_id)
-        same = told is not None and told.producer_id == one.producer_id
-        return replace(one, transactional_id=each.transactional_id, start_ms=told.start_ms if same and told else None)
+        known = described.get(each.transactional_id)
+        same = known is not None and known.producer_id == one.producer_id
+        return replace(one, transactional_id=each.transactional_id, start_ms=known.start_ms if same and known else None)
     return one

@@ -173,7 +173,7 @@ def look(
 def _withheld(
     source: Admin, seen: list[SourcePartition], before: OpenTransactions | None, wall_ms: int
 ) -> dict[TopicPartition, OpenTransaction]:
-    """Whose transactions are open is asked for at once where nobody looked before, else once they stand still."""
+    """The first plan asks at once whose transactions are open, later ones where a last stable offset stood still."""
     stable = {TopicPartition(one.topic, one.partition): one.stable for one in seen if one.leader != NO_LEADER}
     found = observed(before or {}, stable, wall_ms)
     asked = {tp: one for tp, one in found.items() if before is None or one.since_ms < wall_ms}

@@ -34,8 +34,8 @@ class SourcePartition:
     """One source partition as the planner saw it; offsets in records.
 
     ``earliest`` is the log start offset, ``end`` the last stable offset, ``high_watermark`` the end that readers of all
-    records see (0: not told), ``first`` where a flow without progress begins (its ``start``, or ``from``, which may lie
-    behind the end), ``until`` where the flow ends here (None: it does not, or not yet), ``leader`` a broker id or
+    records see (0: not known), ``first`` where a flow without progress begins (its ``start``, or ``from``, which may
+    lie behind the end), ``until`` where the flow ends here (None: it does not, or not yet), ``leader`` a broker id or
     :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says why, if it is not just that).
     """
 

@@ -279,7 +279,7 @@ class StatusWatch:
     def _open_transactions(
         self, source: Admin, stable: Mapping[TopicPartition, tuple[int, int]], time_ms: int
     ) -> dict[TopicPartition, OpenTransaction]:
-        """The first look asks at once whose they are, later ones where a last stable offset stood still meanwhile."""
+        """It is asked at once whose they are, and later where a last stable offset has stood still since."""
         found = observed(self._withheld or {}, stable, time_ms)
         asked = {tp: one for tp, one in found.items() if self._withheld is None or one.since_ms < time_ms}
         self._withheld = found | identified(source, asked)

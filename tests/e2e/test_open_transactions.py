@@ -34,7 +34,7 @@ time.sleep(600)
 
 @pytest.fixture
 def topic(source: Side, unique: Callable[[str], str]) -> Iterator[str]:
-    """20 records in each of two partitions; in the first one 12 more behind a transaction that nobody ends."""
+    """20 records in each of two partitions; in the first one 12 more behind a transaction that is never ended."""
     topic = unique("orders")
     source.create(topic, 2)
     for partition in range(2):
@@ -91,10 +91,10 @@ def test_what_is_behind_a_hung_transaction_is_named(
     assert "12 records from offset 20 on" in " ".join(run.out.split()).replace("│", "") or "remarks" in run.out
     assert "Records behind an open transaction of the source" in (site.report / "report.html").read_text("utf-8")
 
-    told = ask(site, "status")
-    assert (told["lag"], told["withheld_records"]) == (0, 12)
-    assert told["partitions"][0]["high_watermark"] == 32
-    assert told["partitions"][0]["end"] == 20
+    now = ask(site, "status")
+    assert (now["lag"], now["withheld_records"]) == (0, 12)
+    assert now["partitions"][0]["high_watermark"] == 32
+    assert now["partitions"][0]["end"] == 20
     named(site.ask("status"), topic, one["producer_id"])
 
     end(source, topic)

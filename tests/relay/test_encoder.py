@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 
 class Clock:
-    """Seconds that pass with each look at it: every step is a whole turn."""
+    """Seconds that pass each time it is read: every step is a whole turn."""
 
     def __init__(self) -> None:
         self.now = 0.0

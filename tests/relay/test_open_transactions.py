@@ -1,4 +1,4 @@
-"""What is known of an open transaction from one look to the next, and what is said of it."""
+"""What is known of an open transaction from one observation to the next, and what is said of it."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_of_many_the_oldest_are_named() -> None:
     many = {
         TopicPartition("orders", number): found(partition=number, since_ms=T0 - number * MINUTE) for number in range(9)
     }
-    told = lines(many)
-    assert [line.partition(":")[0] for line in told[:3]] == ["orders-8", "orders-7", "orders-6"]
-    assert told[3:] == ["6 more partitions have records behind an open transaction"]
+    named = lines(many)
+    assert [line.partition(":")[0] for line in named[:3]] == ["orders-8", "orders-7", "orders-6"]
+    assert named[3:] == ["6 more partitions have records behind an open transaction"]
     assert len(lines({TP: found()})) == 1
 
 

@@ -207,8 +207,8 @@ def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy
 
 def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
     """Brokers 3.0 to 3.5 know no other: the copy clamped to no limit at all, and was refused again and again."""
-    told = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
-    facts = TargetFacts.of({"message.timestamp.difference.max.ms": told})
+    limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
+    facts = TargetFacts.of({"message.timestamp.difference.max.ms": limit})
     run = Run(1, facts=facts, on_bad_timestamp="clamp").opened(0)
     run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
     rule = run.site.makings[-1][1].timestamps
@@ -221,8 +221,8 @@ def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
 
 
 def test_a_time_that_an_old_broker_refuses_names_its_key() -> None:
-    told = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
-    run = Run(1, facts=TargetFacts.of({"message.timestamp.difference.max.ms": told})).opened(0)
+    limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
+    run = Run(1, facts=TargetFacts.of({"message.timestamp.difference.max.ms": limit})).opened(0)
     run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
     assert "raise message.timestamp.difference.max.ms of the target topic" in str(run.ends(Outcome.FAILED).error)
 

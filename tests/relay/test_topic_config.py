@@ -22,7 +22,7 @@ def entries(configs: dict[str, str | None]) -> dict[str, ConfigEntry]:
 
 
 @pytest.mark.parametrize(
-    ("told", "before", "after"),
+    ("keys", "before", "after"),
     [
         pytest.param({DIFFERENCE: HOUR}, (DIFFERENCE, HOUR), (DIFFERENCE, HOUR), id="3.0"),
         pytest.param({DIFFERENCE: FOREVER}, (DIFFERENCE, FOREVER), (DIFFERENCE, FOREVER), id="3.0 by default"),
@@ -52,10 +52,10 @@ def entries(configs: dict[str, str | None]) -> dict[str, ConfigEntry]:
     ],
 )
 def test_times_are_limited_by_what_the_broker_goes_by(
-    told: dict[str, int], before: tuple[str, int], after: tuple[str, int]
+    keys: dict[str, int], before: tuple[str, int], after: tuple[str, int]
 ) -> None:
     """The rules are those of ``LogConfig.getMessageTimestampBeforeMaxMs`` and its neighbour in 3.6 to 3.9."""
-    configs = {key: str(value) for key, value in told.items()}
+    configs = {key: str(value) for key, value in keys.items()}
     topic = TopicConfig.of(configs)
     assert ((topic.before_key, topic.before_max_ms), (topic.after_key, topic.after_max_ms)) == (before, after)
     facts = TargetFacts.of(entries(dict(configs)))

@@ -51,9 +51,9 @@ def test_a_plan_tells_whose_transaction_keeps_what(pair: test_plan.Pair) -> None
 
 
 def test_a_plan_of_an_older_version_has_none(pair: test_plan.Pair) -> None:
-    told = pair.plan(flow()).to_json()
-    del told["withheld"]
-    assert Plan.from_json(told).withheld == {}
+    values = pair.plan(flow()).to_json()
+    del values["withheld"]
+    assert Plan.from_json(values).withheld == {}
 
 
 def test_what_may_not_be_seen_is_counted_all_the_same(pair: test_plan.Pair) -> None:
@@ -73,8 +73,8 @@ def test_a_forecast_warns_of_it(pair: test_plan.Pair) -> None:
     assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
     assert "producer id 7" in line
     assert "open for 12 min" in line
-    (told,) = found.to_json()["withheld"]
-    assert told["records"] == 5
+    (values,) = found.to_json()["withheld"]
+    assert values["records"] == 5
 
 
 def test_a_young_one_is_no_news(pair: test_plan.Pair) -> None:

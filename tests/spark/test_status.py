@@ -210,7 +210,7 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
     with site.watch() as watch:
         for _ in range(3):
             site.looked(watch, 2)
-        # Twice for each look: the last stable offset, and the high watermark.
+        # Twice each time: the last stable offset, and the high watermark.
         assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
         site.a.add_topic("orders-2", [3], earliest=1)
         assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"

@@ -41,9 +41,9 @@ def test_records_behind_open_transactions_are_counted_beside_the_lag() -> None:
         Place("u", 0, lag(5)),
     ]
     take_lags(measured, "f", places)
-    told = values(measured)
-    assert told["mirror.withheld.records"] == {("f", "t"): 7, ("f", "u"): 0}
-    assert told["mirror.withheld.time"] == {("f", "t"): 70.0, ("f", "u"): 0.0}
+    measures = values(measured)
+    assert measures["mirror.withheld.records"] == {("f", "t"): 7, ("f", "u"): 0}
+    assert measures["mirror.withheld.time"] == {("f", "t"): 70.0, ("f", "u"): 0.0}
 
 
 def test_the_next_look_takes_the_place_of_the_one_before() -> None:
