@@ -174,21 +174,34 @@ class Admin:
         return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
 
     def create_topics(
-        self, topics: Iterable[NewTopic], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[str, uuid.UUID | None]:
         """Create them; BrokerError with code 36 where one is there already.
 
-        Each one's result is its id, or None where the broker does not tell.
+        Each one's result is its id, or None where the broker does not tell. With ``validate_only`` the brokers check
+        all of it, their policy included, and create nothing.
         """
-        return self._each(CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms)), partial=partial)
+        call = CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms), validate_only=validate_only)
+        return self._each(call, partial=partial)
 
     def create_partitions(
-        self, totals: Mapping[str, int], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        totals: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[str, None]:
-        """Give topics more partitions, as topic -> new total."""
-        return self._each(
-            CreatePartitions(arguments.partition_totals(totals), *self._timer(timeout_ms)), partial=partial
+        """Give topics more partitions, as topic -> new total; with ``validate_only`` they are only checked."""
+        call = CreatePartitions(
+            arguments.partition_totals(totals), *self._timer(timeout_ms), validate_only=validate_only
         )
+        return self._each(call, partial=partial)
 
     def delete_topics(
         self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
