@@ -51,6 +51,8 @@ _TRANSACTIONS: Final = 3
 _SOON_S: Final = 3_600.0
 _TENTH: Final = 10
 _NONE: Final = "-"
+_NAMED: Final = 5
+"""Partitions of a topic in one line; of the others an ellipsis."""
 
 
 def rows_for(height: int, flows: int) -> int:
@@ -62,8 +64,25 @@ def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
     parts: list[RenderableType] = []
     for one in found:
-        parts += [_head(one), _once(one, most), *_withheld(one, _TRANSACTIONS)]
+        parts += [_head(one), _once(one, most), *_troubles(one, most), *_withheld(one, _TRANSACTIONS)]
     return Group(*parts)
+
+
+def _troubles(one: FlowStatus, most: int | None) -> list[Text]:
+    """The troubles of partitions: a line for each topic and reason, however many of its partitions share it.
+
+    ``most`` lines and how many are left; None: all.
+    """
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for each in one.partitions:
+        if line := _told(each, one.time_ms):
+            grouped.setdefault((each.topic, line), []).append(f"{each.partition}")
+    lines = [
+        Text(f"{topic}-{', '.join(numbers[:_NAMED])}{', ...' if len(numbers) > _NAMED else ''}: {line}")
+        for (topic, line), numbers in grouped.items()
+    ]
+    left = 0 if most is None else max(0, len(lines) - most)
+    return [*lines[:most], *([Text(f"{left:,} more topics have a trouble (--all)", style="dim")] if left else [])]
 
 
 def _once(one: FlowStatus, most: int | None) -> Table:

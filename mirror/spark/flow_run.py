@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from mirror.relay.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.checks import Findings
     from mirror.spark.console import Consoles
+    from mirror.spark.obstacles import Targets
     from mirror.telemetry.run import RunTelemetry
+
+
+_NAMED: Final = 20
+"""Topics that cannot be copied, each with a line of its own; of the others their number."""
 
 
 class PlanningFailed(FlowError):
@@ -77,10 +82,11 @@ class FlowRun:
 
         Raises MirrorError where the flow could not run; what single partitions met is in their results.
         """
-        self.prepare(flow)
+        targets = self.prepare(flow)
         report.run = run = report.run or new_run()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = None
+        ledger.write_targets(targets)
         try:
             with (
                 self._claimed(flow, run) as claimed,
@@ -115,20 +121,32 @@ class FlowRun:
                     with contextlib.suppress(KafkaError):
                         orders.end()
 
-    def prepare(self, flow: FlowConfig) -> None:
+    def prepare(self, flow: FlowConfig) -> Targets:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
-        self.prepare_again(self._config, flow)
+        return self.prepare_again(self._config, flow)
 
-    def prepare_again(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """For a stream: ``config`` is that in force. Says what it has not said before. Raises MirrorError."""
+    def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: Targets | None = None) -> Targets:
+        """For a stream: ``config`` is that in force, ``before`` what the last preparation came to.
+
+        Says what it has not said before. Raises MirrorError.
+        """
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
-            for line in prepare_topics(flow, source, target):
-                self._warn(flow, line)
+            prepared = prepare_topics(flow, source, target, before)
+        for line in prepared.warnings:
+            self._warn(flow, line)
+        known = {} if before is None else before.obstacles
+        new = [each.about(topic) for topic, each in prepared.targets.obstacles.items() if topic not in known]
+        for line in new[:_NAMED]:
+            self._consoles.warning(f"flow {flow.name}: {line}")
+        if len(new) > _NAMED:
+            more = f"{len(new) - _NAMED} more topics cannot be copied: mirror status and summary.json name them"
+            self._consoles.warning(f"flow {flow.name}: {more}")
+        return prepared.targets
 
     def _warn(self, flow: FlowConfig, line: str) -> None:
         if (flow.name, line) not in self._warned:

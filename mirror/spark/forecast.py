@@ -119,6 +119,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ):
         outlook = look(flow, source, target, wall_ms=wall_ms)
         topics = inspect_topics(flow, outlook.topics, source, target)
+        outlook = outlook.within(flow, topics.targets)
         lost = set() if flow.start_over else _without_progress(outlook, topics, target)
     plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
     partitions = [

@@ -132,16 +132,7 @@ def start_of(
     """
 
     def settled(outcome: Outcome, at: int, error: str | None = None) -> RangeResult:
-        return RangeResult(
-            flow=flow.name,
-            topic=seen.topic,
-            target_topic=seen.target_topic,
-            partition=seen.partition,
-            start=at,
-            end=at,
-            outcome=outcome,
-            error=error,
-        )
+        return not_copied(flow, seen, outcome, error, at=at)
 
     def copied(start: int) -> Range:
         return Range(
@@ -174,6 +165,23 @@ def start_of(
     if not follow and progress.offset >= seen.stop and progress.time_ms >= anew_before_ms:
         return settled(Outcome.COMPLETE, progress.offset)
     return copied(progress.offset)
+
+
+def not_copied(
+    flow: FlowConfig, seen: SourcePartition, outcome: Outcome, error: str | None, *, at: int | None = None
+) -> RangeResult:
+    """The settled result of a partition that needs no task, or may have none; ``at``: by default where it begins."""
+    at = seen.first if at is None else at
+    return RangeResult(
+        flow=flow.name,
+        topic=seen.topic,
+        target_topic=seen.target_topic,
+        partition=seen.partition,
+        start=at,
+        end=at,
+        outcome=outcome,
+        error=error,
+    )
 
 
 def _nothing_yet(seen: SourcePartition) -> bool:

@@ -14,6 +14,7 @@ from mirror.relay.open_transactions import OpenTransaction, observed
 from mirror.relay.progress import ProgressStore
 from mirror.relay.topic_config import FOREVER, TopicConfig, readable
 from mirror.runtime.clock import SystemClock
+from mirror.spark.obstacles import colliding, too_long
 from mirror.spark.open_transactions import high_watermarks, identified
 from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
 from mirror.spark.run_orders import RunOrders
@@ -130,7 +131,7 @@ class _Seen:
     """What one look showed, by source partition.
 
     ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress. ``high`` are the
-    high watermarks, ``withheld`` the open transactions.
+    high watermarks, ``withheld`` the open transactions. ``blocked``: why its target topic is not ready.
     """
 
     time_ms: int
@@ -141,6 +142,7 @@ class _Seen:
     gaps: dict[TopicPartition, str]
     high: dict[TopicPartition, int]
     withheld: dict[TopicPartition, OpenTransaction]
+    blocked: dict[TopicPartition, str]
 
     def status(self, tp: TopicPartition, target_topic: str, lag: Lag, trouble: Trouble | None) -> PartitionStatus:
         offsets, progress = self.offsets[tp], self.progress.get(tp)
@@ -233,8 +235,11 @@ class StatusWatch:
         retention_ms = self._retention(source, {tp.topic for tp in seen.offsets})
         lags = self._lags.estimates(self._wall(), retention_ms, stuck_after_s=stuck_after_s)
         lags |= {tp: lags[tp]._replace(state=State.LOSING) for tp in seen.gaps}
+        lags |= {tp: lags[tp]._replace(state=State.STUCK) for tp in seen.blocked}
         told = {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.sick])
-        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | seen.gaps).items()}
+        troubles = told | {
+            tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | seen.gaps | seen.blocked).items()
+        }
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -250,8 +255,10 @@ class StatusWatch:
         wanted = {name: topics[name] for name in select_topics(self.flow, topics)}
         tps = [(TopicPartition(name, one.partition), one.leader) for name in wanted for one in wanted[name].partitions]
         targets = {tp: TopicPartition(self.flow.target_topic(tp.topic), tp.partition) for tp, _ in tps}
+        impossible = too_long(self.flow, wanted)
         # Progress before ends: never less lag than there is, and what lies beyond its end is of another log.
-        kept = ProgressStore(target, self.flow.name).read(set(targets.values()))
+        asked = {targets[tp] for tp, _ in tps if tp.topic not in impossible}
+        kept = ProgressStore(target, self.flow.name).read(asked)
         run = RunOrders(target, self.flow.name).read()
         time_ms = self._wall()
         ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
@@ -274,6 +281,7 @@ class StatusWatch:
             gaps={tp: line for tp, line in gaps.items() if line},
             high=high,
             withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
+            blocked=self._blocked(target, {tp: targets[tp] for tp, _ in tps if tp not in progress}),
         )
 
     def _open_transactions(
@@ -284,6 +292,28 @@ class StatusWatch:
         asked = {tp: one for tp, one in found.items() if self._withheld is None or one.since_ms < time_ms}
         self._withheld = found | identified(source, asked)
         return self._withheld
+
+    def _blocked(self, target: Admin, targets: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, str]:
+        """Which of these partitions, that have no progress, cannot be copied: the target takes no such topic.
+
+        What its brokers said to a creation is in the ledger of the last run.
+        """
+        flow = self.flow
+        obstacles = too_long(flow, {tp.topic for tp in targets})
+        there = target.describe_topics(
+            {to.topic for tp, to in targets.items() if tp.topic not in obstacles}, partial=True
+        )
+        lacking = [
+            tp
+            for tp, to in targets.items()
+            if tp.topic not in obstacles and (to.topic not in there or to.partition >= len(there[to.topic].partitions))
+        ]
+        if missing := {tp.topic for tp in lacking if targets[tp].topic not in there}:
+            obstacles |= colliding(flow, missing, target.list_topics().keys())
+        last = self._troubles.targets() if lacking and self._troubles is not None else None
+        refused = {} if last is None else last.obstacles
+        found = {tp: refused[tp.topic].reason for tp in lacking if tp.topic in refused}
+        return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
 
     def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
         if not 0 <= time_ms - self._starts_ms < len(ends) * _START_EVERY_MS:

@@ -9,7 +9,7 @@ from mirror.spark.open_transactions import high_watermarks
 from mirror.spark.planner import NO_LEADER, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
@@ -70,10 +70,13 @@ class Survey:
         self._asking: Final = _Asking(source, within_ms)
         self._earliest: Final = self._asking.offsets(self._led, EARLIEST)
 
-    @property
-    def targets(self) -> set[TopicPartition]:
-        """Where they are copied to."""
-        return {TopicPartition(self._flow.target_topic(topic.name), each.partition) for topic, each in self._parts}
+    def targets(self, *, but_for: Container[str] = ()) -> set[TopicPartition]:
+        """Where they are copied to; nothing of the source topics ``but_for``."""
+        return {
+            TopicPartition(self._flow.target_topic(topic.name), each.partition)
+            for topic, each in self._parts
+            if topic.name not in but_for
+        }
 
     def partitions(self, known: Collection[TopicPartition] | None = None) -> list[SourcePartition]:
         """All of them, with their offsets.

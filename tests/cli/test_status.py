@@ -113,6 +113,22 @@ def test_one_look_is_a_table(site: Site) -> None:
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
 
+def test_one_look_says_below_the_table_what_there_is_against_topics(site: Site) -> None:
+    """Also with a name that no topic of the target can have: it ended the whole look."""
+    long = "orders".ljust(249, "x")
+    site.a.add_topic("orders", [10]).add_topic(long, [5] * 7)
+    site.commit(10)
+    found = site.status()
+    assert (found.exit_code, found.stderr) == (0, "")
+    shown = " ".join(found.stdout.split())
+    assert shown.count("would have 251 characters") == 1, "once for all of the topic's partitions"
+    assert "-0, 1, 2, 3, 4, ...: its target topic's name would have 251 characters" in shown.replace(f"{long} ", long)
+    for number in range(status_view.SHOWN + 1):
+        site.a.add_topic(f"orders-{number}".ljust(249, "x"), [5])
+    assert "2 more topics have a trouble (--all)" in site.status().stdout
+    assert "more topics" not in site.status("--all").stdout
+
+
 def test_one_look_as_json(site: Site) -> None:
     site.a.add_topic("orders", [1_500])
     site.commit(500)

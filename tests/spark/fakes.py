@@ -12,11 +12,11 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import mirror.client
 import mirror.relay.copy
@@ -41,11 +41,13 @@ from mirror.client import (
     TransactionDescription,
     TransactionListing,
 )
-from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout
+from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, InvalidArgument, KafkaError, KafkaTimeout
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.watching import Watcher
+
+V = TypeVar("V")
 
 FOLDER = "FAKE_KAFKA_FOLDER"
 """Environment: the folder of the clusters' files."""
@@ -120,7 +122,7 @@ class Cluster:
 
         ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
         JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
-        permissions, see Admin.
+        permissions, see Admin. ``refused``, ``hidden_configs``: of single topics, see Admin.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -159,7 +161,8 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
     ) -> Outcomes[str, TopicDescription]:
         topics = self.cluster.state()["topics"]
-        found = {name: _description(name, topics[name]) for name in names if name in topics}
+        wanted = [_checked(name) for name in names]
+        found = {name: _description(name, topics[name]) for name in wanted if name in topics}
         if include_authorized_operations:
             for name, each in found.items():
                 found[name] = replace(each, authorized_operations=self._may("topic", name))
@@ -196,9 +199,11 @@ class Admin:
         denied = json.loads(self.cluster.state()["moods"].get("denied", "{}")).get(f"{kind} {name}", [])
         return frozenset(AclOperation) - {AclOperation[one] for one in denied}
 
-    def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        topics = self.cluster.state()["topics"]
-        return {name: topics[name]["configs"] for name in names}
+    def describe_topic_configs(self, names: Iterable[str], *, partial: bool = False) -> Outcomes[str, dict[str, str]]:
+        state = self.cluster.state()
+        hidden = json.loads(state["moods"].get("hidden_configs", "[]"))
+        failed: dict[str, KafkaError] = {name: AuthorizationFailed(f"{name} is hidden", 29) for name in hidden}
+        return _outcomes(names, lambda name: state["topics"][name]["configs"], failed, partial=partial)
 
     def describe_configs(
         self,
@@ -223,18 +228,46 @@ class Admin:
         }
         return Outcomes(found, {})
 
-    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, partial: bool = False
+    ) -> Outcomes[str, uuid.UUID | None]:
+        failed: dict[str, KafkaError] = {}
+        made = []
         for topic in topics:
-            if topic.name in self.cluster.state()["topics"]:
-                raise BrokerError(f"topic {topic.name} exists", 36)
-            replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
-            self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, configs=topic.configs)
+            made.append(topic.name)
+            error = self._cannot_create(topic)
+            if error is not None:
+                failed[topic.name] = error
+            elif not validate_only:
+                replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
+                self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, configs=topic.configs)
+        return _outcomes(made, lambda _: None, failed, partial=partial)
 
-    def create_partitions(self, totals: Mapping[str, int]) -> None:
+    def _cannot_create(self, topic: NewTopic) -> KafkaError | None:
+        """As brokers check it; the mood ``refused`` is a JSON object of a topic's name -> what a policy says."""
+        state = self.cluster.state()
+        _checked(topic.name)
+        refused = json.loads(state["moods"].get("refused", "{}"))
+        rivals = [name for name in state["topics"] if name.replace(".", "_") == topic.name.replace(".", "_")]
+        if topic.name in rivals:
+            return BrokerError(f"topic {topic.name} exists", 36)
+        if topic.name in refused:
+            return BrokerError(f"creating topic {topic.name!r}: POLICY_VIOLATION: {refused[topic.name]}", 44)
+        if rivals:
+            return BrokerError(f"Topic '{topic.name}' collides with existing topic: {rivals[0]}", 17)
+        return None
+
+    def create_partitions(
+        self, totals: Mapping[str, int], *, validate_only: bool = False, partial: bool = False
+    ) -> Outcomes[str, None]:
+        refused = json.loads(self.cluster.state()["moods"].get("refused", "{}"))
+        failed: dict[str, KafkaError] = {name: BrokerError(why, 44) for name, why in refused.items() if name in totals}
         with self.cluster.change() as state:
             for name, total in totals.items():
                 partitions = state["topics"][name]["partitions"]
-                partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
+                if name not in failed and not validate_only:
+                    partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
+        return _outcomes(totals, lambda _: None, failed, partial=partial)
 
     def describe_log_dirs(
         self,
@@ -343,6 +376,8 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         kept = self.cluster.state()["groups"].get(group, {})
+        for tp in tps:
+            _checked(tp.topic)
         return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}
 
     def commit_group_offsets(
@@ -355,6 +390,24 @@ class Admin:
         with self.cluster.change() as state:
             kept = state["groups"].setdefault(group, {})
             kept.update({str(tp): (each.offset, each.leader_epoch, each.metadata) for tp, each in offsets.items()})
+
+
+def _checked(name: str) -> str:
+    """As Admin checks its arguments, before anything is sent."""
+    if not 1 <= len(name) <= 249:
+        raise InvalidArgument(f"a topic name must have 1 to 249 characters, not {len(name)}")
+    return name
+
+
+def _outcomes(
+    names: Iterable[str], result: Callable[[str], V], failed: Mapping[str, KafkaError], *, partial: bool
+) -> Outcomes[str, V]:
+    """As Admin has it: what succeeded and what failed, or without ``partial`` the first failure raised."""
+    wanted = list(names)
+    refused = {name: failed[name] for name in wanted if name in failed}
+    if refused and not partial:
+        raise next(iter(refused.values()))
+    return Outcomes({name: result(name) for name in wanted if name not in refused}, refused)
 
 
 def _entries(configs: Mapping[str, str]) -> dict[str, ConfigEntry]:

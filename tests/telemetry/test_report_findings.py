@@ -20,9 +20,10 @@ from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.relay.stages import EPOCH_ENDED
 from mirror.relay.story import Phase
-from mirror.spark import limits, planner, results
+from mirror.spark import limits, obstacles, planner, results
 from mirror.spark.attempts import Attempt
 from mirror.spark.plan import Plan
+from mirror.spark.topics import _Preparation
 from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
 from mirror.telemetry.report.failures import FAILED
@@ -30,6 +31,7 @@ from mirror.telemetry.report.findings import Finding, find, slowest
 from mirror.wire.decode import Record
 from mirror.wire.verdicts import broker_error
 from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
 from tests.telemetry import runs
 
 
@@ -54,6 +56,8 @@ FAILURES = {
     "failed truncated": gap(GapKind.TRUNCATED),
     "failed recreated": gap(GapKind.RECREATED),
     "failed progress lost": written_in(Inquiries.settle),
+    "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
+    "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
     "failed source without leader": planner.NO_LEADER_TEXT,
     "failed silent source": written_in(Looks.found),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), TopicPartition("orders", 0), 7)),
@@ -132,6 +136,7 @@ def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
     [
         (lost_task(), ["unfinished task lost"]),
         (cut_by_the_limit(), ["unfinished limits"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=obstacles.NOT_PREPARED), ["unfinished not prepared"]),
         (
             replace(
                 runs.idle(), outcome=UNFINISHED, error=f"{limits.NEXT}: 5 records (max-partitions-in-parallel = 2)"

@@ -202,6 +202,15 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             (Step("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
         ),
     ),
+    "not prepared": (
+        r"it appeared after the flow's target topics were prepared",
+        Advice(
+            Level.NOTE,
+            "New on the source",
+            "It came while the flow ran, and its target topic was not ready when the epoch was planned.",
+            (Step("A stream copies it as soon as it has prepared the topic, and else the next run does."),),
+        ),
+    ),
     "task lost": (
         r"its task was lost",
         Advice(
