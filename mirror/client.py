@@ -23,9 +23,12 @@ from mirror.cluster.topics import (
     OffsetResult,
     Outcomes,
     PartitionDescription,
+    ProducerState,
     ReplicaLog,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
 )
 from mirror.consumer.fetched import Fetched
 from mirror.producer.batches import RecordMetadata
@@ -64,9 +67,12 @@ __all__ = [
     "PartitionDescription",
     "PatternType",
     "Producer",
+    "ProducerState",
     "RecordMetadata",
     "ReplicaLog",
     "ResourceType",
     "TopicDescription",
     "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
 ]

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
+from mirror.relay.open_transactions import lines
 from mirror.telemetry.lags import State, worst_first
 
 if TYPE_CHECKING:
@@ -46,9 +47,13 @@ _TOPIC_AT: Final = 1
 _TOPIC, _TROUBLE = 12, 40
 """Columns that a topic's name has at least, and what is said against a partition if it is in the table."""
 _WIDE: Final = 100
+_TRANSACTIONS: Final = 3
+"""Open transactions of a flow that are named at once; a live view has room for one."""
 _SOON_S: Final = 3_600.0
 _TENTH: Final = 10
 _NONE: Final = "-"
+_NAMED: Final = 5
+"""Partitions of a topic in one line; of the others an ellipsis."""
 
 
 def rows_for(height: int, flows: int) -> int:
@@ -58,11 +63,30 @@ def rows_for(height: int, flows: int) -> int:
 
 def once(found: Sequence[FlowStatus], most: int | None) -> Group:
     """What one look tells: no rates. ``most`` partitions of each flow, those that lag most; None: all."""
-    return Group(*(part for one in found for part in (_head(one), *_once(one, most))))
+    parts: list[RenderableType] = []
+    for one in found:
+        parts += [_head(one), _once(one, most), *_troubles(one, most), *_withheld(one, _TRANSACTIONS)]
+    return Group(*parts)
 
 
-def _once(one: FlowStatus, most: int | None) -> list[RenderableType]:
-    """A table, and what there is to say against those in it."""
+def _troubles(one: FlowStatus, most: int | None) -> list[Text]:
+    """The troubles of partitions: a line for each topic and reason, however many of its partitions share it.
+
+    ``most`` lines and how many are left; None: all.
+    """
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for each in one.partitions:
+        if line := _told(each, one.time_ms):
+            grouped.setdefault((each.topic, line), []).append(f"{each.partition}")
+    lines = [
+        Text(f"{topic}-{', '.join(numbers[:_NAMED])}{', ...' if len(numbers) > _NAMED else ''}: {line}")
+        for (topic, line), numbers in grouped.items()
+    ]
+    left = 0 if most is None else max(0, len(lines) - most)
+    return [*lines[:most], *([Text(f"{left:,} more topics have a trouble (--all)", style="dim")] if left else [])]
+
+
+def _once(one: FlowStatus, most: int | None) -> Table:
     order = [
         (not each.lag.state.sick, each.lag.records is not None, -(each.lag.records or 0), *_name(each))
         for each in one.partitions
@@ -84,7 +108,7 @@ def _once(one: FlowStatus, most: int | None) -> list[RenderableType]:
             Text("unknown" if lag is None else f"{lag:,}", style="green" if lag == 0 else "yellow"),
             Text("" if each.committed_ms is None else _ago(each.committed_ms, one.time_ms)),
         )
-    return [table, *(Text(f"{_name(each)}: {told}") for each in shown if (told := _told(each, one.time_ms)))]
+    return table
 
 
 def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
@@ -95,7 +119,7 @@ def live(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: in
     parts: list[RenderableType] = []
     for one in found:
         shown = _worst(one.partitions, len(one.partitions) if most is None else most)
-        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width)]
+        parts += [_head(one), _pace(one), *_live(shown, one.time_ms, width), *_withheld(one, 1)]
         more = _more(one, len(shown))
         parts += [Text(more, style="dim"), Text()] if more else [Text()]
     parts += [Text(f"flow {name}: {error}; looking again", style="red") for name, error in errors.items()]
@@ -192,6 +216,12 @@ def _pace(one: FlowStatus) -> Text:
     for place, (state, count) in enumerate(of.states.items()):
         line.append(", " if place else "").append(f"{count:,} {state.value}", style=_STYLES[state])
     return line
+
+
+def _withheld(one: FlowStatus, most: int) -> list[Text]:
+    """The ``most`` oldest of the source's transactions that keep records from being copied: they are in no lag."""
+    found = {each.withheld.tp: each.withheld for each in one.partitions if each.withheld and each.withheld.noted}
+    return [Text(line, style="yellow") for line in lines(found, most)]
 
 
 def _told(each: PartitionStatus, now_ms: int) -> str:

@@ -110,13 +110,19 @@ class DescribeEachTopic(EachKey[str, TopicDescription]):
 
 
 class CreateTopics(ControllerCall[str, uuid.UUID | None]):
-    """Topics to create, each with its id; a topic that is already there is an error (code 36)."""
+    """Topics to create, each with its id; a topic that is already there is an error (code 36).
+
+    ``validate_only``: the brokers only say whether they would.
+    """
 
     api = Api.CREATE_TOPICS
     needs = "Create"
 
-    def __init__(self, topics: Sequence[NewTopic], deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self, topics: Sequence[NewTopic], deadline_ms: int, timeout_ms: int, *, validate_only: bool = False
+    ) -> None:
         self._topics = {topic.name: topic for topic in topics}
+        self._validate_only = validate_only
         super().__init__(f"creating topics {sorted(self._topics)}", self._topics, deadline_ms, timeout_ms)
 
     def about(self, key: str) -> str:
@@ -127,7 +133,7 @@ class CreateTopics(ControllerCall[str, uuid.UUID | None]):
         """All that are not there yet."""
         del view
         creatable = (self._creatable(self._topics[name]) for name in sorted(keys))
-        return CreateTopicsRequest(tuple(creatable), timeout_ms)
+        return CreateTopicsRequest(tuple(creatable), timeout_ms, self._validate_only)
 
     @staticmethod
     def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -145,15 +151,18 @@ class CreateTopics(ControllerCall[str, uuid.UUID | None]):
 
 
 class CreatePartitions(ControllerCall[str, None]):
-    """Topics to give more partitions, as topic -> new total."""
+    """Topics to give more partitions, as topic -> new total; ``validate_only`` as in :class:`CreateTopics`."""
 
     api = Api.CREATE_PARTITIONS
     needs = "Alter"
     final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
 
-    def __init__(self, totals: Mapping[str, int], deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self, totals: Mapping[str, int], deadline_ms: int, timeout_ms: int, *, validate_only: bool = False
+    ) -> None:
         super().__init__(f"adding partitions to {sorted(totals)}", totals.keys(), deadline_ms, timeout_ms)
         self._totals = dict(totals)
+        self._validate_only = validate_only
 
     def about(self, key: str) -> str:
         """For errors."""
@@ -163,7 +172,7 @@ class CreatePartitions(ControllerCall[str, None]):
         """All that have not grown yet."""
         del view
         topics = tuple(CreatePartitionsTopic(name, self._totals[name]) for name in sorted(keys))
-        return CreatePartitionsRequest(topics, timeout_ms)
+        return CreatePartitionsRequest(topics, timeout_ms, self._validate_only)
 
     def accept(self, keys: Collection[str], response: CreatePartitionsResponse) -> Failures:
         """Per topic."""

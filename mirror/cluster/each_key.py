@@ -148,16 +148,20 @@ class BrokersCall(EachKey[int, V]):
 
 
 class GroupsCall(EachKey[str, V]):
-    """A call over groups, each answered by its coordinator; those of one coordinator go in one request."""
+    """A call over groups, each answered by its coordinator; those of one coordinator go in one request.
+
+    Or over transactional ids, where ``kind`` says so.
+    """
 
     lane = Lane.COORDINATOR
+    kind: ClassVar[KeyType] = KeyType.GROUP
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[str]]:
         """By coordinator; groups whose coordinator is not known yet wait, those refused are at their end."""
         routes: dict[int | None, list[str]] = {}
         for group in sorted(self.pending):
             try:
-                node = coordinator(group, view)
+                node = coordinator(group, view, self.kind)
             except KafkaError as error:
                 self.refuse(group, error)
                 self.pending.discard(group)
@@ -172,12 +176,15 @@ class GroupsCall(EachKey[str, V]):
     def reroute(self, keys: Collection[str], view: ClusterView) -> None:
         """Look the coordinators up again."""
         for group in keys:
-            view.coordinators.forget(KeyType.GROUP, group)
+            view.coordinators.forget(self.kind, group)
 
 
-def coordinator(group: str, view: ClusterView) -> int | None:
-    """The group's coordinator, or None while it is looked up. Raises KafkaError where the look-up was refused."""
-    node = view.coordinators.node(KeyType.GROUP, group)
+def coordinator(group: str, view: ClusterView, kind: KeyType = KeyType.GROUP) -> int | None:
+    """The coordinator of a group, or of another ``kind`` of key; None while it is looked up.
+
+    Raises KafkaError where the look-up was refused.
+    """
+    node = view.coordinators.node(kind, group)
     if node is not None and node not in view.metadata.brokers:
         view.metadata.request_update()  # a broker that came later
         return None

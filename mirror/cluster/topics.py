@@ -70,6 +70,41 @@ class OffsetResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition's leader remembers it (KIP-664).
+
+    ``last_timestamp_ms`` is the time of its last record, which the producer chose. ``transaction_start`` is the offset
+    where its open transaction begins in this partition, None where none is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id as its coordinator lists it; ``state`` is the broker's word (``Ongoing``, ``Empty``, ...)."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id as its coordinator describes it; ``start_ms`` is None where no transaction is open."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """One partition; ``leader`` -1 where there is none."""
 

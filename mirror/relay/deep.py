@@ -11,12 +11,13 @@ from __future__ import annotations
 import enum
 import importlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from mirror.errors import FlowError, RecordRejected
+from mirror.relay.topic_config import TIME_KEYS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.decompress import MOST
 from mirror.wire.encode import CODECS, BatchBuilder
@@ -24,6 +25,7 @@ from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
 Transform = Callable[[Record], Record | None]
+Steps = Generator[int, None, "Made"]
 
 DROPPED: Final = "dropped"
 """Under this are counted the records that a transform left out."""
@@ -36,6 +38,8 @@ _INVALID_TIMESTAMP: Final = 32
 
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _TEXT_LIMIT: Final = 200
+_STEP: Final = 1_024
+"""Records, about 1 ms."""
 
 
 class Reason(enum.StrEnum):
@@ -56,13 +60,14 @@ class Reason(enum.StrEnum):
 class TimestampRule:
     """What times the target allows, in ms since 1970, both inclusive, and what becomes of a record with another one.
 
-    From ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` of a CreateTime topic (KIP-937).
+    Both come from a CreateTime topic's configuration; ``keys`` are the keys that set them (KIP-937).
     ``policy`` is "fail", "clamp" (to the nearest that is allowed) or "skip". No time (-1) is always allowed.
     """
 
     earliest_ms: int
     latest_ms: int
     policy: str
+    keys: tuple[str, str] = TIME_KEYS
 
     def allows(self, timestamp_ms: int) -> bool:
         """Whether the target takes a record of that time (``LogValidator``)."""
@@ -127,23 +132,41 @@ def remake(sources: Sequence[AnyBatch], recipe: Recipe) -> Made:
     Raises CorruptBatch and BatchTooLarge (they name the offset), RecordRejected where ``timestamps`` says "fail", and
     FlowError for a transform that fails.
     """
-    codec = recipe.codec or _codec_of(sources)
-    writer = _Writer(codec, recipe.limit)
+    steps = remaking(sources, recipe)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: Made = end.value
+            return made
+
+
+def remaking(sources: Sequence[AnyBatch], recipe: Recipe) -> Steps:
+    """As :func:`remake`, a step at a time, for who encodes in turns.
+
+    A step is a source decompressed, :data:`_STEP` records, or a new batch compressed, and gives the bytes that are held
+    beside the sources.
+    """
+    writer = _Writer(recipe.codec or _codec_of(sources), recipe.limit)
     dropped: Counter[str] = Counter()
     change = _change(recipe)
     for source in sources:
-        for record in records_of(source, recipe.most):
-            if not recipe.start <= record.offset < recipe.end:
-                continue  # not part of this copy
-            try:
-                copy = change(record, dropped) if change is not None else record
-                if copy is not None:
-                    writer.add(copy, record.offset, source.leader_epoch)
-            except (TypeError, ValueError, OverflowError, BufferError) as error:
-                # The record codec's refusals, mostly; of records as they were, it has none.
-                if recipe.transform is None:
-                    raise
-                raise _failed(recipe.transform, record.offset, "gave what is no record", error) from error
+        writer.reads(0)
+        cut = False
+        for number, record in enumerate(records_of(source, recipe.most, unfolded=writer.reads)):
+            if recipe.start <= record.offset < recipe.end:
+                try:
+                    copy = change(record, dropped) if change is not None else record
+                    if copy is not None:
+                        cut = writer.add(copy, record.offset, source.leader_epoch)
+                except (TypeError, ValueError, OverflowError, BufferError) as error:
+                    # The record codec's refusals, mostly; of records as they were, it has none.
+                    if recipe.transform is None:
+                        raise
+                    raise _failed(recipe.transform, record.offset, "gave what is no record", error) from error
+            if cut or not number % _STEP:
+                cut = False
+                yield writer.held
     made = Made(writer.end(), dict(dropped))
     if made.batches:
         last = made.batches[-1]
@@ -159,19 +182,31 @@ class _Writer:
         self._codec = codec
         self._limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
         self._done: list[MadeBatch] = []
+        self._made_bytes = self._source_bytes = 0
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = -1
 
-    def add(self, record: Record, offset: int, leader_epoch: int) -> None:
-        """``record`` comes from the source's ``offset``, in a batch of ``leader_epoch``."""
+    def add(self, record: Record, offset: int, leader_epoch: int) -> bool:
+        """``record`` comes from the source's ``offset``, in a batch of ``leader_epoch``; whether a batch was full."""
         _, timestamp_ms, key, value, headers = record
-        if not self._append(key, value, headers, timestamp_ms):
+        full = not self._append(key, value, headers, timestamp_ms)
+        if full:
             self._cut()
             self._append(key, value, headers, timestamp_ms)
         if self._base_offset < 0:
             self._base_offset = offset
         self._next_offset, self._leader_epoch = offset + 1, leader_epoch
+        return full
+
+    @property
+    def held(self) -> int:
+        """Bytes of the source that is being read, decompressed, and of the batches so far."""
+        return self._source_bytes + self._made_bytes + self._builder.size
+
+    def reads(self, source_bytes: int) -> None:
+        """A source is read that has so many bytes decompressed."""
+        self._source_bytes = source_bytes
 
     def end(self) -> list[MadeBatch]:
         """All batches."""
@@ -181,6 +216,7 @@ class _Writer:
 
     def _cut(self) -> None:
         batch = self._builder.build()
+        self._made_bytes += batch.size
         self._done.append(MadeBatch(batch, self._base_offset, self._next_offset, self._leader_epoch))
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
@@ -225,10 +261,13 @@ def _change(recipe: Recipe) -> _Change | None:
 def _in_time(rule: TimestampRule, record: Record, offset: int) -> Record:
     if rule.policy == "clamp":
         return record._replace(timestamp_ms=max(rule.earliest_ms, min(rule.latest_ms, record.timestamp_ms)))
-    bound = ("before", rule.earliest_ms) if record.timestamp_ms < rule.earliest_ms else ("after", rule.latest_ms)
+    early = record.timestamp_ms < rule.earliest_ms
+    beyond, bound_ms, key = (
+        ("before", rule.earliest_ms, rule.keys[0]) if early else ("after", rule.latest_ms, rule.keys[1])
+    )
     msg = (
-        f"the record at offset {offset} has the time {_shown(record.timestamp_ms)}, {bound[0]} what the target allows"
-        f" ({_shown(bound[1])}): raise message.timestamp.{bound[0]}.max.ms of the target topic,"
+        f"the record at offset {offset} has the time {_shown(record.timestamp_ms)}, {beyond} what the target allows"
+        f" ({_shown(bound_ms)}): raise {key} of the target topic,"
         ' or set on-bad-timestamp = "clamp" or "skip"'
     )
     raise RecordRejected(msg, _INVALID_TIMESTAMP)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from mirror.cluster.topics import ConfigEntry
+from mirror.relay.topic_config import FOREVER, MAX_MESSAGE_BYTES, TIME_KEYS, TopicConfig, readable
 
-_MAX_MESSAGE_BYTES: Final = 1_048_588
-"""``max.message.bytes``, where it may not be read: Kafka's own default."""
-_NO_LIMIT_MS: Final = 2**63 - 1
 _SLACK_MS: Final = 60_000
 
 
@@ -19,34 +17,32 @@ class TargetFacts:
     """``max_message_bytes`` are a batch's, compressed; ``compacted`` topics refuse records without a key.
 
     A record's time may differ from the broker's clock by ``before_max_ms`` and ``after_max_ms``, unless the broker sets
-    it (``log_append_time``).
+    it (``log_append_time``). ``time_keys`` are the topic's keys for these two limits.
     """
 
     log_append_time: bool = False
-    max_message_bytes: int = _MAX_MESSAGE_BYTES
-    before_max_ms: int = _NO_LIMIT_MS
-    after_max_ms: int = _NO_LIMIT_MS
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    before_max_ms: int = FOREVER
+    after_max_ms: int = FOREVER
     compacted: bool = False
+    time_keys: tuple[str, str] = TIME_KEYS
 
     @classmethod
     def of(cls, configs: Mapping[str, ConfigEntry]) -> Self:
-        """From a topic's configuration, the brokers' defaults included; a key that is not there does not limit."""
-
-        def value(key: str, default: str) -> str:
-            entry = configs.get(key)
-            return default if entry is None or entry.value is None else entry.value
-
+        """From a topic's configuration, the brokers' defaults included."""
+        topic = TopicConfig.of(readable(configs))
         return cls(
-            log_append_time=value("message.timestamp.type", "CreateTime") == "LogAppendTime",
-            max_message_bytes=int(value("max.message.bytes", str(_MAX_MESSAGE_BYTES))),
-            before_max_ms=int(value("message.timestamp.before.max.ms", str(_NO_LIMIT_MS))),
-            after_max_ms=int(value("message.timestamp.after.max.ms", str(_NO_LIMIT_MS))),
-            compacted="compact" in value("cleanup.policy", "delete").split(","),
+            log_append_time=topic.append_time,
+            max_message_bytes=topic.max_message_bytes,
+            before_max_ms=topic.before_max_ms,
+            after_max_ms=topic.after_max_ms,
+            compacted="compact" in topic.cleanup,
+            time_keys=(topic.before_key, topic.after_key),
         )
 
     def latest_ms(self, wall_ms: int) -> int:
         """The latest time that a record may have now, in ms since 1970."""
-        return _NO_LIMIT_MS if self.log_append_time else min(_NO_LIMIT_MS, wall_ms + self.after_max_ms)
+        return FOREVER if self.log_append_time else min(FOREVER, wall_ms + self.after_max_ms)
 
     def earliest_ms(self, wall_ms: int) -> int:
         """The earliest time that a record may have now, in ms since 1970."""
@@ -62,6 +58,6 @@ class TargetFacts:
             return earliest, latest
         if earliest > -1:
             earliest += min(_SLACK_MS, self.before_max_ms // 2)
-        if latest < _NO_LIMIT_MS:
+        if latest < FOREVER:
             latest -= min(_SLACK_MS, self.after_max_ms // 2)
         return earliest, latest

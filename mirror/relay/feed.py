@@ -205,12 +205,14 @@ class Feed:
         return self._made[0]
 
     def cut(self) -> None:
-        """Nothing of what is left is to be handed on."""
+        """Nothing of what is left is to be handed on; what is being encoded is no longer wanted."""
         for part in (one.part for some in (self._run, self._backlog, self._supplies) for one in some):
             part.done()
         for piece in self._made:
             if piece.part is not None:
                 piece.part.done()
+        if self.making is not None:
+            self.making.cancel()
         self._run, self.making = [], None
         self._backlog.clear()
         self._supplies.clear()
@@ -303,7 +305,8 @@ class Feed:
         rule = None
         if Reason.BAD_TIMESTAMP in remedies:
             policy = self._policy.on_bad_timestamp
-            rule = TimestampRule(*self._facts.bounds_ms(wall_ms, exact=policy == "fail"), policy)
+            bounds = self._facts.bounds_ms(wall_ms, exact=policy == "fail")
+            rule = TimestampRule(*bounds, policy, self._facts.time_keys)
         return Recipe(
             codec=self._policy.compression,
             limit=self._limit,

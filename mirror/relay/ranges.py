@@ -81,7 +81,9 @@ class RangeResult:
     anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
     expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
     counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
-    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done. ``counted`` says what
+    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done. ``withheld`` is the open
+    transaction of the source that kept records from being copied, as plain values
+    (:class:`mirror.relay.open_transactions.OpenTransaction`); the driver fills it in. ``counted`` says what
     ``records`` and ``end`` are worth: by offsets, ``batches`` and ``bytes`` are not known, and ``records`` may include
     offsets that hold no record; where it is unknown, none of the four is.
     """
@@ -105,6 +107,7 @@ class RangeResult:
     retries: int = 0
     stuck_since_ms: int | None = None
     story: Story | None = None
+    withheld: dict[str, Any] | None = None
     counted: Counted = Counted.RECORDS
 
     @classmethod

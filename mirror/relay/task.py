@@ -8,13 +8,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from mirror.meters import Histogram
 from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce, then
-from mirror.relay.deep import Made, Recipe, load_transform, remake
+from mirror.relay.deep import Made, Recipe, load_transform, remaking
+from mirror.relay.encoder import Encoder
 from mirror.relay.facts import TargetFacts
 from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
@@ -113,14 +115,13 @@ class Task:
         self._touched: deque[PartitionCopy] = deque()
         self._woken = threading.Event()
         self._polling = False
-        # One: what is encoded anew takes one processor's time at most, however many partitions need it.
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="mirror-deep")
+        self._encoder = Encoder(buffer_memory)
         self._inquirers = ThreadPoolExecutor(_INQUIRERS, thread_name_prefix="mirror-inquiry")
         self._transform = load_transform(policy.transform) if policy.transform else None
 
     def close(self) -> None:
         """Nothing more is asked; what is being asked ends with its own time-out."""
-        self._encoder.shutdown(wait=False, cancel_futures=True)
+        self._encoder.close()
         self._inquirers.shutdown(wait=False, cancel_futures=True)
 
     def run(
@@ -374,12 +375,11 @@ class Task:
         return self._notes
 
     def remake(self, copy: PartitionCopy) -> Remake:
-        """In the encoder's thread, one after the other."""
-        del copy
+        """In the encoder's thread, in turn with the other partitions."""
 
         def submit(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
             recipe = replace(recipe, transform=self._transform, most=self._unfolded)
-            return self._encoder.submit(remake, sources, recipe)
+            return self._encoder.submit(copy.source, partial(remaking, sources, recipe))
 
         return submit
 

@@ -21,7 +21,12 @@ from mirror.cluster.admin_groups import (
     ListGroups,
 )
 from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
-from mirror.cluster.admin_transactions import TransactionalIdOperations
+from mirror.cluster.admin_transactions import (
+    DescribeProducers,
+    DescribeTransactions,
+    ListTransactions,
+    TransactionalIdOperations,
+)
 from mirror.cluster.calls import Call
 from mirror.cluster.each_key import EachKey
 from mirror.cluster.offset_calls import (
@@ -45,8 +50,11 @@ from mirror.cluster.topics import (
     OffsetAndMetadata,
     OffsetResult,
     Outcomes,
+    ProducerState,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
     V,
 )
 from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
@@ -171,21 +179,34 @@ class Admin:
         return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
 
     def create_topics(
-        self, topics: Iterable[NewTopic], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[str, uuid.UUID | None]:
         """Create them; BrokerError with code 36 where one is there already.
 
-        Each one's result is its id, or None where the broker does not tell.
+        Each one's result is its id, or None where the broker does not tell. With ``validate_only`` the brokers check
+        all of it, their policy included, and create nothing.
         """
-        return self._each(CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms)), partial=partial)
+        call = CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms), validate_only=validate_only)
+        return self._each(call, partial=partial)
 
     def create_partitions(
-        self, totals: Mapping[str, int], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        totals: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[str, None]:
-        """Give topics more partitions, as topic -> new total."""
-        return self._each(
-            CreatePartitions(arguments.partition_totals(totals), *self._timer(timeout_ms)), partial=partial
+        """Give topics more partitions, as topic -> new total; with ``validate_only`` they are only checked."""
+        call = CreatePartitions(
+            arguments.partition_totals(totals), *self._timer(timeout_ms), validate_only=validate_only
         )
+        return self._each(call, partial=partial)
 
     def delete_topics(
         self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
@@ -264,6 +285,32 @@ class Admin:
         Each one's result is the log's new start. OffsetOutOfRange where the log does not reach that far.
         """
         return self._each(DeleteRecords(arguments.offsets_before(before), *self._timer(timeout_ms)), partial=partial)
+
+    # --- transactions
+
+    def describe_producers(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
+        """Who writes to each partition, and where their open transactions begin there (KIP-664)."""
+        return self._each(DescribeProducers(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
+
+    def list_transactions(
+        self, producer_ids: Iterable[int], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> tuple[TransactionListing, ...]:
+        """The transactional ids of these producer ids; those that may be seen (Describe).
+
+        Raises where a broker does not answer, unless ``partial``.
+        """
+        timer = self._timer(timeout_ms)
+        found = self._each(ListTransactions(self._living(timer), frozenset(producer_ids), *timer), partial=partial)
+        return tuple(one for listed in found.values() for one in listed)
+
+    def describe_transactions(
+        self, ids: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, TransactionDescription]:
+        """How the transactions of transactional ids stand; BrokerError with code 105 where there is no such id."""
+        names = arguments.texts("a transactional id", ids)
+        return self._each(DescribeTransactions(names, *self._timer(timeout_ms)), partial=partial)
 
     # --- groups
 

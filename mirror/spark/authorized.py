@@ -13,6 +13,7 @@ from mirror.client import Admin
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.progress_log import topic_of
 from mirror.runtime.clock import SystemClock
+from mirror.spark.obstacles import too_long
 from mirror.spark.permissions import NOTHING, Operations, Seen, Topic, groups_of, ids_of
 from mirror.timing import Timer
 
@@ -39,7 +40,8 @@ def ask(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> Seen
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
-        names = [*(flow.target_topic(name) for name in topics), topic_of(flow.name)]
+        impossible = too_long(flow, topics)
+        names = [*(flow.target_topic(name) for name in topics if name not in impossible), topic_of(flow.name)]
         target = _topics(admin, names, timer)
         # In this order: a target that is new makes its topic of offsets when it is first asked about groups.
         if wanted := ids_of(flow, source):

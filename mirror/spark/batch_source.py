@@ -56,4 +56,5 @@ class RangesReader(TaskRows, DataSourceReader):
                 self.options.parallelism,
                 wall_ms=SystemClock().wall(),
                 history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
+                targets=Ledger(self.options.ledger).targets(),
             )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
-from mirror.relay.ranges import Outcome
+from mirror.relay.open_transactions import lines
+from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark.force import InForce
 from mirror.spark.history import history_of
 from mirror.spark.offsets_retention import commit_anew_after_ms
@@ -20,7 +21,8 @@ from mirror.spark.sign_of_life import SignOfLife
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.relay.ranges import Range, RangeResult
+    from mirror.relay.open_transactions import OpenTransactions
+    from mirror.relay.ranges import Range
     from mirror.runtime.clock import SystemClock
     from mirror.spark.ledger import Ledger
     from mirror.spark.options import FlowOptions
@@ -56,9 +58,12 @@ class Epochs:
         self._config: MirrorConfig | None = None
         self._given_ms: int | None = None
         self._said: set[str] = set()
+        self._idle: list[RangeResult] = []
         self._known: frozenset[TopicPartition] | None = None
         self._bounds: Bounds | None = None
         self._heard_of = 0
+        self._withheld: OpenTransactions | None = None
+        self._warned_of: set[tuple[TopicPartition, int]] = set()
 
     def plan(self, epoch: int, *, drains: bool, early: bool = False) -> Plan | None:
         """The plan of ``epoch``, also in the ledger (but for an ``early`` one); None where this run is over.
@@ -81,6 +86,7 @@ class Epochs:
         limited = flow.ends or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
         self.follows = follows = not (drains or limited)
         sick = self.hear(epoch)
+        targets = self._ledger.targets()
         plan = make_plan(
             flow,
             source,
@@ -94,13 +100,18 @@ class Epochs:
             known=self._known,
             bounds=self._bounds,
             within_ms=None if drains else _OFFSETS_WITHIN_MS,
+            withheld=self._withheld,
+            targets=targets,
         )
+        self._withheld = plan.withheld
+        self._warn_of_open_transactions(plan)
         plan = replace(plan, took_ms=self._clock.now() - began_ms)
         everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
         if self._known is None:
-            self._known = frozenset(_tp(one) for one in everything)
+            # What came after the target's topics were prepared came while the flow ran.
+            self._known = frozenset(_tp(one) for one in everything if targets is None or targets.knows(one.topic))
         if drains and self._bounds is None:
-            self._bounds = {_tp(one): plan.cut.get(str(_tp(one)), one.end) for one in everything}
+            self._bounds = {_tp(one): _bound(plan, one) for one in everything}
         if not early:
             self._tell(plan, drains=drains)
         return plan
@@ -116,6 +127,11 @@ class Epochs:
         plan = plan.with_sick(self.hear(plan.epoch))
         self._tell(plan, drains=False)
         return plan
+
+    def is_current(self, plan: Plan) -> bool:
+        """Whether no target topic has become ready since ``plan`` was made."""
+        targets = self._ledger.targets()
+        return targets is None or plan.targets >= targets.version
 
     def close(self) -> None:
         """Let go of both clusters; where no script of ours does it, say that the run has ended."""
@@ -133,9 +149,20 @@ class Epochs:
             # Spark runs no task for it, so nobody else would report it.
             self._ledger.write_plan(plan)
             self._ledger.write_attempts([], plan.epoch)
+        elif plan.settled != self._idle:
+            self._ledger.write_idle(plan)
+        self._idle = [] if plan.tasks else plan.settled
         if failed and not drains:
             first = failed[0]
             self._say(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
+
+    def _warn_of_open_transactions(self, plan: Plan) -> None:
+        """Once for each that keeps a last stable offset where it is; in one line for those that do not fit."""
+        still = {tp: one for tp, one in plan.withheld.items() if one.stands_still(self.epoch_ms)}
+        new = {tp: one for tp, one in still.items() if (tp, one.offset) not in self._warned_of}
+        self._warned_of = {(tp, one.offset) for tp, one in still.items()}
+        for line in lines(new):
+            self._ledger.say(line)
 
     # --- clusters, and whose turn it is
 
@@ -204,9 +231,18 @@ class Epochs:
             got_on = any(one.outcome is Outcome.COMPLETE or one.records for one in results)
             self.fruitless = bool(results) and not got_on
             if self._bounds is not None:
-                given_up = {_tp(one) for one in results if one.outcome is not Outcome.COMPLETE}
-                self._bounds = {tp: end for tp, end in self._bounds.items() if tp not in given_up}
+                ended = {_tp(each.result): each.result for each in sorted(attempts, key=lambda each: each.attempt)}
+                wrong = {tp: one for tp, one in ended.items() if one.outcome is not Outcome.COMPLETE}
+                self._bounds = {**self._bounds, **{tp: (one.outcome, one.error) for tp, one in wrong.items()}}
         return sick_after(attempts, ledger.path.name, last)
+
+
+def _bound(plan: Plan, one: Range | RangeResult) -> int | tuple[Outcome, str | None]:
+    """Where a drain ends with it: what could not be copied when it began is given up, unless it only waits its turn."""
+    tp = str(_tp(one))
+    if isinstance(one, RangeResult) and one.outcome is not Outcome.COMPLETE and tp not in plan.cut:
+        return one.outcome, one.error
+    return plan.cut.get(tp, one.end)
 
 
 def _tp(one: Range | RangeResult) -> TopicPartition:

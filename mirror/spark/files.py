@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+TARGETS: Final = "targets.json"
+"""In a ledger: what the last preparation of the target's topics came to."""
 CONFIG: Final = "config.toml"
 """In a stream's ledger: the configuration in force."""
 

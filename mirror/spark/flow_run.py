@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.relay.open_transactions import lines
+from mirror.runtime.clock import SystemClock
 from mirror.spark.lag_watch import show_lags
 from mirror.spark.ledger import Ledger, PlanningError
+from mirror.spark.open_transactions import still_open
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.reached import read_reached
 from mirror.spark.results import FlowReport, join
@@ -26,10 +30,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.checks import Findings
     from mirror.spark.console import Consoles
+    from mirror.spark.obstacles import Targets
     from mirror.telemetry.run import RunTelemetry
+
+
+_NAMED: Final = 20
+"""Topics that cannot be copied, each with a line of its own; of the others their number."""
 
 
 class PlanningFailed(FlowError):
@@ -66,15 +77,18 @@ class FlowRun:
         self._report_dir: Final = report_dir
         self._debug: Final = debug
         self._warned: set[tuple[str, str]] = set()
+        self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` to the end offsets of now and fill ``report``, also with what is known when it raises.
 
         Raises MirrorError where the flow could not run; what single partitions met is in their results.
         """
-        self.prepare(flow)
+        targets = self.prepare(flow)
         report.run = run = report.run or new_run()
         ledger = Ledger.open(self._report_dir, flow.name, run)
+        self._withheld = None
+        ledger.write_targets(targets)
         try:
             with (
                 self._claimed(flow, run) as claimed,
@@ -82,6 +96,7 @@ class FlowRun:
             ):
                 self._consoles.doing(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
+            self._look_at_open_transactions(flow, ledger)
             self._show_lag(flow)
         except MirrorError:
             raise
@@ -113,21 +128,33 @@ class FlowRun:
                     with contextlib.suppress(KafkaError):
                         orders.end()
 
-    def prepare(self, flow: FlowConfig) -> None:
+    def prepare(self, flow: FlowConfig) -> Targets:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
         self._consoles.doing(f"flow {flow.name}: making the topics of {flow.target} ready")
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
-        self.prepare_again(self._config, flow)
+        return self.prepare_again(self._config, flow)
 
-    def prepare_again(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """For a stream: ``config`` is that in force. Says what it has not said before. Raises MirrorError."""
+    def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: Targets | None = None) -> Targets:
+        """For a stream: ``config`` is that in force, ``before`` what the last preparation came to.
+
+        Says what it has not said before. Raises MirrorError.
+        """
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
-            for line in prepare_topics(flow, source, target):
-                self._warn(flow, line)
+            prepared = prepare_topics(flow, source, target, before)
+        for line in prepared.warnings:
+            self._warn(flow, line)
+        known = {} if before is None else before.obstacles
+        new = [each.about(topic) for topic, each in prepared.targets.obstacles.items() if topic not in known]
+        for line in new[:_NAMED]:
+            self._consoles.warning(f"flow {flow.name}: {line}")
+        if len(new) > _NAMED:
+            more = f"{len(new) - _NAMED} more topics cannot be copied: mirror status and summary.json name them"
+            self._consoles.warning(f"flow {flow.name}: {more}")
+        return prepared.targets
 
     def _warn(self, flow: FlowConfig, line: str) -> None:
         if (flow.name, line) not in self._warned:
@@ -152,11 +179,25 @@ class FlowRun:
         with contextlib.suppress(MirrorError), StatusWatch(self._config, flow, within_ms=WATCH_WITHIN_MS) as watch:
             show_lags(self._telemetry, watch.look())
 
+    def _look_at_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
+        """Those that the plan saw, again: what still stands where it stood is named; it is not in any lag."""
+        plan = ledger.plan()
+        if plan is None or not plan.withheld:
+            return
+        found: OpenTransactions = plan.withheld
+        with contextlib.suppress(MirrorError), Admin(self._options_of(flow.source)) as source:
+            found = still_open(source, plan.withheld, SystemClock().wall())
+        self._withheld = {tp: one for tp, one in found.items() if one.noted}
+        for line in lines(self._withheld):
+            self._warn(flow, line)
+
     def _gather(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         plan = ledger.plan()
         if plan is None:
             return
         attempts = ledger.attempts()
+        if self._withheld is not None:
+            plan = replace(plan, withheld=self._withheld)
         answered = {(each.result.topic, each.result.partition) for each in attempts}
         silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]
         reached = read_reached(self._options_of(flow.target), flow.name, silent)

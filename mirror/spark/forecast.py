@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
+from mirror.relay.open_transactions import OpenTransaction, lines
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.spark.history import bytes_per_second, history_of
 from mirror.spark.plan import look, plan_of
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.topic_config import TopicConfig
     from mirror.spark.log_sizes import RecordSizes
     from mirror.spark.plan import Outlook, Plan
-    from mirror.spark.preflight import TopicConfig
     from mirror.spark.topics import TopicsOutlook
 
 
@@ -77,7 +78,7 @@ class FlowForecast:
     """One flow. ``records`` and ``bytes`` (None: not known) are what a run would copy.
 
     ``seconds`` is the time it would take at ``bytes_per_second``; both None where nothing tells. ``changes`` are those
-    of the target's topics.
+    of the target's topics. ``withheld`` are the source's open transactions that keep records from being copied.
     """
 
     flow: str
@@ -90,6 +91,7 @@ class FlowForecast:
     seconds: float | None
     changes: list[str]
     warnings: list[str]
+    withheld: list[OpenTransaction] = field(default_factory=list)
 
     @property
     def to_do(self) -> bool:
@@ -117,6 +119,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ):
         outlook = look(flow, source, target, wall_ms=wall_ms)
         topics = inspect_topics(flow, outlook.topics, source, target)
+        outlook = outlook.within(flow, topics.targets)
         lost = set() if flow.start_over else _without_progress(outlook, topics, target)
     plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
     partitions = [
@@ -138,7 +141,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         bytes_per_second=rate,
         seconds=None if rate is None or size is None else size / rate,
         changes=topics.changes,
-        warnings=topics.warnings,
+        warnings=[*topics.warnings, *lines({tp: one for tp, one in outlook.withheld.items() if one.noted})],
+        withheld=list(outlook.withheld.values()),
     )
 
 

@@ -96,6 +96,6 @@ class LagWatch:
 
 def show_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
     """Tell telemetry how far a flow is."""
-    places = [Place(one.topic, one.partition, one.lag) for one in status.partitions]
+    places = [Place(one.topic, one.partition, one.lag, one.withheld) for one in status.partitions]
     with telemetry.measured.lock:
         take_lags(telemetry.measured, status.flow, places)

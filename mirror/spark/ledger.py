@@ -9,6 +9,8 @@ is in it only informs: the truth about progress is on the target. Each file appe
                                      results-<epoch>.parquet  by the sink: one row per range and attempt
                                      told-<epoch>.json        by the sink: what its tasks measured
                                      error.json               by the source: why it cannot plan; gone once it can
+                                     idle.json                by a stream's source: its last plan, if without tasks
+                                     targets.json             by the script: which target topics are ready, or why not
                                      config.toml              by a stream's source: the configuration in force
                                      said.jsonl               by a stream's source: lines for people
 
@@ -24,8 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.spark.attempts import Attempt
-from mirror.spark.files import CONFIG, write_atomically
+from mirror.spark.files import CONFIG, TARGETS, write_atomically
 from mirror.spark.ledger_table import from_parquet, results_file, told_file, write_results
+from mirror.spark.obstacles import Targets
 from mirror.spark.plan import Plan
 from mirror.telemetry.told import TaskTold
 
@@ -37,6 +40,7 @@ KEPT_RUNS: Final = 10
 KEPT_EPOCHS: Final = 200
 """How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
+_IDLE: Final = "idle.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class Ledger:
     def write_plan(self, plan: Plan) -> None:
         """Record the plan of its epoch, in place of an earlier one, and forget epochs of long ago."""
         write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
-        (self.path / "error.json").unlink(missing_ok=True)
+        for name in ("error.json", _IDLE):
+            (self.path / name).unlink(missing_ok=True)
         old = plan.epoch - KEPT_EPOCHS
         for path in (self._plan(old), self._results(old), told_file(self.path, old)):
             path.unlink(missing_ok=True)
@@ -91,6 +96,31 @@ class Ledger:
         """The plan of ``epoch``, or None while there is none."""
         text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
+
+    def write_idle(self, plan: Plan) -> None:
+        """Record a stream's plan that has no tasks: its epoch does not begin, and has no results."""
+        write_atomically(self.path / _IDLE, json.dumps(plan.to_json()).encode())
+
+    def idle(self) -> Plan | None:
+        """The plan that has no tasks, where that is the last one."""
+        text = _read(self.path / _IDLE)
+        return Plan.from_json(json.loads(text)) if text else None
+
+    def idle_ns(self) -> int | None:
+        """When that plan was recorded, in ns since 1970; None where there is none."""
+        try:
+            return (self.path / _IDLE).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def write_targets(self, targets: Targets) -> None:
+        """Record what the last preparation of the target's topics came to."""
+        write_atomically(self.path / TARGETS, json.dumps(targets.to_json()).encode())
+
+    def targets(self) -> Targets | None:
+        """What it came to; None before the first."""
+        text = _read(self.path / TARGETS)
+        return Targets.from_json(json.loads(text)) if text else None
 
     def planned_ms(self, epoch: int = 0) -> int:
         """When the plan of ``epoch`` was made, in ms since 1970. Raises OSError."""

@@ -116,7 +116,11 @@ def _of_source(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
     to_make = {name for name, topic in seen.target.items() if topic is None}
     models = {name: topic for name, topic in seen.source.items() if flow.target_topic(name) in to_make}
     unknown = _missing(models, AclOperation.DESCRIBE_CONFIGS)
-    lacking.problems += _topic_lines(cluster, unknown, "the target's topics are to be made with their configuration")
+    why = "the target's topics are to be made with their configuration"
+    if _of_all(unknown, seen.source):
+        lacking.problems += _topic_lines(cluster, unknown, why)
+    else:
+        lacking.warnings += _topic_lines(cluster, unknown, f"{why}; the flow's other topics are copied")
 
 
 def _of_target(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
@@ -131,13 +135,17 @@ def _of_target(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
         for source in [mine[name]]
         if topic is not None and source is not None and topic.partitions < source.partitions
     }
-    why = "they cannot be made ready, and the flow does not begin"
+    why = "they cannot be made ready"
     for unready in (
         hidden,
         _missing(visible, AclOperation.DESCRIBE_CONFIGS),
         _missing(growing, AclOperation.ALTER),
     ):
-        lacking.problems += _topic_lines(cluster, unready, why, besides=_OF_TARGET_TOPICS)
+        if _of_all(unready, mine):
+            lines, why_these = lacking.problems, f"{why}, and the flow does not begin"
+        else:
+            lines, why_these = lacking.warnings, f"{why}, the flow's other topics are copied"
+        lines += _topic_lines(cluster, unready, why_these, besides=_OF_TARGET_TOPICS)
     unwritten = _missing(visible, AclOperation.WRITE, AclOperation.READ)
     if _of_all(unwritten, mine):
         lacking.problems += _topic_lines(cluster, unwritten, "nothing can be copied")

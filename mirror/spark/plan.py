@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
+from mirror.relay.open_transactions import OpenTransaction, OpenTransactions, observed
 from mirror.relay.progress import ProgressStore
 from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.spark.attempts import plain
 from mirror.spark.limits import Backlog, limited
 from mirror.spark.log_sizes import RecordSizes, record_sizes
+from mirror.spark.obstacles import Targets, too_long
 from mirror.spark.offsets_retention import commit_anew_after_ms
+from mirror.spark.open_transactions import identified
 from mirror.spark.packing import no_lane, pack
-from mirror.spark.planner import SourcePartition, select_topics, start_of
+from mirror.spark.planner import NO_LEADER, SourcePartition, not_copied, select_topics, start_of
 from mirror.spark.sickness import Sick, is_sick, told
 from mirror.spark.survey import Survey
 
@@ -44,8 +47,8 @@ class History:
 
 NOTHING: Final = History()
 
-Bounds = Mapping[TopicPartition, int]
-"""By source partition, the offset where a drain ends."""
+Bounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]
+"""By source partition, the offset where a drain ends; or with what it ended, where the drain has given it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,10 @@ class Plan:
 
     ``cut`` has the partitions (``topic-number``) whose ranges end early, or wait, for the flow's limits, with the
     offset where they would have ended.
-    ``took_ms`` is how long planning took, None where that is not known.
+    ``took_ms`` is how long planning took, None where that is not known; ``targets`` is the version of the
+    :class:`mirror.spark.obstacles.Targets` that it was made with, 0 where there were none.
     By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
+    ``withheld`` has the open transactions that keep records from being copied, by source partition.
     """
 
     flow: str
@@ -66,6 +71,8 @@ class Plan:
     ends: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
     took_ms: int | None = None
+    withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
+    targets: int = 0
 
     @property
     def ranges(self) -> list[Range]:
@@ -83,6 +90,8 @@ class Plan:
             "ends": self.ends,
             "lags": self.lags,
             "took_ms": self.took_ms,
+            "withheld": [one.to_json() for one in self.withheld.values()],
+            "targets": self.targets,
         }
 
     def with_sick(self, sick: Sick) -> Plan:
@@ -101,6 +110,8 @@ class Plan:
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
             took_ms=values.get("took_ms"),
+            withheld={one.tp: one for one in (OpenTransaction(**each) for each in values.get("withheld", []))},
+            targets=values.get("targets", 0),
         )
 
 
@@ -114,7 +125,7 @@ class Outlook:
     """What a look at both clusters showed: ``starts`` of all partitions ``seen``, with nothing limited or packed yet.
 
     ``topics`` are the source's that the flow copies, ``progress`` is by target partition, ``sizes`` were asked for
-    only where there is something to copy.
+    only where there is something to copy, ``withheld`` as in :class:`Plan`.
     """
 
     topics: dict[str, TopicDescription]
@@ -122,11 +133,20 @@ class Outlook:
     progress: dict[TopicPartition, Progress]
     starts: list[Range | RangeResult]
     sizes: RecordSizes
+    withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
 
     @property
     def ranges(self) -> list[Range]:
         """What is to be copied."""
         return [each for each in self.starts if isinstance(each, Range)]
+
+    def within(self, flow: FlowConfig, targets: Targets) -> Outlook:
+        """The same, with nothing to copy into target topics that are not ready: these partitions are settled."""
+        starts: list[Range | RangeResult] = []
+        for seen, start in zip(self.seen, self.starts, strict=True):
+            why = targets.why_not(seen.topic, seen.partition)
+            starts.append(start if why is None else not_copied(flow, seen, *why))
+        return replace(self, starts=starts)
 
 
 def look(
@@ -138,17 +158,23 @@ def look(
     follow: bool = False,
     known: Collection[TopicPartition] | None = None,
     within_ms: int | None = None,
+    withheld: OpenTransactions | None = None,
 ) -> Outlook:
     """Look at both clusters; changes nothing on either. See :func:`make_plan`."""
     source_id = source.describe_cluster().cluster_id
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     survey = Survey(flow, wanted, source, within_ms=within_ms)
-    progress = ProgressStore(target, flow.name).read(survey.targets)
+    impossible = too_long(flow, wanted)
+    progress = ProgressStore(target, flow.name).read(survey.targets(but_for=impossible))
     seen = survey.partitions(known)
     anew_before_ms = wall_ms - commit_anew_after_ms(target)
     starts = [
-        start_of(flow, source_id, each, progress.get(_target_of(each)), anew_before_ms=anew_before_ms, follow=follow)
+        not_copied(flow, each, Outcome.FAILED, impossible[each.topic].reason)
+        if each.topic in impossible
+        else start_of(
+            flow, source_id, each, progress.get(_target_of(each)), anew_before_ms=anew_before_ms, follow=follow
+        )
         for each in seen
     ]
     behind = any(isinstance(each, Range) and each.end > each.start for each in starts)
@@ -158,7 +184,18 @@ def look(
         progress=progress,
         starts=starts,
         sizes=record_sizes(source, seen) if behind else RecordSizes(),
+        withheld=_withheld(source, seen, withheld, wall_ms),
     )
+
+
+def _withheld(
+    source: Admin, seen: list[SourcePartition], before: OpenTransactions | None, wall_ms: int
+) -> dict[TopicPartition, OpenTransaction]:
+    """The first plan asks at once whose transactions are open, later ones where a last stable offset stood still."""
+    stable = {TopicPartition(one.topic, one.partition): one.stable for one in seen if one.leader != NO_LEADER}
+    found = observed(before or {}, stable, wall_ms)
+    asked = {tp: one for tp, one in found.items() if before is None or one.since_ms < wall_ms}
+    return found | identified(source, asked)
 
 
 def make_plan(
@@ -175,6 +212,8 @@ def make_plan(
     known: Collection[TopicPartition] | None = None,
     bounds: Bounds | None = None,
     within_ms: int | None = None,
+    withheld: OpenTransactions | None = None,
+    targets: Targets | None = None,
 ) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
@@ -183,14 +222,21 @@ def make_plan(
     :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
     (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
     every partition that can be copied has a range without an end. ``known``, ``within_ms``: see :class:`Survey`. With
-    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none.
+    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none. With ``targets`` nothing is
+    planned of a partition whose target topic is not ready. ``withheld`` are the open transactions that the plan before
+    this one saw; None where there was none.
 
     Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
-    outlook = look(flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms)
+    outlook = look(
+        flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms, withheld=withheld
+    )
+    if targets is not None:
+        outlook = outlook.within(flow, targets)
     if bounds is not None:
         outlook = replace(outlook, starts=[_bounded(each, bounds) for each in outlook.starts])
     plan = replace(plan_of(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
+    plan = replace(plan, targets=0 if targets is None else targets.version)
     return (
         replace(plan, tasks=[[replace(one, end=OPEN_END) for one in task] for task in plan.tasks]) if follow else plan
     )
@@ -227,6 +273,7 @@ def plan_of(
         lags[seen.topic] += max(0, seen.stop - start.start)
     return Plan(
         flow=flow.name,
+        withheld=outlook.withheld,
         ends=dict(ends),
         lags=dict(lags),
         tasks=pack(planned, parallelism, size_of=size_of, slow=slow if lanes else no_lane),
@@ -237,9 +284,16 @@ def plan_of(
 
 def _bounded(each: Range | RangeResult, bounds: Bounds) -> Range | RangeResult:
     end = bounds.get(TopicPartition(each.topic, each.partition), 0)
+    if isinstance(end, tuple):
+        outcome, error = end
+        return replace(_nothing_of(each), outcome=outcome, error=error)
     if isinstance(each, RangeResult) or each.end <= end:
         return each
     return replace(each, end=end) if end > each.start else RangeResult.begun(each, each.start, Outcome.COMPLETE)
+
+
+def _nothing_of(each: Range | RangeResult) -> RangeResult:
+    return each if isinstance(each, RangeResult) else RangeResult.begun(each, each.start)
 
 
 def _target_of(each: SourcePartition) -> TopicPartition:

@@ -33,10 +33,10 @@ _NAMED: Final = 3
 class SourcePartition:
     """One source partition as the planner saw it; offsets in records.
 
-    ``earliest`` is the log start offset, ``end`` the last stable offset, ``first`` where a flow without progress
-    begins (its ``start``, or ``from``, which may lie behind the end), ``until`` where the flow ends here (None: it does
-    not, or not yet), ``leader`` a broker id or :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says
-    why, if it is not just that).
+    ``earliest`` is the log start offset, ``end`` the last stable offset, ``high_watermark`` the end that readers of all
+    records see (0: not known), ``first`` where a flow without progress begins (its ``start``, or ``from``, which may
+    lie behind the end), ``until`` where the flow ends here (None: it does not, or not yet), ``leader`` a broker id or
+    :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says why, if it is not just that).
     """
 
     topic: str
@@ -48,12 +48,19 @@ class SourcePartition:
     end: int
     first: int
     until: int | None = None
+    high_watermark: int = 0
     trouble: str = ""
 
     @property
     def stop(self) -> int:
         """Where a copy of what is there now ends."""
         return self.end if self.until is None else min(self.end, self.until)
+
+    @property
+    def stable(self) -> tuple[int, int]:
+        """The last stable offset and the high watermark, of what the flow copies."""
+        high = self.high_watermark if self.until is None else min(self.high_watermark, self.until)
+        return self.stop, high
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
@@ -125,16 +132,7 @@ def start_of(
     """
 
     def settled(outcome: Outcome, at: int, error: str | None = None) -> RangeResult:
-        return RangeResult(
-            flow=flow.name,
-            topic=seen.topic,
-            target_topic=seen.target_topic,
-            partition=seen.partition,
-            start=at,
-            end=at,
-            outcome=outcome,
-            error=error,
-        )
+        return not_copied(flow, seen, outcome, error, at=at)
 
     def copied(start: int) -> Range:
         return Range(
@@ -167,6 +165,23 @@ def start_of(
     if not follow and progress.offset >= seen.stop and progress.time_ms >= anew_before_ms:
         return settled(Outcome.COMPLETE, progress.offset)
     return copied(progress.offset)
+
+
+def not_copied(
+    flow: FlowConfig, seen: SourcePartition, outcome: Outcome, error: str | None, *, at: int | None = None
+) -> RangeResult:
+    """The settled result of a partition that needs no task, or may have none; ``at``: by default where it begins."""
+    at = seen.first if at is None else at
+    return RangeResult(
+        flow=flow.name,
+        topic=seen.topic,
+        target_topic=seen.target_topic,
+        partition=seen.partition,
+        start=at,
+        end=at,
+        outcome=outcome,
+        error=error,
+    )
 
 
 def _nothing_yet(seen: SourcePartition) -> bool:

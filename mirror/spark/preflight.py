@@ -7,52 +7,19 @@ share a line are named in one.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.producer.settings import PRODUCER_KEYS
+from mirror.relay.topic_config import FOREVER, TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.config.models import FlowConfig
 
-FOREVER: Final = 2**63 - 1
 _NAMED: Final = 3
 """Topics named in one line; of the others their number."""
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """What of a topic's configuration bears on a copy; times in ms, sizes in bytes, :data:`FOREVER` without a limit."""
-
-    cleanup: frozenset[str]
-    retention_ms: int
-    max_message_bytes: int
-    compression: str
-    append_time: bool
-    before_max_ms: int
-    after_max_ms: int
-
-    @classmethod
-    def of(cls, configs: Mapping[str, str]) -> TopicConfig:
-        """From a topic's configuration with its brokers' defaults; Kafka's for keys that an old broker does not have.
-
-        Before 3.6 one key, ``message.timestamp.difference.max.ms``, limited times both ways.
-        """
-        difference_ms = int(configs.get("message.timestamp.difference.max.ms", FOREVER))
-        cleanup = frozenset(part.strip() for part in configs.get("cleanup.policy", "delete").split(","))
-        retention_ms = int(configs.get("retention.ms", 604_800_000))
-        return cls(
-            cleanup=cleanup,
-            retention_ms=FOREVER if retention_ms < 0 or "delete" not in cleanup else retention_ms,
-            max_message_bytes=int(configs.get("max.message.bytes", 1_048_588)),
-            compression=configs.get("compression.type", "producer"),
-            append_time=configs.get("message.timestamp.type") == "LogAppendTime",
-            before_max_ms=int(configs.get("message.timestamp.before.max.ms", difference_ms)),
-            after_max_ms=int(configs.get("message.timestamp.after.max.ms", difference_ms)),
-        )
 
 
 def warnings(flow: FlowConfig, pairs: Mapping[str, tuple[TopicConfig, TopicConfig]]) -> list[str]:
@@ -98,13 +65,13 @@ def _refused_times(source: TopicConfig, target: TopicConfig) -> Iterator[str]:
     # A source that sets the times itself sets none in the future.
     if not source.append_time and target.after_max_ms < source.after_max_ms:
         yield (
-            f"message.timestamp.after.max.ms = {_duration(target.after_max_ms)}, where the source has"
+            f"{target.after_key} = {_duration(target.after_max_ms)}, where the source has"
             f" {_duration(source.after_max_ms)}: a record whose time is further in the future fails its partition;"
             f" {or_else}"
         )
     if target.before_max_ms < source.retention_ms:
         yield (
-            f"message.timestamp.before.max.ms = {_duration(target.before_max_ms)}, and the source's retention.ms is"
+            f"{target.before_key} = {_duration(target.before_max_ms)}, and the source's retention.ms is"
             f" {_duration(source.retention_ms)}: a record older than that when it is copied fails its partition;"
             f" {or_else}"
         )

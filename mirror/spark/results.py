@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.client import TopicPartition
 from mirror.relay.ranges import SEVERITY, Counted, Outcome, Range, RangeResult
 from mirror.spark.files import write_atomically
 from mirror.spark.unanswered import Reached, unanswered
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
+    from mirror.relay.open_transactions import OpenTransactions
     from mirror.spark.attempts import Attempt
     from mirror.spark.plan import Plan
 
@@ -92,6 +94,7 @@ def join(
 ) -> list[RangeResult]:
     """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished.
 
+    Each with what the plan saw behind an open transaction of the source, where that is worth a word.
     ``reached`` is how far the target says that those are whose tasks did not answer (None: it was not asked), and
     ``cut_short`` whether that is because the run was ended.
     """
@@ -105,7 +108,13 @@ def join(
         )
         for each in plan.ranges
     ]
-    return sorted([*plan.settled, *results], key=lambda result: (result.topic, result.partition))
+    every = [_with_withheld(result, plan.withheld) for result in (*plan.settled, *results)]
+    return sorted(every, key=lambda result: (result.topic, result.partition))
+
+
+def _with_withheld(result: RangeResult, withheld: OpenTransactions) -> RangeResult:
+    found = withheld.get(TopicPartition(result.topic, result.partition))
+    return replace(result, withheld=found.to_json()) if found is not None and found.noted else result
 
 
 def _name(each: Range) -> str:

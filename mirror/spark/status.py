@@ -10,10 +10,13 @@ from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartitio
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthorizationFailed, KafkaError, MirrorError
 from mirror.relay.gaps import Gap, GapKind, classify
+from mirror.relay.open_transactions import OpenTransaction, observed
 from mirror.relay.progress import ProgressStore
+from mirror.relay.topic_config import FOREVER, TopicConfig, readable
 from mirror.runtime.clock import SystemClock
+from mirror.spark.obstacles import colliding, too_long
+from mirror.spark.open_transactions import high_watermarks, identified
 from mirror.spark.planner import NO_LEADER, NO_LEADER_TEXT, select_topics
-from mirror.spark.preflight import FOREVER, TopicConfig
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.troubles import Trouble, Troubles
 from mirror.telemetry.lags import STUCK_AFTER_S, Lag, Lags, State, Totals, totals
@@ -43,7 +46,9 @@ class PartitionStatus:
 
     ``earliest`` is its log's start, ``end`` its last stable offset (no more than where the flow ends), ``progress`` the
     next one to copy, ``committed_ms`` (ms since 1970) when the progress was committed, ``lag`` what that comes to.
-    ``trouble`` is what was last said against it; only of one that is sick.
+    ``trouble`` is what was last said against it; only of one that is sick. ``high_watermark`` is the end that readers
+    of all records see (no more than where the flow ends), ``withheld`` the open transaction that keeps what lies
+    between the two from being copied, where there is one.
     """
 
     topic: str
@@ -55,6 +60,8 @@ class PartitionStatus:
     committed_ms: int | None
     lag: Lag
     trouble: Trouble | None = None
+    high_watermark: int | None = None
+    withheld: OpenTransaction | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; a time that is infinite is None, as one that is not known."""
@@ -71,6 +78,8 @@ class PartitionStatus:
             **_measures(self.lag),
             "trouble": None if self.trouble is None else self.trouble.line,
             "trouble_ms": None if self.trouble is None else self.trouble.time_ms,
+            "high_watermark": self.high_watermark,
+            "withheld": None if self.withheld is None else self.withheld.to_json(),
         }
 
 
@@ -101,6 +110,7 @@ class FlowStatus:
             "unknown": self.totals.unknown,
             **_measures(self.totals),
             "states": {state.value: count for state, count in self.totals.states.items()},
+            "withheld_records": sum(one.withheld.records for one in self.partitions if one.withheld is not None),
             "partitions": [one.to_json() for one in self.partitions],
         }
 
@@ -120,7 +130,8 @@ def _measures(of: Lag | Totals) -> dict[str, float | None]:
 class _Seen:
     """What one look showed, by source partition.
 
-    ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress.
+    ``silent``: why it does not tell its end. ``gaps``: why its copy could not go on from the progress. ``high`` are the
+    high watermarks, ``withheld`` the open transactions. ``blocked``: why its target topic is not ready.
     """
 
     time_ms: int
@@ -129,6 +140,9 @@ class _Seen:
     progress: dict[TopicPartition, Progress]
     silent: dict[TopicPartition, str]
     gaps: dict[TopicPartition, Gap]
+    high: dict[TopicPartition, int]
+    withheld: dict[TopicPartition, OpenTransaction]
+    blocked: dict[TopicPartition, str]
 
     def status(self, tp: TopicPartition, target_topic: str, lag: Lag, trouble: Trouble | None) -> PartitionStatus:
         offsets, progress = self.offsets[tp], self.progress.get(tp)
@@ -142,6 +156,8 @@ class _Seen:
             committed_ms=None if progress is None or not progress.time_ms else progress.time_ms,
             lag=lag,
             trouble=trouble,
+            high_watermark=self.high.get(tp),
+            withheld=self.withheld.get(tp),
         )
 
 
@@ -173,6 +189,7 @@ class StatusWatch:
         self._until: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._starts_ms = 0
+        self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -218,9 +235,10 @@ class StatusWatch:
         retention_ms = self._retention(source, {tp.topic for tp in seen.offsets})
         lags = self._lags.estimates(self._wall(), retention_ms, stuck_after_s=stuck_after_s)
         lags |= {tp: _behind_a_gap(lags[tp], gap, seen.offsets[tp]) for tp, gap in seen.gaps.items()}
+        lags |= {tp: lags[tp]._replace(state=State.STUCK) for tp in seen.blocked}
         told = {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.sick])
         gaps = {tp: str(gap) for tp, gap in seen.gaps.items()}
-        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | gaps).items()}
+        troubles = told | {tp: Trouble(line, seen.time_ms) for tp, line in (seen.silent | gaps | seen.blocked).items()}
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -236,13 +254,17 @@ class StatusWatch:
         wanted = {name: topics[name] for name in select_topics(self.flow, topics)}
         tps = [(TopicPartition(name, one.partition), one.leader) for name in wanted for one in wanted[name].partitions]
         targets = {tp: TopicPartition(self.flow.target_topic(tp.topic), tp.partition) for tp, _ in tps}
+        impossible = too_long(self.flow, wanted)
         # Progress before ends: never less lag than there is, and what lies beyond its end is of another log.
-        kept = ProgressStore(target, self.flow.name).read(set(targets.values()))
+        asked = {targets[tp] for tp, _ in tps if tp.topic not in impossible}
+        kept = ProgressStore(target, self.flow.name).read(asked)
         run = RunOrders(target, self.flow.name).read()
         time_ms = self._wall()
         ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
         starts = self._starts_of(source, ends, time_ms)
+        high = high_watermarks(source, ends, within_ms=_SILENT_MS)
         ends = self._bounded(source, ends)
+        high = {tp: min(end, self._until.get(tp, end)) for tp, end in high.items()}
         progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
         offsets = {
             tp: Offsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None) for tp, _ in tps
@@ -256,7 +278,41 @@ class StatusWatch:
             progress=progress,
             silent={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp, _ in tps if tp not in ends},
             gaps={tp: gap for tp, gap in gaps.items() if gap is not None},
+            high=high,
+            withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
+            blocked=self._blocked(target, {tp: targets[tp] for tp, _ in tps if tp not in progress}),
         )
+
+    def _open_transactions(
+        self, source: Admin, stable: Mapping[TopicPartition, tuple[int, int]], time_ms: int
+    ) -> dict[TopicPartition, OpenTransaction]:
+        """It is asked at once whose they are, and later where a last stable offset has stood still since."""
+        found = observed(self._withheld or {}, stable, time_ms)
+        asked = {tp: one for tp, one in found.items() if self._withheld is None or one.since_ms < time_ms}
+        self._withheld = found | identified(source, asked)
+        return self._withheld
+
+    def _blocked(self, target: Admin, targets: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, str]:
+        """Which of these partitions, that have no progress, cannot be copied: the target takes no such topic.
+
+        What its brokers said to a creation is in the ledger of the last run.
+        """
+        flow = self.flow
+        obstacles = too_long(flow, {tp.topic for tp in targets})
+        there = target.describe_topics(
+            {to.topic for tp, to in targets.items() if tp.topic not in obstacles}, partial=True
+        )
+        lacking = [
+            tp
+            for tp, to in targets.items()
+            if tp.topic not in obstacles and (to.topic not in there or to.partition >= len(there[to.topic].partitions))
+        ]
+        if missing := {tp.topic for tp in lacking if targets[tp].topic not in there}:
+            obstacles |= colliding(flow, missing, target.list_topics().keys())
+        last = self._troubles.targets() if lacking and self._troubles is not None else None
+        refused = {} if last is None else last.obstacles
+        found = {tp: refused[tp.topic].reason for tp in lacking if tp.topic in refused}
+        return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
 
     def _starts_of(self, source: Admin, ends: Collection[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
         if not 0 <= time_ms - self._starts_ms < len(ends) * _START_EVERY_MS:
@@ -296,7 +352,7 @@ class StatusWatch:
         except KafkaError:
             return self._retention_ms  # the next look asks again
         for resource, entries in found.items():
-            told = TopicConfig.of({key: entry.value for key, entry in entries.items() if entry.value is not None})
+            told = TopicConfig.of(readable(entries))
             self._retention_ms[resource.name] = None if told.retention_ms == FOREVER else told.retention_ms
         refused = [each.name for each, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
         self._retention_ms |= dict.fromkeys(refused)

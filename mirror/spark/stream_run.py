@@ -67,6 +67,7 @@ class StreamRun:
         self._totals: Final = Totals()
         self._told = self._said = self._planned = 0
         self._progress: Final = StreamProgress(flow.name, consoles)
+        self._idle_ns: int | None = None
         self._deadline_s = self._heard_s = float("inf")
         self._query: StreamingQuery | None = None
         self._begin: Callable[[], StreamingQuery] | None = None
@@ -76,7 +77,7 @@ class StreamRun:
 
     def start(self, spark: SparkSession, runner: FlowRun, *, available_now: bool) -> None:
         """Make the target ready, claim the flow, and begin the query. Raises MirrorError."""
-        runner.prepare(self._flow)
+        self._ledger.write_targets(runner.prepare(self._flow))
         claimed = self._claim()
         self._consoles.doing(self._named("planning"))
         options = self._options.to_spark()
@@ -89,8 +90,13 @@ class StreamRun:
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
         self._begin = sink.start
         self._start_query()
-        warn = self._warn
-        watch = StreamWatch(self._options, self._ledger, runner.prepare_again, warn, claimed=claimed)
+
+        def prepare(config: MirrorConfig, flow: FlowConfig) -> None:
+            before = self._ledger.targets()
+            if (targets := runner.prepare_again(config, flow, before)) != before:
+                self._ledger.write_targets(targets)
+
+        watch = StreamWatch(self._options, self._ledger, prepare, self._warn, claimed=claimed)
         self._watch = self._open.enter_context(watch)
         self._open.enter_context(LagWatch(self._config, self._flow, self._telemetry, self._progress))
 
@@ -147,9 +153,16 @@ class StreamRun:
         while self._told < last:
             self._told += 1
             self._take_in(self._told)
+        idle_ns = self._ledger.idle_ns()
+        news = self._told != before or idle_ns != self._idle_ns
+        if idle_ns != self._idle_ns and (idle := self._ledger.idle()) is not None:
+            # No epoch runs that could report it.
+            self._totals.add(idle.settled)
+            self.report.partitions = self._totals.results()
+        self._idle_ns = idle_ns
         if self._watch is not None and (other := self._watch.fenced_by) is not None and self.running:
             self._fence(f"another run of this flow took over: {other.run}, on {other.host}; this one ends")
-        return self._told != before
+        return news
 
     def _say_what_is_planned(self) -> None:
         epoch = self._ledger.planned() or 0

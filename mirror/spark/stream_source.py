@@ -169,7 +169,12 @@ class EarlyPlan:
         """
         self._cancelled.set()
         self._thread.join()
-        if self._plan is None or not self._plan.tasks or epoch != self._epoch:
+        if (
+            self._plan is None
+            or not self._plan.tasks
+            or epoch != self._epoch
+            or not self._epochs.is_current(self._plan)
+        ):
             return None
         return self._epochs.with_news(self._plan)
 

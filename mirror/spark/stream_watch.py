@@ -1,15 +1,14 @@
-"""Looks after one flow of a stream while Spark runs its epochs: orders from elsewhere, and new topics."""
+"""Looks after one flow of a stream while Spark runs its epochs: orders from elsewhere, and target topics."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import Admin
 from mirror.errors import MirrorError
 from mirror.relay.orders import ASK_MS, SEEN_EVERY_MS
 from mirror.runtime.clock import SystemClock
-from mirror.spark.planner import select_topics
 from mirror.spark.run_orders import RunOrders
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ class StreamWatch:
         *,
         claimed: bool,
     ) -> None:
-        """``prepare`` makes the target's topics ready; ``warn`` is called from both threads.
+        """``prepare`` makes the target's topics ready, and leaves what came of it in the ledger.
+
+        ``warn`` is called from both threads.
 
         ``claimed`` is whether this run's own orders have been in force already.
         """
@@ -113,24 +114,15 @@ class StreamWatch:
     # --- topics
 
     def _look_for_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """What the last plan does not know is made ready, and planned."""
+        """The target topics are made ready again, and what a running epoch's plan lacks of them is planned.
+
+        The target itself is asked, and not the last plan: a plan has seen what is on the source, not what was created.
+        """
         if self._over.wait(flow.refresh_ms / 1000):
             return
-        epoch = self._ledger.planned()
+        self._prepare(config, flow)
+        targets, epoch = self._ledger.targets(), self._ledger.planned()
         plan = None if epoch is None else self._ledger.plan(epoch)
-        if epoch is None or plan is None:
-            return
-        planned = {TopicPartition(one.topic, one.partition) for one in plan.ranges}
-        planned |= {TopicPartition(one.topic, one.partition) for one in plan.settled}
-        if not _partitions(config, flow) <= planned:
-            self._prepare(config, flow)
+        if epoch is not None and plan is not None and targets is not None and plan.targets < targets.version:
             with Admin(config.clusters[flow.target].client_options()) as target:
                 RunOrders(target, flow.name, self._options.run).plan_anew(epoch)
-
-
-def _partitions(config: MirrorConfig, flow: FlowConfig) -> set[TopicPartition]:
-    """Those that the flow copies, as its source has them now."""
-    with Admin(config.clusters[flow.source].client_options()) as source:
-        topics = source.list_topics(timeout_ms=_WITHIN_MS)
-    wanted = select_topics(flow, topics)
-    return {TopicPartition(name, each.partition) for name in wanted for each in topics[name].partitions}

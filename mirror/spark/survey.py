@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
+from mirror.spark.open_transactions import high_watermarks
 from mirror.spark.planner import NO_LEADER, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
@@ -64,13 +65,18 @@ class Survey:
         self._led: Final = [
             TopicPartition(topic.name, each.partition) for topic, each in self._parts if each.leader != NO_LEADER
         ]
+        self._source: Final = source
+        self._within_ms: Final = within_ms
         self._asking: Final = _Asking(source, within_ms)
         self._earliest: Final = self._asking.offsets(self._led, EARLIEST)
 
-    @property
-    def targets(self) -> set[TopicPartition]:
-        """Where they are copied to."""
-        return {TopicPartition(self._flow.target_topic(topic.name), each.partition) for topic, each in self._parts}
+    def targets(self, *, but_for: Container[str] = ()) -> set[TopicPartition]:
+        """Where they are copied to; nothing of the source topics ``but_for``."""
+        return {
+            TopicPartition(self._flow.target_topic(topic.name), each.partition)
+            for topic, each in self._parts
+            if topic.name not in but_for
+        }
 
     def partitions(self, known: Collection[TopicPartition] | None = None) -> list[SourcePartition]:
         """All of them, with their offsets.
@@ -85,6 +91,7 @@ class Survey:
         if known is not None and flow.start == "latest" and flow.begins is None:
             first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
         until = _until_offsets(asking, self._led, flow.ends)
+        high = high_watermarks(self._source, end, within_ms=self._within_ms)
         return [
             SourcePartition(
                 topic=topic.name,
@@ -96,6 +103,7 @@ class Survey:
                 end=end.get(tp, 0),
                 first=first.get(tp, 0),
                 until=until.get(tp),
+                high_watermark=high.get(tp, 0),
                 trouble=str(error or ""),
             )
             for topic, each in self._parts

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mirror.relay.gaps import GapKind
 from mirror.relay.judge import Skip
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.relay.ranges import SEVERITY, Counted, Outcome, RangeResult
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _cells(result: RangeResult) -> list[str | Text]:
 
 
 def remarks(result: RangeResult) -> str:
-    """What a user should know of one partition: its error, what was lost or left out, what expired; mostly nothing."""
+    """What a user should know of one partition: its error, what was lost, left out or withheld, what expired."""
     said = [result.error] if result.error else []
     gaps = [f"{count:,} offsets ({kind})" for kind, count in sorted(result.gaps.items()) if kind in _LOSSES]
     if gaps:
@@ -89,6 +90,8 @@ def remarks(result: RangeResult) -> str:
         last = result.expiries[-1]
         times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"
         said.append(f"expired {times}, the last: {last.get('cause')} ({last.get('phase')})")
+    if result.withheld:
+        said.append(OpenTransaction(**result.withheld).summary())
     return "; ".join(said)
 
 

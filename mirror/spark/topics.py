@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
-from mirror.errors import BrokerError, FlowError, KafkaError
+from mirror.errors import BrokerError, KafkaError
 from mirror.relay.progress_log import topic_of
+from mirror.relay.topic_config import TopicConfig, readable
 from mirror.spark import offsets_retention, preflight
+from mirror.spark.obstacles import Obstacle, Targets, colliding, too_long
 from mirror.spark.planner import select_topics
-from mirror.spark.preflight import TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.config.models import FlowConfig
 
 TOPIC_ALREADY_EXISTS: Final = 36
 """Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
+INVALID_PARTITIONS: Final = 37
+"""The error code of a topic that has as many partitions as are asked for, or more."""
 
 PROPAGATION_S: Final = 15
 """How long a topic may take from the controller's answer to the brokers' metadata."""
@@ -32,32 +35,38 @@ PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": s
 """As Kafka Connect's own topics; in segments small enough to be compacted (the one being written never is)."""
 
 
-def prepare_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What :func:`prepare_topics` came to; ``warnings`` are lines."""
+
+    targets: Targets
+    warnings: list[str]
+
+
+def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targets | None = None) -> Prepared:
     """Make every target topic of ``flow`` ready; idempotent.
 
     Missing ones are created with the source topic's partition count and explicitly set configuration, and the flow's
-    replication factor; those with fewer partitions get more. So is the topic that notes the flow's progress.
+    replication factor; those with fewer partitions get more. So is the topic that notes the flow's progress. What
+    cannot be made ready is an obstacle of its own topic, and stops no other.
 
-    Returns warnings of one line each, also about what the two sides' configurations will make of the records. Raises
-    FlowError where no topic matches, KafkaError where a cluster cannot be asked or refuses.
+    Warnings are also about what the two sides' configurations will make of the records. With ``before``, what an
+    earlier preparation came to, they are about topics that are new since: so the next one costs little more than the
+    metadata of both sides, however many topics there are.
+
+    Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
     """
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    _create_missing(flow, wanted, source, target)
-    made = _await_topics(flow, [flow.target_topic(name) for name in wanted], target)
-    _add_partitions(flow, wanted, made, target)
-    configs = _configs(target, sorted(made))
-    sources = _configs(source, list(wanted), partial=True)
-    pairs = {
-        flow.target_topic(name): (TopicConfig.of(there), TopicConfig.of(configs[flow.target_topic(name)]))
-        for name, there in sources.items()
-    }
-    return [
-        *(line for name in sorted(made) for line in _warnings(made[name], configs[name])),
-        *preflight.warnings(flow, pairs),
-        *_prepare_progress_topic(flow, target),
-        *offsets_retention.warnings(target),
-    ]
+    preparation = _Preparation(flow, wanted, source, target)
+    preparation.create()
+    preparation.grow()
+    targets = preparation.targets().after(before)
+    new = [name for name, count in targets.made.items() if count and not (before and before.made.get(name))]
+    warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)]
+    if before is None:
+        warnings += offsets_retention.warnings(target)
+    return Prepared(targets, warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +74,14 @@ class TopicsOutlook:
     """What :func:`prepare_topics` would find and do. ``changes`` are lines.
 
     ``pairs``: target topic -> the source's configuration and its own, or the one that it would be made with. ``there``
-    are the target topics that exist.
+    are the target topics that exist, ``targets`` is what it would come to.
     """
 
     changes: list[str]
     warnings: list[str]
     pairs: dict[str, tuple[TopicConfig, TopicConfig]]
     there: Mapping[str, TopicDescription]
+    targets: Targets
 
 
 def inspect_topics(
@@ -79,15 +89,19 @@ def inspect_topics(
 ) -> TopicsOutlook:
     """Look at both sides' topics and change nothing. Raises KafkaError.
 
-    Topics that are not there yet are not warned about: what the target's brokers will make of them is seen then.
+    The target's brokers are asked whether they would create what is missing. Topics that are not there yet are not
+    warned about: what the brokers will make of them is seen then.
     """
-    there = target.describe_topics([flow.target_topic(name) for name in wanted])
-    new = {topic.name: topic for topic in _new_topics(flow, wanted, there, source)}
+    preparation = _Preparation(flow, wanted, source, target)
+    preparation.create(validate_only=True)
+    preparation.grow(validate_only=True)
+    there, new = preparation.there, preparation.new
     configs = _configs(target, sorted(there))
     pairs = {
         name: (TopicConfig.of(found), TopicConfig.of(configs[name] if name in configs else new[name].configs))
-        for topic, found in _configs(source, list(wanted), partial=True).items()
+        for topic, found in _configs(source, list(wanted)).items()
         for name in [flow.target_topic(topic)]
+        if name in configs or name in new
     }
     notes = topic_of(flow.name)
     noted = notes in target.describe_topics([notes])
@@ -95,17 +109,173 @@ def inspect_topics(
         *(_creation(topic) for topic in new.values()),
         *(
             f"topic {name} gets {total} partitions (now {len(there[name].partitions)})"
-            for name, total in _lacking_partitions(flow, wanted, there).items()
+            for name, total in preparation.growing.items()
         ),
         *([] if noted else [_creation(_progress_topic(flow))]),
     ]
     warnings = [
-        *(line for name in sorted(there) for line in _warnings(there[name], configs[name])),
+        *(line for name in sorted(configs) for line in _warnings(there[name], configs[name])),
         *preflight.warnings(flow, {name: pair for name, pair in pairs.items() if name in there}),
-        *(preflight.progress_topic_warnings(notes, _configs(target, [notes])[notes]) if noted else []),
+        *(preflight.progress_topic_warnings(notes, _configs(target, [notes], partial=False)[notes]) if noted else []),
         *offsets_retention.warnings(target),
     ]
-    return TopicsOutlook(changes, warnings, pairs, there)
+    return TopicsOutlook(changes, warnings, pairs, there, preparation.targets())
+
+
+class _Preparation:
+    """One flow's target topics on the way to be ready.
+
+    ``obstacles`` are by source topic. ``there`` are the target topics that exist, ``new`` those that were created,
+    ``growing`` those that got more partitions, with how many; by target topic.
+    """
+
+    def __init__(self, flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:
+        self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
+        self.new: dict[str, NewTopic] = {}
+        self.growing: dict[str, int] = {}
+        self._flow: Final = flow
+        self._wanted: Final = wanted
+        self._source: Final = source
+        self._target: Final = target
+        self._topic_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
+        self.there: dict[str, TopicDescription] = self._describe(self._topic_of)
+        """Of the target."""
+
+    def _describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        found = self._target.describe_topics(names, partial=True)
+        for name, error in found.failed.items():
+            if not isinstance(error, BrokerError):
+                raise error  # the cluster does not answer
+            self._refuse(name, f"target topic {name} cannot be described: {error}; grant Describe on it")
+        return found
+
+    def _refuse(self, name: str, reason: str, first: int = 0) -> None:
+        """The obstacle of the one whose target topic is called ``name``."""
+        self.obstacles[self._topic_of[name]] = Obstacle(" ".join(reason.split()), first)
+
+    def create(self, *, validate_only: bool = False) -> None:
+        """Create what is missing; what appears meanwhile was created by a neighbour, and is taken."""
+        missing = [
+            topic for name, topic in self._topic_of.items() if name not in self.there and topic not in self.obstacles
+        ]
+        if not missing:
+            return
+        flow, target = self._flow, self._target
+        self.obstacles.update(colliding(flow, missing, target.list_topics().keys()))
+        configs = self._source.describe_topic_configs(
+            [topic for topic in missing if topic not in self.obstacles], partial=True
+        )
+        for topic, error in configs.failed.items():
+            self._refuse(
+                flow.target_topic(topic),
+                f"its target topic is to be created with the configuration that it has, and cluster {flow.source} does"
+                f" not show that: {error}",
+            )
+        new = {each.name: each for each in (self._like(topic, found) for topic, found in configs.items())}
+        if not new:
+            return
+        created = target.create_topics(new.values(), partial=True, validate_only=validate_only)
+        refused = dict(created.failed)
+        taken = {name for name, error in refused.items() if _code(error) == TOPIC_ALREADY_EXISTS}
+        for name in refused.keys() - taken:
+            self._refuse(
+                name,
+                f"target topic {name} cannot be created: {refused[name]}; mend that, or create it yourself with"
+                f" {new[name].partitions} partitions",
+            )
+        self.new = {name: each for name, each in new.items() if name not in refused}
+        if not validate_only:
+            self._await({name: new[name].partitions if name in self.new else 1 for name in {*self.new, *taken}})
+
+    def _like(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
+        """The target topic that ``topic`` is to have."""
+        return NewTopic(
+            self._flow.target_topic(topic),
+            len(self._wanted[topic].partitions),
+            self._flow.replication_factor,
+            {key: value for key, value in configs.items() if key not in NOT_COPIED},
+        )
+
+    def grow(self, *, validate_only: bool = False) -> None:
+        """Give those more partitions that have fewer than their source; a neighbour may have done it meanwhile."""
+        lacking = {
+            name: total
+            for name, topic in self._topic_of.items()
+            for total in [len(self._wanted[topic].partitions)]
+            if name in self.there and len(self.there[name].partitions) < total
+        }
+        if not lacking:
+            return
+        grown = self._target.create_partitions(lacking, partial=True, validate_only=validate_only)
+        refused = {name: error for name, error in grown.failed.items() if _code(error) != INVALID_PARTITIONS}
+        for name, error in refused.items():
+            has = len(self.there[name].partitions)
+            self._refuse(
+                name,
+                f"target topic {name} has {has} partitions and cannot be given {lacking[name]}: {error}; mend that, or"
+                " add them yourself",
+                first=has,
+            )
+        self.growing = {name: total for name, total in lacking.items() if name not in refused}
+        if not validate_only:
+            self._await(self.growing)
+
+    def _await(self, expected: Mapping[str, int]) -> None:
+        """Describe target topics until the brokers know of what the controller has just created: partitions by name."""
+        give_up = time.monotonic() + PROPAGATION_S
+        lacking = dict(expected)
+        while lacking:
+            self.there = {**self.there, **self._describe(lacking)}
+            lacking = {
+                name: total
+                for name, total in lacking.items()
+                if self._topic_of[name] not in self.obstacles
+                and (name not in self.there or len(self.there[name].partitions) < total)
+            }
+            if lacking and time.monotonic() > give_up:
+                break
+            if lacking:
+                time.sleep(0.1)
+        for name in lacking:
+            has = len(self.there[name].partitions) if name in self.there else 0
+            self._refuse(
+                name,
+                f"target topic {name} has {has} partitions {PROPAGATION_S} s after {lacking[name]} were created; find"
+                " out what deletes it",
+                first=has,
+            )
+
+    def targets(self) -> Targets:
+        """What it came to, or would come to."""
+        has = {name: len(each.partitions) for name, each in self.there.items()}
+        has |= {name: each.partitions for name, each in self.new.items()} | self.growing
+        made = {
+            topic: min(has[name], len(self._wanted[topic].partitions))
+            for name, topic in self._topic_of.items()
+            if name in has
+        }
+        made |= {topic: min(made.get(topic, 0), each.first) for topic, each in self.obstacles.items()}
+        return Targets(made=made, obstacles=dict(sorted(self.obstacles.items())))
+
+    def warnings(self, topics: Sequence[str]) -> list[str]:
+        """About these source topics, whose target topics are there, and what they will make of the records."""
+        flow = self._flow
+        configs = _configs(self._target, sorted(flow.target_topic(name) for name in topics))
+        sources = _configs(self._source, topics)
+        pairs = {
+            name: (TopicConfig.of(there), TopicConfig.of(configs[name]))
+            for topic, there in sources.items()
+            for name in [flow.target_topic(topic)]
+            if name in configs
+        }
+        return [
+            *(line for name in sorted(configs) for line in _warnings(self.there[name], configs[name])),
+            *preflight.warnings(flow, pairs),
+        ]
+
+
+def _code(error: KafkaError) -> int | None:
+    return error.code if isinstance(error, BrokerError) else None
 
 
 def _creation(topic: NewTopic) -> str:
@@ -118,17 +288,16 @@ def _progress_topic(flow: FlowConfig) -> NewTopic:
     return NewTopic(topic_of(flow.name), 1, flow.replication_factor, PROGRESS_TOPIC_CONFIGS)
 
 
-def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = False) -> dict[str, dict[str, str]]:
+def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> dict[str, dict[str, str]]:
     """Each topic's configuration, with its brokers' defaults.
 
-    What the source does not tell (``partial``) cannot be compared; whether that permission matters is found out when a
-    topic is created.
+    What brokers do not show (``partial``) cannot be compared; whether that permission matters is found out when a topic
+    is created.
     """
+    if not topics:
+        return {}
     found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=partial)
-    return {
-        resource.name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
-        for resource, entries in found.items()
-    }
+    return {resource.name: readable(entries) for resource, entries in found.items()}
 
 
 def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
@@ -139,7 +308,7 @@ def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
     name = topic_of(flow.name)
     try:
         if name in target.describe_topics([name]):
-            return list(preflight.progress_topic_warnings(name, _configs(target, [name])[name]))
+            return list(preflight.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
         target.create_topics([_progress_topic(flow)])
     except KafkaError as error:
         if isinstance(error, BrokerError) and error.code == TOPIC_ALREADY_EXISTS:
@@ -150,80 +319,6 @@ def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
         )
         return [line]
     return []
-
-
-def _create_missing(flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:
-    """Create the target topics that are not there; one that appears meanwhile was made by a neighbour, and is fine."""
-    for _ in range(3):
-        there = target.describe_topics([flow.target_topic(name) for name in wanted])
-        new = _new_topics(flow, wanted, there, source)
-        if not new:
-            return
-        try:
-            target.create_topics(new)
-        except BrokerError as error:
-            if error.code != TOPIC_ALREADY_EXISTS:
-                raise
-        else:
-            return
-
-
-def _new_topics(
-    flow: FlowConfig, wanted: Mapping[str, TopicDescription], there: Container[str], source: Admin
-) -> list[NewTopic]:
-    """The target topics that are not ``there``, as they are to be made."""
-    missing = [name for name in wanted if flow.target_topic(name) not in there]
-    if not missing:
-        return []
-    configs = source.describe_topic_configs(missing)
-    return [
-        NewTopic(
-            flow.target_topic(name),
-            len(wanted[name].partitions),
-            flow.replication_factor,
-            {key: value for key, value in configs.get(name, {}).items() if key not in NOT_COPIED},
-        )
-        for name in missing
-    ]
-
-
-def _lacking_partitions(
-    flow: FlowConfig, wanted: Mapping[str, TopicDescription], there: Mapping[str, TopicDescription]
-) -> dict[str, int]:
-    """Target topics with fewer partitions than their source, with how many they are to have."""
-    return {
-        target: len(topic.partitions)
-        for name, topic in wanted.items()
-        for target in [flow.target_topic(name)]
-        if target in there and len(there[target].partitions) < len(topic.partitions)
-    }
-
-
-def _await_topics(flow: FlowConfig, names: Sequence[str], target: Admin) -> dict[str, TopicDescription]:
-    """Describe the target topics, once the brokers know of those that the controller has just created."""
-    give_up = time.monotonic() + PROPAGATION_S
-    while True:
-        made = target.describe_topics(names)
-        lacking = [name for name in names if name not in made]
-        if not lacking:
-            return made
-        if time.monotonic() > give_up:
-            raise FlowError(
-                f"flow {flow.name}: target topic {lacking[0]} is not to be seen on cluster {flow.target}"
-                f" {PROPAGATION_S} s after it was created; run again, or look for who deletes it"
-            )
-        time.sleep(0.1)
-
-
-def _add_partitions(
-    flow: FlowConfig,
-    wanted: Mapping[str, TopicDescription],
-    made: Mapping[str, TopicDescription],
-    target: Admin,
-) -> None:
-    totals = _lacking_partitions(flow, wanted, made)
-    if totals:
-        target.create_partitions(totals)
 
 
 def _warnings(topic: TopicDescription, configs: Mapping[str, str]) -> list[str]:

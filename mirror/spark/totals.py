@@ -23,15 +23,24 @@ class Totals:
         self._by_partition: dict[tuple[str, int], RangeResult] = {}
 
     def add(self, results: Iterable[RangeResult]) -> None:
-        """The results of one more epoch."""
+        """The results of one more epoch, which has all partitions of the flow.
+
+        One that is gone since leaves only what was done: of a topic that could not be copied and was deleted, nothing.
+        """
+        kept = {key: one for key, one in self._by_partition.items() if _did_something(one)}
         for one in results:
             key = (one.topic, one.partition)
             before = self._by_partition.get(key)
-            self._by_partition[key] = one if before is None else _added(before, one)
+            kept[key] = one if before is None else _added(before, one)
+        self._by_partition = kept
 
     def results(self) -> list[RangeResult]:
         """By topic and partition."""
         return [self._by_partition[key] for key in sorted(self._by_partition)]
+
+
+def _did_something(one: RangeResult) -> bool:
+    return bool(one.records or one.skipped or one.gaps or one.expiries)
 
 
 def _added(before: RangeResult, one: RangeResult) -> RangeResult:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
+from mirror.spark.files import TARGETS
+from mirror.spark.obstacles import Targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -43,6 +45,14 @@ class Troubles:
                 if trouble is not None and tp not in found:
                     found[tp] = trouble
         return found
+
+    def targets(self) -> Targets | None:
+        """What the last run's preparation of the target's topics came to, where it left that."""
+        try:
+            last = max(run for run in self._folder.iterdir() if run.is_dir())
+            return Targets.from_json(json.loads((last / TARGETS).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def _files(self) -> list[tuple[Path, int]]:
         """The last results and plans with their times of writing in ms, the newest first."""

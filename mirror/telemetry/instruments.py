@@ -63,6 +63,20 @@ LOSS: Final = Instrument(
     _TOPIC,
     "room before the source's retention takes records that are not copied, the worst partition's; negative: it will",
 )
+WITHHELD: Final = Instrument(
+    "mirror.withheld.records",
+    Kind.GAUGE,
+    "{record}",
+    _TOPIC,
+    "offsets that the source has behind open transactions: not in the lag, since they cannot be copied yet",
+)
+WITHHELD_TIME: Final = Instrument(
+    "mirror.withheld.time",
+    Kind.GAUGE,
+    "s",
+    _TOPIC,
+    "age of the oldest open transaction that keeps records from being copied, the worst partition's; 0: there is none",
+)
 PARTITION_LAG: Final = Instrument(
     "mirror.partition.lag.records", Kind.GAUGE, "{record}", _PARTITION, "as mirror.lag.records, of the worst partitions"
 )

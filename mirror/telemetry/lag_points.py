@@ -8,22 +8,27 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mirror.cluster.topics import TopicPartition
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.telemetry import instruments as on
 from mirror.telemetry.lags import Lag, State, totals, worst_first
 from mirror.telemetry.measured import Measured
 
 WORST: Final = 50
 """Partitions that are measured by themselves: a backend keeps a series for each that ever was."""
-_OF_LAG: Final = (on.LAG, on.LAG_TIME, on.RATE, on.DRAIN, on.LOSS, on.PARTITIONS)
+_OF_LAG: Final = (on.LAG, on.LAG_TIME, on.RATE, on.DRAIN, on.LOSS, on.WITHHELD, on.WITHHELD_TIME, on.PARTITIONS)
 _OF_PARTITIONS: Final = (on.PARTITION_LAG, on.PARTITION_LAG_TIME, on.PARTITION_DRAIN, on.PARTITION_LOSS)
 
 
 class Place(NamedTuple):
-    """A source partition, and how far its copy is."""
+    """A source partition, and how far its copy is.
+
+    ``withheld`` is the open transaction of the source that keeps records from being copied.
+    """
 
     topic: str
     partition: int
     lag: Lag
+    withheld: OpenTransaction | None = None
 
 
 def take_lags(measured: Measured, flow: str, places: Iterable[Place]) -> None:
@@ -32,9 +37,12 @@ def take_lags(measured: Measured, flow: str, places: Iterable[Place]) -> None:
     by_topic: dict[str, list[Lag]] = defaultdict(list)
     states: Counter[State] = Counter()
     behind = []
+    withheld: dict[str, list[OpenTransaction]] = defaultdict(list)
     for place in places:
         by_topic[place.topic].append(place.lag)
         states[place.lag.state] += 1
+        if place.withheld is not None:
+            withheld[place.topic].append(place.withheld)
         if place.lag.state is not State.CAUGHT_UP:
             behind.append(place)
     for topic, lags in by_topic.items():
@@ -45,6 +53,8 @@ def take_lags(measured: Measured, flow: str, places: Iterable[Place]) -> None:
         measured.set(on.RATE, together.copied_per_s, **about)
         measured.set(on.DRAIN, together.drain_s, **about)
         measured.set(on.LOSS, together.loss_s, **about)
+        measured.set(on.WITHHELD, sum(one.records for one in withheld[topic]), **about)
+        measured.set(on.WITHHELD_TIME, max((one.age_ms / 1000 for one in withheld[topic]), default=0.0), **about)
     for state in State:
         measured.set(on.PARTITIONS, states[state], flow=flow, state=state.value)
     for place in heapq.nsmallest(WORST, behind, key=_badness):

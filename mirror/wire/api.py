@@ -72,9 +72,13 @@ class Api(enum.Enum):
         44, 1, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse
     )
     OFFSET_DELETE = ApiSpec(47, 0, 0, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse)
+    DESCRIBE_PRODUCERS = ApiSpec(
+        61, 0, 0, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse
+    )
     DESCRIBE_TRANSACTIONS = ApiSpec(
         65, 0, 0, transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse
     )
+    LIST_TRANSACTIONS = ApiSpec(66, 0, 0, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse)
     CONSUMER_GROUP_DESCRIBE = ApiSpec(
         69, 0, 1, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse
     )

@@ -5,7 +5,7 @@ The codec is aiokafka's (compiled, kept).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from mirror.errors import CorruptBatch
@@ -27,25 +27,28 @@ class Record(NamedTuple):
 _new: Final = tuple.__new__
 
 
-def records_of(batch: AnyBatch, most: int = MOST) -> Iterator[Record]:
+def records_of(batch: AnyBatch, most: int = MOST, *, unfolded: Callable[[int], None] | None = None) -> Iterator[Record]:
     """The records of ``batch`` in order; none of a control batch.
 
     Raises CorruptBatch, and BatchTooLarge for more than ``most`` bytes when decompressed.
 
     With LogAppendTime all have the broker's time; records of magic 0 have none, which is -1 (``RecordBatch``). One
-    record at a time, over the decompressed batch. A header's key that is no UTF-8 is corrupt, too.
+    record at a time, over the decompressed batch, whose bytes ``unfolded`` is called with before the first. A header's
+    key that is no UTF-8 is corrupt, too.
     """
     if batch.is_control:
         return
     batch.verify()
     if isinstance(batch, MessageSet):
-        for message in batch.messages(most):
+        for message in batch.messages(most, unfolded=unfolded):
             yield Record(*message, ())
         return
     # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
     from aiokafka.record.default_records import DefaultRecordBatch
 
     plain = _plain(batch, most)
+    if unfolded is not None:
+        unfolded(len(plain))
     least, end = batch.base_offset, batch.next_offset
     try:
         for record in DefaultRecordBatch(plain):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Final, NamedTuple
 
 from mirror.errors import CorruptBatch
@@ -90,13 +90,13 @@ class MessageSet:
             raise CorruptBatch(msg)
         _key_and_value(self)
 
-    def messages(self, most: int = MOST) -> Iterator[Message]:
+    def messages(self, most: int = MOST, *, unfolded: Callable[[int], None] | None = None) -> Iterator[Message]:
         """The message itself, or those of a wrapper, in order. What is not verified may be wrong.
 
         Raises CorruptBatch, and BatchTooLarge for a wrapper of more than ``most`` bytes when decompressed.
 
         Inside a wrapper of magic 1, offsets are relative (KIP-31); the last one is the wrapper's own. A last message
-        cut off is left out, as by Kafka's own readers.
+        cut off is left out, as by Kafka's own readers. ``unfolded`` is called with a wrapper's bytes, decompressed.
         """
         key, value = _key_and_value(self)
         codec = self.attributes & _CODEC_MASK
@@ -106,6 +106,8 @@ class MessageSet:
         if value is None:
             raise self._wrong("it is compressed and has no value")
         inner = self._decompressed(codec, value, most)
+        if unfolded is not None:
+            unfolded(len(inner))
         least = base_offset = self._base_of(inner)
         beyond = self.next_offset if self.base_offset else _FAR  # see _base_of
         for start, end in _bounds(inner, self.base_offset):

@@ -153,3 +153,21 @@ def test_names_are_never_markup(site: Site) -> None:
     assert "[red]orders" in found.stdout
     assert "batches with gaps go deep ([red]orders)" in found.stdout
     assert "topic a.[red]orders is created" in found.stdout
+
+
+def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_is_status_3(site: Site) -> None:
+    long = "x" * 249
+    site.config.write_text(CONFIG.replace('["orders[bold]?"]', '[".*"]'))
+    site.a.add_topic("orders", [0]).add_topic(long, [5])
+    site.b.add_topic("a.orders", [0])
+    site.b.add_topic("mirror-progress.f.internal", [0], configs={"cleanup.policy": "compact"})
+    found = site.plan("--json")
+    assert (found.exit_code, found.stderr) == (3, ""), "permissions were asked for, too"
+    (flow,) = json.loads(found.stdout)["flows"]
+    found_for = {each["topic"]: (each["action"], each["error"]) for each in flow["partitions"]}
+    assert found_for["orders"] == ("nothing", None)
+    assert found_for[long][0] == "fail"
+    assert flow["changes"] == []
+    assert [line for line in flow["warnings"] if "permissions could not be asked" in line] == []
+    shown = " ".join(site.plan().stdout.split())
+    assert "would have 251 characters" in shown

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from mirror.cli import status as command
 from mirror.cli import status_view
 from mirror.cli.app import app
 from mirror.client import TopicPartition
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.relay.orders import Orders, place_of
 from mirror.relay.progress import Progress, group_of, to_offset
 from mirror.relay.ranges import Outcome, RangeResult
@@ -153,6 +155,22 @@ def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) ->
 def give(orders: Orders) -> None:
     group, tp = place_of("f")
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+
+
+def test_one_look_says_below_the_table_what_there_is_against_topics(site: Site) -> None:
+    """Also with a name that no topic of the target can have: it ended the whole look."""
+    long = "orders".ljust(249, "x")
+    site.a.add_topic("orders", [10]).add_topic(long, [5] * 7)
+    site.commit(10)
+    found = site.status()
+    assert (found.exit_code, found.stderr) == (0, "")
+    shown = " ".join(found.stdout.split())
+    assert shown.count("would have 251 characters") == 1, "once for all of the topic's partitions"
+    assert "-0, 1, 2, 3, 4, ...: its target topic's name would have 251 characters" in shown.replace(f"{long} ", long)
+    for number in range(status_view.SHOWN + 1):
+        site.a.add_topic(f"orders-{number}".ljust(249, "x"), [5])
+    assert "2 more topics have a trouble (--all)" in site.status().stdout
+    assert "more topics" not in site.status("--all").stdout
 
 
 def test_one_look_as_json(site: Site) -> None:
@@ -327,6 +345,19 @@ def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
     everything = shown(flow(*healthy, *sick), None)
     assert everything.count(" orders ") == 102
     assert "--all" not in everything
+
+
+def test_an_open_transaction_of_the_source_is_named_also_of_a_partition_that_is_not_shown() -> None:
+    withheld = OpenTransaction(topic="orders", partition=3, offset=10, records=5, seen_ms=T0, since_ms=T0 - 90_000)
+    healthy = [partition(each, lag(State.CAUGHT_UP, 0)) for each in range(9)]
+    held = replace(partition(3, lag(State.CAUGHT_UP, 0)), high_watermark=15, withheld=withheld)
+    one = flow(*healthy, held)
+    assert "orders-3: 5 records from offset 10 on are not copied" in " ".join(shown(one, 2).split())
+    console = Console(file=StringIO(), width=200)
+    console.print(status_view.once([one], 2))
+    assert isinstance(console.file, StringIO)
+    assert "orders-3: 5 records from offset 10 on" in " ".join(console.file.getvalue().split())
+    assert "transaction" not in shown(flow(replace(held, withheld=replace(withheld, since_ms=T0))), 2)
 
 
 def test_trouble_has_a_column_only_where_there_is_some_and_its_age() -> None:

@@ -34,6 +34,7 @@ RESULT = {
     "expiries": list,
     "retries": int,
     "stuck_since_ms": type(None),
+    "withheld": type(None),
 }
 
 

@@ -35,7 +35,9 @@ class Stream:
         self.site = site
         self.child: subprocess.Popen[str] = site.start(*arguments, command="stream")
 
-    def await_copy(self, target: Side, topic: str, values: list[bytes], partition: int = 0) -> None:
+    def await_copy(
+        self, target: Side, topic: str, values: list[bytes], partition: int = 0, *, within_s: float = 200
+    ) -> None:
         """All of it is there, once, in order."""
 
         def there() -> bool:
@@ -46,7 +48,7 @@ class Stream:
             return target.read(topic, partition)
 
         try:
-            eventually(there, within_s=200, what=f"{len(values)} records in {topic}-{partition}")
+            eventually(there, within_s=within_s, what=f"{len(values)} records in {topic}-{partition}")
         except BaseException:
             self.site.kill()
             raise

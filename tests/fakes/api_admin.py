@@ -46,11 +46,6 @@ from mirror.wire.messages.groups import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from mirror.wire.messages.transactions import (
-    DescribedTransaction,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
 from tests.fakes import errors
 from tests.fakes.control import ServerCall
 
@@ -63,7 +58,6 @@ _INVALID_REQUEST = 42
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 GROUP_SUBSCRIBED_TO_TOPIC = 86
-TRANSACTIONAL_ID_NOT_FOUND = 105
 
 CLASSIC, CONSUMER = "classic", "consumer"
 _KIND_IN_LISTS = 5
@@ -277,24 +271,6 @@ def offset_delete(cluster: FakeCluster, call: ServerCall) -> OffsetDeleteRespons
             parts.append(OffsetDeleteResponsePartition(part.partition_index, one))
         topics.append(OffsetDeleteResponseTopic(topic.name, tuple(parts)))
     return OffsetDeleteResponse(0, tuple(topics))
-
-
-# --- transactional ids
-
-
-def describe_transactions(cluster: FakeCluster, call: ServerCall) -> DescribeTransactionsResponse:
-    """Only whether they may be seen is worth asking here: there is no transaction to be told of."""
-    request: DescribeTransactionsRequest = call.body
-    return DescribeTransactionsResponse(
-        tuple(
-            DescribedTransaction(
-                call.action.code(name)
-                or (TRANSACTIONAL_ID_NOT_FOUND if cluster.coordinator(name) == call.node else errors.NOT_COORDINATOR),
-                name,
-            )
-            for name in request.transactional_ids
-        )
-    )
 
 
 # --- ACLs

@@ -51,15 +51,22 @@ _INVALID_CONFIG, _INVALID_REQUEST = 40, 42
 
 def create_topics(cluster: FakeCluster, call: ServerCall) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.body
-    return CreateTopicsResponse(tuple(_create(cluster, call, topic) for topic in request.topics))
+    only = request.validate_only
+    return CreateTopicsResponse(tuple(_create(cluster, call, topic, only) for topic in request.topics))
 
 
-def _create(cluster: FakeCluster, call: ServerCall, topic: CreatableTopic) -> CreatedTopic:
+def _create(cluster: FakeCluster, call: ServerCall, topic: CreatableTopic, validate_only: bool) -> CreatedTopic:
     code = call.action.code(topic.name)
     if code:
         return CreatedTopic(topic.name, code, "as the test wants it")
     if topic.name in cluster.topics:
         return CreatedTopic(topic.name, errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    rivals = sorted(name for name in cluster.topics if name.replace(".", "_") == topic.name.replace(".", "_"))
+    if rivals:
+        message = f"Topic '{topic.name}' collides with existing topic: {', '.join(rivals)}"
+        return CreatedTopic(topic.name, errors.INVALID_TOPIC_EXCEPTION, message)
+    if validate_only:
+        return CreatedTopic(topic.name, 0)
     configs = {config.name: config.value or "" for config in topic.configs}
     made = cluster.add_topic(topic.name, max(1, topic.num_partitions), **configs)
     return CreatedTopic(topic.name, 0, None, made.topic_id)
@@ -79,7 +86,9 @@ def _grow(cluster: FakeCluster, call: ServerCall, asked: CreatePartitionsTopic) 
         code = code or errors.INVALID_PARTITIONS
     if code or topic is None:
         return CreatePartitionsResult(asked.name, code, "refused")
-    cluster.grow(topic, asked.count)
+    request: CreatePartitionsRequest = call.body
+    if not request.validate_only:
+        cluster.grow(topic, asked.count)
     return CreatePartitionsResult(asked.name, 0)
 
 

@@ -58,6 +58,7 @@ class Transaction:
     state: State = State.EMPTY
     targets: set[Target] = field(default_factory=set)
     number: int = 0
+    begun_ms: int = -1
     committed: bool = False
     bumped: bool = False
 
@@ -133,7 +134,7 @@ class Transactions:
         if txn.epoch != epoch:
             return errors.PRODUCER_FENCED
         if txn.state is not State.ONGOING:
-            txn.state = State.ONGOING
+            txn.state, txn.begun_ms = State.ONGOING, self._cluster.clock.wall()
             self._begun += 1
             self._limit(txn, self._begun)
         txn.targets |= targets

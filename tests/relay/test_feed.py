@@ -312,6 +312,22 @@ def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int)
     feeding.feed.cut()
 
 
+def test_what_is_cut_off_is_no_longer_encoded() -> None:
+    futures = list[Future[Made]]()
+
+    def later(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
+        del sources, recipe
+        futures.append(Future())
+        return futures[-1]
+
+    feed = Feeding().feed
+    feed._remake = later
+    feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=2, batches=[made(0), made(1)], size=1), 2)
+    assert feed.next(WALL) is None
+    feed.cut()
+    assert [one.cancelled() for one in futures] == [True]
+
+
 def test_an_encoder_that_breaks_down_leaves_nothing_held() -> None:
     """Such as one that finds no memory: what is held counts against what all copies may read."""
     broken = Feeding(failing=MemoryError())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mirror.cluster.topics import ConfigEntry, ConfigSource
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError, RecordRejected, RecordTooLarge
 from mirror.relay.facts import TargetFacts
 from mirror.relay.ranges import Outcome
@@ -202,6 +203,28 @@ def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy
     run.commit()
     result = run.ends(Outcome.COMPLETE)
     assert (result.records, result.skipped.get("bad timestamp", 0)) == (records, 2 - records)
+
+
+def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
+    """Brokers 3.0 to 3.5 know no other: the copy clamped to no limit at all, and was refused again and again."""
+    limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
+    facts = TargetFacts.of({"message.timestamp.difference.max.ms": limit})
+    run = Run(1, facts=facts, on_bad_timestamp="clamp").opened(0)
+    run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
+    rule = run.site.makings[-1][1].timestamps
+    assert rule is not None
+    assert run.clock.wall() - HOUR < rule.earliest_ms
+    assert rule.latest_ms < run.clock.wall() + HOUR
+    run.ack()
+    run.commit()
+    assert run.ends(Outcome.COMPLETE).records == 1
+
+
+def test_a_time_that_an_old_broker_refuses_names_its_key() -> None:
+    limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
+    run = Run(1, facts=TargetFacts.of({"message.timestamp.difference.max.ms": limit})).opened(0)
+    run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
+    assert "raise message.timestamp.difference.max.ms of the target topic" in str(run.ends(Outcome.FAILED).error)
 
 
 def test_a_time_that_the_target_refuses_fails_with_the_record_s_offset() -> None:

@@ -12,11 +12,11 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import mirror.client
 import mirror.relay.copy
@@ -34,15 +34,20 @@ from mirror.client import (
     OffsetResult,
     Outcomes,
     PartitionDescription,
+    ProducerState,
     ReplicaLog,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
 )
-from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout
+from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, InvalidArgument, KafkaError, KafkaTimeout
 from mirror.relay.policy import CopyPolicy
 from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.watching import Watcher
+
+V = TypeVar("V")
 
 FOLDER = "FAKE_KAFKA_FOLDER"
 """Environment: the folder of the clusters' files."""
@@ -102,12 +107,28 @@ class Cluster:
         kept = self.state()["groups"].get(group_of(flow, tp), {}).get(str(tp))
         return None if kept is None else int(kept[0])
 
+    def begin_transaction(
+        self, topic: str, partition: int, records: int, *, producer: int = 7, start: int | None = None, last: int = -1
+    ) -> Self:
+        """A transaction with ``records`` behind the end; ``start`` (ms) is when it began, if its coordinator tells."""
+        with self.change() as state:
+            begun = {"records": records, "producer": producer, "start": start, "last": last}
+            state["topics"][topic]["partitions"][partition]["open"] = begun
+        return self
+
+    def end_transaction(self, topic: str, partition: int) -> Self:
+        """It is committed."""
+        with self.change() as state:
+            place = state["topics"][topic]["partitions"][partition]
+            place["end"] += place.pop("open")["records"] + 1
+        return self
+
     def set_moods(self, moods: Mapping[str, str]) -> Self:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
         ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
         JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
-        permissions, see Admin.
+        permissions, see Admin. ``refused``, ``hidden_configs``: of single topics, see Admin.
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -146,7 +167,8 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
     ) -> Outcomes[str, TopicDescription]:
         topics = self.cluster.state()["topics"]
-        found = {name: _description(name, topics[name]) for name in names if name in topics}
+        wanted = [_checked(name) for name in names]
+        found = {name: _description(name, topics[name]) for name in wanted if name in topics}
         if include_authorized_operations:
             for name, each in found.items():
                 found[name] = replace(each, authorized_operations=self._may("topic", name))
@@ -183,9 +205,11 @@ class Admin:
         denied = json.loads(self.cluster.state()["moods"].get("denied", "{}")).get(f"{kind} {name}", [])
         return frozenset(AclOperation) - {AclOperation[one] for one in denied}
 
-    def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        topics = self.cluster.state()["topics"]
-        return {name: topics[name]["configs"] for name in names}
+    def describe_topic_configs(self, names: Iterable[str], *, partial: bool = False) -> Outcomes[str, dict[str, str]]:
+        state = self.cluster.state()
+        hidden = json.loads(state["moods"].get("hidden_configs", "[]"))
+        failed: dict[str, KafkaError] = {name: AuthorizationFailed(f"{name} is hidden", 29) for name in hidden}
+        return _outcomes(names, lambda name: state["topics"][name]["configs"], failed, partial=partial)
 
     def describe_configs(
         self,
@@ -210,18 +234,46 @@ class Admin:
         }
         return Outcomes(found, {})
 
-    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, partial: bool = False
+    ) -> Outcomes[str, uuid.UUID | None]:
+        failed: dict[str, KafkaError] = {}
+        made = []
         for topic in topics:
-            if topic.name in self.cluster.state()["topics"]:
-                raise BrokerError(f"topic {topic.name} exists", 36)
-            replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
-            self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, configs=topic.configs)
+            made.append(topic.name)
+            error = self._cannot_create(topic)
+            if error is not None:
+                failed[topic.name] = error
+            elif not validate_only:
+                replicas = 3 if topic.replication_factor == -1 else topic.replication_factor
+                self.cluster.add_topic(topic.name, [0] * topic.partitions, replicas=replicas, configs=topic.configs)
+        return _outcomes(made, lambda _: None, failed, partial=partial)
 
-    def create_partitions(self, totals: Mapping[str, int]) -> None:
+    def _cannot_create(self, topic: NewTopic) -> KafkaError | None:
+        """As brokers check it; the mood ``refused`` is a JSON object of a topic's name -> what a policy says."""
+        state = self.cluster.state()
+        _checked(topic.name)
+        refused = json.loads(state["moods"].get("refused", "{}"))
+        rivals = [name for name in state["topics"] if name.replace(".", "_") == topic.name.replace(".", "_")]
+        if topic.name in rivals:
+            return BrokerError(f"topic {topic.name} exists", 36)
+        if topic.name in refused:
+            return BrokerError(f"creating topic {topic.name!r}: POLICY_VIOLATION: {refused[topic.name]}", 44)
+        if rivals:
+            return BrokerError(f"Topic '{topic.name}' collides with existing topic: {rivals[0]}", 17)
+        return None
+
+    def create_partitions(
+        self, totals: Mapping[str, int], *, validate_only: bool = False, partial: bool = False
+    ) -> Outcomes[str, None]:
+        refused = json.loads(self.cluster.state()["moods"].get("refused", "{}"))
+        failed: dict[str, KafkaError] = {name: BrokerError(why, 44) for name, why in refused.items() if name in totals}
         with self.cluster.change() as state:
             for name, total in totals.items():
                 partitions = state["topics"][name]["partitions"]
-                partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
+                if name not in failed and not validate_only:
+                    partitions += [{"earliest": 0, "end": 0, "replicas": 3, "leader": 1}] * (total - len(partitions))
+        return _outcomes(totals, lambda _: None, failed, partial=partial)
 
     def describe_log_dirs(
         self,
@@ -249,6 +301,7 @@ class Admin:
         self,
         asked: Mapping[TopicPartition, int],
         *,
+        isolation: str = "read_committed",
         partial: bool = False,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
     ) -> Outcomes[TopicPartition, OffsetResult]:
@@ -261,10 +314,64 @@ class Admin:
         for tp, spec in asked.items():
             partition = topics[tp.topic]["partitions"][tp.partition]
             # Record n has the time stamp n here.
-            at = {-2: partition["earliest"], -1: partition["end"]}.get(spec, max(spec, partition["earliest"]))
-            found[tp] = OffsetResult(at if at <= partition["end"] else -1, -1, 0)
+            end = partition["end"]  # the last stable offset
+            if isolation == "read_uncommitted":
+                end += partition.get("open", {}).get("records", 0)
+            at = {-2: partition["earliest"], -1: end}.get(spec, max(spec, partition["earliest"]))
+            found[tp] = OffsetResult(at if at <= end else -1, -1, 0)
         failed = {tp: KafkaTimeout(f"{tp}: no answer") for tp in found if f"{tp.topic}/{tp.partition}" in silent}
         return Outcomes({tp: each for tp, each in found.items() if tp not in failed}, failed)
+
+    def describe_producers(
+        self,
+        tps: Iterable[TopicPartition],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
+        assert partial
+        assert timeout_ms
+        state = self.cluster.state()
+        if "producers" in state["moods"]:
+            raise AuthorizationFailed(state["moods"]["producers"], 29)
+        found: dict[TopicPartition, tuple[ProducerState, ...]] = {}
+        for tp in tps:
+            partition = state["topics"][tp.topic]["partitions"][tp.partition]
+            begun = partition.get("open")
+            other = ProducerState(1, 0, -1, 0, None)
+            holder = [ProducerState(begun["producer"], 3, begun["last"], 0, partition["end"])] if begun else []
+            found[tp] = (other, *holder)
+        return Outcomes(found, {})
+
+    def list_transactions(
+        self,
+        producer_ids: Iterable[int],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> tuple[TransactionListing, ...]:
+        assert partial
+        assert timeout_ms
+        seen = self._transactions()
+        return tuple(TransactionListing(f"id-{one}", one, "Ongoing") for one in producer_ids if one in seen)
+
+    def describe_transactions(
+        self,
+        ids: Iterable[str],
+        *,
+        partial: bool,
+        timeout_ms: int,
+    ) -> Outcomes[str, TransactionDescription]:
+        assert partial
+        assert timeout_ms
+        seen = {f"id-{producer}": (producer, start) for producer, start in self._transactions().items()}
+        return Outcomes({one: TransactionDescription("Ongoing", seen[one][0], 3, 1, seen[one][1]) for one in ids}, {})
+
+    def _transactions(self) -> dict[int, int]:
+        """Producer id -> when its transaction began, of those that coordinators tell of."""
+        topics = self.cluster.state()["topics"].values()
+        begun = [each["open"] for topic in topics for each in topic["partitions"] if "open" in each]
+        return {each["producer"]: each["start"] for each in begun if each.get("start") is not None}
 
     def group_offsets(
         self,
@@ -275,6 +382,8 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         kept = self.cluster.state()["groups"].get(group, {})
+        for tp in tps:
+            _checked(tp.topic)
         return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}
 
     def commit_group_offsets(
@@ -287,6 +396,24 @@ class Admin:
         with self.cluster.change() as state:
             kept = state["groups"].setdefault(group, {})
             kept.update({str(tp): (each.offset, each.leader_epoch, each.metadata) for tp, each in offsets.items()})
+
+
+def _checked(name: str) -> str:
+    """As Admin checks its arguments, before anything is sent."""
+    if not 1 <= len(name) <= 249:
+        raise InvalidArgument(f"a topic name must have 1 to 249 characters, not {len(name)}")
+    return name
+
+
+def _outcomes(
+    names: Iterable[str], result: Callable[[str], V], failed: Mapping[str, KafkaError], *, partial: bool
+) -> Outcomes[str, V]:
+    """As Admin has it: what succeeded and what failed, or without ``partial`` the first failure raised."""
+    wanted = list(names)
+    refused = {name: failed[name] for name in wanted if name in failed}
+    if refused and not partial:
+        raise next(iter(refused.values()))
+    return Outcomes({name: result(name) for name in wanted if name not in refused}, refused)
 
 
 def _entries(configs: Mapping[str, str]) -> dict[str, ConfigEntry]:

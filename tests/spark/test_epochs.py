@@ -15,8 +15,10 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.attempts import Attempt
 from mirror.spark.epochs import Epochs
 from mirror.spark.ledger import KEPT_EPOCHS, Ledger
+from mirror.spark.obstacles import Obstacle, Targets
 from mirror.spark.options import FlowOptions
 from mirror.spark.plan import Plan
+from mirror.spark.results import join
 from mirror.spark.rows import ROW_SCHEMA
 from mirror.spark.run_orders import RunOrders
 from mirror.spark.sign_of_life import SignOfLife
@@ -308,6 +310,88 @@ def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: Site) -> None:
     assert {one.outcome for one in plan.settled} == {Outcome.FAILED}
 
 
+def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(site: Site) -> None:
+    """Seen: of epochs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
+    first = site.epochs.plan(1, drains=True)
+    assert first is not None
+    answer(site.ledger, first, Outcome.EXPIRED, error="no leader")
+    second = site.epochs.plan(2, drains=True)
+    assert second is not None
+    totals = Totals()
+    for plan in (first, second):
+        totals.add(join(plan, site.ledger.attempts(plan.epoch)))
+    assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
+
+
+def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: Site) -> None:
+    first = site.epochs.plan(1, drains=True)
+    assert first is not None
+    outcomes = (Outcome.COMPLETE, Outcome.FAILED)
+    attempts = [
+        Attempt(0, number, RangeResult.begun(one, one.start, outcome))
+        for one in first.ranges
+        for number, outcome in zip((1, 0), outcomes, strict=True)
+    ]
+    site.ledger.write_attempts(attempts, 1)
+    second = site.epochs.plan(2, drains=True)
+    assert second is not None
+    assert len(second.ranges) == 2
+
+
+def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site: Site) -> None:
+    site.ledger.write_targets(Targets(made={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)}))
+    first = site.epochs.plan(1, drains=True)
+    assert first is not None
+    assert [one.partition for one in first.ranges] == [0]
+    answer(site.ledger, first)
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    second = site.epochs.plan(2, drains=True)
+    assert second is not None
+    assert [(one.partition, one.outcome, one.error) for one in second.settled] == [
+        (1, Outcome.FAILED, "no more partitions")
+    ]
+
+
+def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
+    site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + 'start = "latest"\n')
+    site.ledger.write_targets(Targets(made={"orders": 2}))
+    site.a.add_topic("orders-new", [5])
+    site.epochs.plan(1, drains=False)
+    site.b.add_topic("a.orders-new", [0])
+    site.ledger.write_targets(Targets(made={"orders": 2, "orders-new": 1}, version=2))
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    assert {(one.topic, one.partition): one.start for one in plan.ranges} == {
+        ("orders", 0): 10,
+        ("orders", 1): 20,
+        ("orders-new", 0): 0,
+    }
+
+
+def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: Site) -> None:
+    reason = "no such topic can be created"
+    site.ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
+    assert site.reader().latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]  # there is no limit
+    assert site.ledger.planned() is None, "no epoch has begun"
+    idle = site.ledger.idle()
+    assert idle is not None
+    assert {(one.partition, one.outcome, one.error) for one in idle.settled} == {
+        (0, Outcome.FAILED, reason),
+        (1, Outcome.FAILED, reason),
+    }
+    written_ns = site.ledger.idle_ns()
+    assert site.epochs.plan(1, drains=False) is not None
+    assert site.epochs.plan(1, drains=False) is not None
+    changed_ns = site.ledger.idle_ns()
+    assert written_ns is not None
+    assert changed_ns is not None
+    site.epochs.plan(1, drains=False)
+    assert site.ledger.idle_ns() == changed_ns, "nothing is written where nothing is new"
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.epochs.plan(1, drains=False)
+    assert (site.ledger.planned(), site.ledger.idle(), site.ledger.idle_ns()) == (1, None, None)
+
+
 # --- the reader
 
 
@@ -339,6 +423,21 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
     ranges = [row for partition in reader.partitions({"epoch": 1}, end) for row in reader.read(partition)]
     stuck = [field.name for field in ROW_SCHEMA.fields].index("stuck_since_ms")
     assert {row[stuck] for row in ranges} == {77}
+    reader.stop()
+
+
+def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_ready_since(site: Site) -> None:
+    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
+    site.ledger.write_targets(Targets(made={"orders": 1}))
+    reader = site.reader()
+    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
+    reader.partitions({"epoch": 0}, end)
+    eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
+    plan = site.ledger.plan(2)
+    assert plan is not None
+    assert {one.partition for one in plan.ranges} == {0, 1}
     reader.stop()
 
 
@@ -416,6 +515,16 @@ def test_the_ledger_knows_the_last_epochs_and_forgets_those_of_long_ago(tmp_path
 def result(epoch: int, **more: object) -> RangeResult:
     values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": 0, "start": epoch, "end": epoch + 1}
     return RangeResult(**{**values, "records": 1, "bytes": 10, "outcome": Outcome.COMPLETE, **more})  # type: ignore[arg-type]
+
+
+def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_done() -> None:
+    totals = Totals()
+    idle = result(0, records=0, partition=1, outcome=Outcome.FAILED, error="its name is too long")
+    totals.add([result(0), idle])
+    totals.add([result(1, topic="other"), idle])
+    assert [(one.topic, one.partition) for one in totals.results()] == [("other", 0), ("t", 0), ("t", 1)]
+    totals.add([result(2)])
+    assert [(one.topic, one.partition) for one in totals.results()] == [("other", 0), ("t", 0)]
 
 
 def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.models import FlowConfig
+from mirror.relay.topic_config import TopicConfig
 from mirror.spark import forecast as module
 from mirror.spark.attempts import Attempt
 from mirror.spark.forecast import Action, FlowForecast, Way, forecast, way_of
 from mirror.spark.ledger import Ledger
-from mirror.spark.preflight import TopicConfig
 from mirror.spark.topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
@@ -162,7 +162,7 @@ def test_warnings_are_those_of_a_run(pair: Pair) -> None:
     pair.b.add_topic("mirror-progress.f.internal", [0])
     found = look(pair, flow())
     assert found.changes == []
-    assert found.warnings == prepare_topics(flow(), pair.source, pair.target)
+    assert found.warnings == prepare_topics(flow(), pair.source, pair.target).warnings
     assert len(found.warnings) == 3
 
 
@@ -190,3 +190,29 @@ def test_shallow_or_deep(
 def test_a_source_that_does_not_tell_leaves_it_open() -> None:
     assert way_of(flow(), None)[0] is Way.UNKNOWN
     assert way_of(flow(compression="none"), None)[0] is Way.DEEP
+
+
+def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: Pair) -> None:
+    long = "x" * 249
+    pair.a.add_topic("orders", [5]).add_topic(long, [5]).add_topic("b.c", [5]).add_topic("refused", [5])
+    pair.a.add_topic("grown", [5, 5])
+    pair.b.add_topic("a.b_c", [0]).add_topic("a.grown", [0])
+    pair.b.set_moods({"refused": '{"a.refused": "too many topics", "a.grown": "too many partitions"}'})
+    found = look(pair, flow(topics=[".*"]))
+    forecasts = {(each.topic, each.partition): each for each in found.partitions}
+    assert {key for key, each in forecasts.items() if each.action is Action.COPY} == {("orders", 0), ("grown", 0)}
+    for key, words in {
+        (long, 0): "would have 251 characters",
+        ("b.c", 0): "collides on cluster b with topic a.b_c",
+        (
+            "refused",
+            0,
+        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: too many",
+        ("grown", 1): "target topic a.grown has 1 partitions and cannot be given 2: too many partitions",
+    }.items():
+        assert forecasts[key].action is Action.FAIL
+        assert words in str(forecasts[key].error)
+    assert found.records == 10
+    created = [line for line in found.changes if "is created" in line]
+    assert len(created) == 2, created
+    assert not [line for line in found.changes if "grown" in line]

@@ -166,6 +166,33 @@ def no_leak(site: Site) -> bool:
 
 
 @pytest.mark.cluster
+def test_topics_that_cannot_be_copied_fail_alone_and_are_named_with_their_reasons(site: Site) -> None:
+    long = "clicks-".ljust(249, "x")
+    site.a.add_topic(long, [5]).add_topic("clicks-a.b", [5])
+    site.b.add_topic("a.clicks-a_b", [0]).set_moods({"refused": json.dumps({"a.orders": "a policy says no"})})
+    reasons = {long: "would have 251 characters", "clicks-a.b": "collides", "orders": "a policy says no"}
+    status, out, err = site.run("--flow", "good")
+    assert status == 3, err
+    warned = err.splitlines()
+    assert len(warned) == len(reasons), err
+    for topic, reason in reasons.items():
+        (line,) = [each for each in warned if each.startswith(f"mirror: warning: flow good: topic {topic} cannot be")]
+        assert reason in line
+    assert "1 of 7 complete" in out
+    (flow,) = site.summary()
+    assert (flow["outcome"], flow["error"]) == ("failed", None)
+    results = {(each["topic"], each["partition"]): each for each in flow["partitions"]}
+    assert results.pop(("clicks-1", 0))["records"] == 7
+    assert results.keys() == {(long, 0), ("clicks-a.b", 0), *(("orders", number) for number in range(4))}
+    for (topic, _), each in results.items():
+        assert (each["outcome"], each["records"]) == ("failed", 0)
+        assert reasons[topic] in each["error"]
+    page = (site.report_dir / "report.html").read_text()
+    for reason in reasons.values():
+        assert reason in page
+
+
+@pytest.mark.cluster
 def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
     site.b.set_moods({"a.clicks-1/0": "raise"})
     status, out, err = site.run("--flow", "good", "--debug")

@@ -84,7 +84,9 @@ def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() ->
     hidden = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
     assert judge(FLOW, hidden) == Lacking(), "for those that are there they are only compared"
     new = replace(hidden, target={**TARGET, "a.clicks": None})
-    assert "the permission DescribeConfigs on topic clicks of cluster a is missing" in only_problem(new)
+    assert "the permission DescribeConfigs on topic clicks of cluster a is missing" in only_warning(new)
+    every = Seen(source=topics(SOURCE, CONFIGS, *SOURCE), target={**TARGET, "a.clicks": None, "a.orders": None})
+    assert "DescribeConfigs on topics clicks, orders of cluster a is missing" in only_problem(every)
 
 
 # --- the target's topics
@@ -104,22 +106,23 @@ def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
 
 
 def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
-    line = only_problem(replace(EVERYTHING, target={**TARGET, "a.clicks": Topic(0, NOTHING)}))
+    line = only_warning(replace(EVERYTHING, target={**TARGET, "a.clicks": Topic(0, NOTHING)}))
     assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be made ready" in line
     wanted = "--operation Describe --operation Write --operation Read --operation DescribeConfigs"
     assert line.endswith(f"{wanted} --topic a.clicks")
 
 
 def test_a_target_topic_whose_configuration_may_not_be_read() -> None:
-    line = only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
+    line = only_warning(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
     assert "the permission DescribeConfigs on topic a.orders of cluster b is missing" in line
+    assert "the flow does not begin" in only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, *TARGET)))
 
 
 def test_alter_is_needed_where_partitions_are_to_be_added() -> None:
     fixed = replace(EVERYTHING, target=topics(TARGET, ALTER, "a.orders"))
     assert judge(FLOW, fixed) == Lacking()
     grown = replace(fixed, source={**SOURCE, "orders": Topic(3, ALL)})
-    assert "the permission Alter on topic a.orders of cluster b is missing" in only_problem(grown)
+    assert "the permission Alter on topic a.orders of cluster b is missing" in only_warning(grown)
 
 
 def test_the_topic_of_progress() -> None:
@@ -211,6 +214,17 @@ def test_what_some_partitions_lack_is_a_warning_of_the_flow(clusters: list[fakes
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
     assert "the permission Read on topic clicks of cluster a is missing" in line
+
+
+def test_a_topic_that_no_target_can_take_hides_no_permission_of_the_others(
+    clusters: list[fakes.Cluster],
+) -> None:
+    """A name that is too long for a question is left out of it."""
+    clusters[0].add_topic("x" * 249, [1])
+    clusters[1].add_topic("a.orders", [0]).set_moods({"denied": json.dumps({"topic a.orders": ["WRITE"]})})
+    config = config_of(flow(topics=["orders", "x+"]))
+    (line,) = check_flows(config, config.select()).warnings["f"]
+    assert "the permission Write on topic a.orders of cluster b is missing" in line
 
 
 def test_a_failure_to_ask_refuses_nothing_and_is_told(

@@ -19,6 +19,7 @@ from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from mirror import client
@@ -36,7 +37,7 @@ class Pair:
         self.now_ms = NOW_MS
 
     def prepare(self, one: FlowConfig) -> list[str]:
-        return prepare_topics(one, self.source, self.target)
+        return prepare_topics(one, self.source, self.target).warnings
 
     def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
         return make_plan(one, self.source, self.target, tasks, wall_ms=self.now_ms)
@@ -77,10 +78,10 @@ def test_a_topic_that_appears_meanwhile_is_taken(pair: Pair, monkeypatch: pytest
     pair.a.add_topic("orders", [1]).add_topic("clicks", [1])
     plain = Admin.create_topics
 
-    def late(self: Admin, topics: list[client.NewTopic]) -> None:
+    def late(self: Admin, topics: list[client.NewTopic], **options: Any) -> object:
         monkeypatch.setattr(Admin, "create_topics", plain)
         pair.b.add_topic("a.clicks", [0])
-        plain(self, topics)
+        return plain(self, topics, **options)
 
     monkeypatch.setattr(Admin, "create_topics", late)
     pair.prepare(flow(topics=["orders", "clicks"]))
@@ -120,10 +121,10 @@ def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(pair: Pair, monkeypa
     pair.a.add_topic("orders", [1])
     plain = Admin.create_topics
 
-    def refuse(self: Admin, topics: list[client.NewTopic]) -> None:
-        if topics[0].name == NOTES:
+    def refuse(self: Admin, topics: Iterable[client.NewTopic], **options: Any) -> object:
+        if (wanted := list(topics))[0].name == NOTES:
             raise AuthorizationFailed("the permission Create on the topic is missing", 29)
-        plain(self, topics)
+        return plain(self, wanted, **options)
 
     monkeypatch.setattr(Admin, "create_topics", refuse)
     (line,) = pair.prepare(flow())

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.spark.preflight import FOREVER, TopicConfig, progress_topic_warnings, warnings
+from mirror.relay.topic_config import FOREVER, TopicConfig
+from mirror.spark.preflight import progress_topic_warnings, warnings
 from tests.spark.test_planner import flow
 
 DEFAULTS = {
@@ -109,10 +110,12 @@ def test_topics_with_the_same_trouble_share_a_line() -> None:
     assert line.startswith("target topics t0, t1, t2 and 2 more: max.message.bytes")
 
 
-def test_an_old_source_limits_times_by_one_key_or_not_at_all() -> None:
-    assert TopicConfig.of({}).after_max_ms == FOREVER
-    old = TopicConfig.of({"message.timestamp.difference.max.ms": "5"})
-    assert (old.before_max_ms, old.after_max_ms) == (5, 5)
+def test_a_limit_of_times_is_called_by_the_key_that_sets_it() -> None:
+    source = replace(PLAIN, after_max_ms=FOREVER)
+    old = {key: value for key, value in DEFAULTS.items() if not key.startswith("message.timestamp.")}
+    lines = told(source, TopicConfig.of({**old, "message.timestamp.difference.max.ms": str(HOUR)}))
+    assert len(lines) == 2, "both directions"
+    assert all(": message.timestamp.difference.max.ms = 3600000 (1 hours)" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "stuck_since_ms": None,
             "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
             "counted": "records",
+            "withheld": None,
         }
     ]
     assert flow == {

@@ -13,6 +13,7 @@ from mirror.relay.ranges import RangeResult
 from mirror.spark.attempts import Attempt
 from mirror.spark.checks import ClusterSeen, check
 from mirror.spark.ledger import Ledger
+from mirror.spark.obstacles import Targets
 from mirror.spark.plan import Plan, make_plan
 from mirror.spark.results import join
 from mirror.spark.topics import prepare_topics
@@ -30,6 +31,8 @@ PER_TOPIC = 10
 MANY = 10_000
 WITHIN_S = 3.0
 """For :data:`MANY` partitions."""
+AGAIN_WITHIN_S = 2.0
+"""For :data:`MANY` topics, once in ``refresh-ms``."""
 ONE = flow(topics=["orders-.*"], max_partitions_in_parallel=1_000_000, max_bytes_per_epoch=2**40)
 
 
@@ -97,6 +100,27 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
         assert len(join(known, ledger.attempts())) == partitions
 
     return Times(prepare_s, plan_s, watch.time(through_the_ledger))
+
+
+@pytest.mark.timed
+@pytest.mark.slow
+def test_to_prepare_10_000_topics_again_costs_a_look_at_both_sides(watch: Stopwatch) -> None:
+    """A stream does it every refresh-ms, also beside topics that cannot be copied."""
+    a, b = FakeCluster(brokers=3, cluster_id="a"), FakeCluster(brokers=3, cluster_id="b")
+    names = [f"orders-{number}" for number in range(MANY)]
+    for name in names:
+        a.add_topic(name)
+        b.add_topic(f"a.{name}")
+    for name in names[:100]:
+        a.add_topic(name.ljust(249, "x"))
+        a.add_topic(f"{name}.x")
+        b.add_topic(f"a.{name}_x")
+    before, found = Targets(made=dict.fromkeys(names, 1)), list[Targets]()
+    source, target = FakeAdmin(a), FakeAdmin(b)
+    seconds = watch.time(lambda: found.append(prepare_topics(ONE, source, target, before).targets))
+    (again,) = found
+    assert (len(again.made), len(again.obstacles), again.version) == (MANY + 200, 200, before.version)
+    assert seconds < AGAIN_WITHIN_S
 
 
 @pytest.mark.timed

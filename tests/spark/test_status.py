@@ -17,6 +17,7 @@ from mirror.relay.ranges import Outcome, RangeResult
 from mirror.spark import status
 from mirror.spark.attempts import Attempt
 from mirror.spark.ledger import Ledger
+from mirror.spark.obstacles import Obstacle, Targets
 from mirror.spark.plan import Plan
 from mirror.spark.status import PartitionStatus, StatusWatch
 from mirror.spark.troubles import Trouble, Troubles
@@ -24,7 +25,7 @@ from mirror.telemetry.lags import State
 from tests.spark import fakes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from mirror.client import OffsetResult, Outcomes
@@ -98,10 +99,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
             site.options.append(options)
 
         def list_offsets(
-            self, asked: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
+            self,
+            asked: Mapping[TopicPartition, int],
+            *,
+            isolation: str = "read_committed",
+            partial: bool = False,
+            timeout_ms: int | None = None,
         ) -> Outcomes[TopicPartition, OffsetResult]:
             site.asked += asked.values()
-            return super().list_offsets(asked, partial=partial, timeout_ms=timeout_ms)
+            return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(status, "Admin", Admin)
     return site
@@ -205,7 +211,8 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
     with site.watch() as watch:
         for _ in range(3):
             site.looked(watch, 2)
-        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (6, 2)
+        # Twice each time: the last stable offset, and the high watermark.
+        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
         site.a.add_topic("orders-2", [3], earliest=1)
         assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"
         assert site.asked.count(EARLIEST) == 3
@@ -375,6 +382,7 @@ def test_as_json(site: Site) -> None:
         "seconds_to_drain": 0.0,
         "seconds_to_loss": 604_800.0,
         "states": {"no leader": 1, "caught up": 1},
+        "withheld_records": 0,
     }
     assert list(told["states"]) == ["no leader", "caught up"]
     assert first == {
@@ -394,6 +402,8 @@ def test_as_json(site: Site) -> None:
         "seconds_to_loss": 604_800.0,
         "trouble": None,
         "trouble_ms": None,
+        "high_watermark": 100,
+        "withheld": None,
     }
     assert (second["state"], second["trouble"], second["trouble_ms"]) == (
         "no leader",
@@ -516,3 +526,59 @@ def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(
     assert (stuck.lag.state, stuck.trouble and stuck.trouble.line) == (State.STUCK, "old")
     assert lost.trouble is not None
     assert lost.trouble.line == "the source partition has no leader", "what is seen now comes first"
+
+
+def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_other(site: Site) -> None:
+    long = "orders".ljust(249, "x")
+    site.a.add_topic("orders", [10]).add_topic(long, [3]).add_topic("orders.new", [3]).add_topic("orders-refused", [3])
+    site.a.add_topic("orders-comes", [3])
+    site.b.add_topic("a.orders", [0]).add_topic("a_orders.new", [0])
+    site.commit(10)
+    ledger = Ledger.open(site.folder / "report", "f", "run-1")
+    ledger.write_targets(Targets(made={"orders": 1}, obstacles={"orders-refused": Obstacle("POLICY_VIOLATION: no")}))
+    with site.watch() as watch:
+        found = {one.topic: one for one in watch.look().partitions}
+    assert found["orders"].trouble is None
+    assert found["orders-comes"].trouble is None, "it is to be created"
+    assert found["orders-comes"].lag.state is State.NOT_BEGUN
+    for name, words in {
+        long: "would have 251 characters",
+        "orders.new": "collides",
+        "orders-refused": "POLICY",
+    }.items():
+        trouble = found[name].trouble
+        assert trouble is not None
+        assert words in trouble.line
+        assert (trouble.time_ms, found[name].lag.state) == (T0, State.STUCK)
+
+
+def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(site: Site) -> None:
+    site.a.add_topic("orders", [3, 3])
+    site.b.add_topic("a.orders", [0])
+    ledger = Ledger.open(site.folder / "report", "f", "run-1")
+    ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle("POLICY_VIOLATION: no")}))
+    with site.watch() as watch:
+        first, second = watch.look().partitions
+    assert first.trouble is None
+    assert second.trouble is not None
+
+
+def test_target_topics_are_asked_for_only_where_nothing_was_copied_yet(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 topics that are copied cost nothing more."""
+    site.a.add_topic("orders", [3]).add_topic("orders-new", [3])
+    site.b.add_topic("a.orders", [0]).add_topic("a.orders-new", [0])
+    site.commit(3)
+    asked = list[str]()
+    plain = fakes.Admin.describe_topics
+
+    def describe(self: fakes.Admin, names: Iterable[str], **options: bool) -> object:
+        wanted = list(names)
+        asked.extend(wanted if self.cluster.server == "b:1" else [])
+        return plain(self, wanted, **options)
+
+    monkeypatch.setattr(fakes.Admin, "describe_topics", describe)
+    with site.watch() as watch:
+        watch.look()
+    assert asked == ["a.orders-new"]

@@ -17,6 +17,7 @@ from mirror.relay.ranges import Counted, Outcome
 from mirror.spark import flow_run, reached
 from mirror.spark.checks import Findings
 from mirror.spark.console import Consoles
+from mirror.spark.obstacles import Targets
 from mirror.spark.plan import Plan
 from mirror.spark.reached import read_reached
 from mirror.spark.results import FlowReport, join
@@ -170,7 +171,7 @@ def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "_replicate", cut_short)
-    monkeypatch.setattr(run, "prepare", lambda _: None)
+    monkeypatch.setattr(run, "prepare", lambda _: Targets())
     report = FlowReport("f", START)
     with pytest.raises(KeyboardInterrupt):
         run.run(one_flow, report)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.telemetry.lag_points import WORST, Place, take_lags
 from mirror.telemetry.lags import Lag, State
 from mirror.telemetry.measured import Measured
@@ -28,6 +30,20 @@ def test_by_topic_all_and_by_partition_those_that_are_behind() -> None:
     assert told["mirror.partition.lag.records"] == {("f", "t", "1"): 9, ("f", "u", "0"): 5}
     states = told["mirror.partitions"]
     assert (states["f", "stuck"], states["f", "caught up"], states["f", "no leader"]) == (1, 1, 0)
+
+
+def test_records_behind_open_transactions_are_counted_beside_the_lag() -> None:
+    measured = Measured()
+    one = OpenTransaction(topic="t", partition=0, offset=3, records=5, seen_ms=70_000, since_ms=60_000)
+    places = [
+        Place("t", 0, lag(0, State.CAUGHT_UP), one),
+        Place("t", 1, lag(0, State.CAUGHT_UP), replace(one, records=2, start_ms=0)),
+        Place("u", 0, lag(5)),
+    ]
+    take_lags(measured, "f", places)
+    measures = values(measured)
+    assert measures["mirror.withheld.records"] == {("f", "t"): 7, ("f", "u"): 0}
+    assert measures["mirror.withheld.time"] == {("f", "t"): 70.0, ("f", "u"): 0.0}
 
 
 def test_the_next_look_takes_the_place_of_the_one_before() -> None:

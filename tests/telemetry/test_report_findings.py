@@ -15,13 +15,15 @@ from mirror.relay import deep, expiries, refusals
 from mirror.relay.gaps import Gap, GapKind
 from mirror.relay.inquiries import Inquiries
 from mirror.relay.looks import Looks
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.relay.stages import EPOCH_ENDED
 from mirror.relay.story import Phase
-from mirror.spark import limits, planner, results
+from mirror.spark import limits, obstacles, planner, results
 from mirror.spark.attempts import Attempt
 from mirror.spark.plan import Plan
+from mirror.spark.topics import _Preparation
 from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
 from mirror.telemetry.report.failures import FAILED
@@ -29,6 +31,7 @@ from mirror.telemetry.report.findings import Finding, find, slowest
 from mirror.wire.decode import Record
 from mirror.wire.verdicts import broker_error
 from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
 from tests.telemetry import runs
 
 
@@ -53,6 +56,8 @@ FAILURES = {
     "failed truncated": gap(GapKind.TRUNCATED),
     "failed recreated": gap(GapKind.RECREATED),
     "failed progress lost": written_in(Inquiries.settle),
+    "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
+    "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
     "failed source without leader": planner.NO_LEADER_TEXT,
     "failed silent source": written_in(Looks.found),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), TopicPartition("orders", 0), 7)),
@@ -111,7 +116,19 @@ def cut_by_the_limit() -> RangeResult:
     return one
 
 
+WITHHELD = OpenTransaction(
+    topic="orders", partition=0, offset=34, records=12, seen_ms=90_000, since_ms=0, producer_id=7
+)
 UNFINISHED = Outcome.UNFINISHED
+
+
+def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
+    finding = only(replace(runs.healthy(), withheld=WITHHELD.to_json()))
+    assert (finding.key, finding.advice.level) == ("withheld", Level.WARNING)
+    assert "12 records from offset 34 on are not copied" in finding.members[0][1]
+    command = finding.advice.steps[-1].command
+    assert command.startswith("kafka-transactions.sh --bootstrap-server $SOURCE abort --topic orders --partition 0")
+    assert command.endswith("--start-offset 34")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +136,7 @@ UNFINISHED = Outcome.UNFINISHED
     [
         (lost_task(), ["unfinished task lost"]),
         (cut_by_the_limit(), ["unfinished limits"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=obstacles.NOT_PREPARED), ["unfinished not prepared"]),
         (
             replace(
                 runs.idle(), outcome=UNFINISHED, error=f"{limits.NEXT}: 5 records (max-partitions-in-parallel = 2)"

@@ -17,7 +17,9 @@ from tests.fakes.server_codec import decode_request, encode_response
         (Api.ADD_OFFSETS_TO_TXN, 25, (3, 4)),
         (Api.END_TXN, 26, (3, 5)),
         (Api.TXN_OFFSET_COMMIT, 28, (3, 5)),
+        (Api.DESCRIBE_PRODUCERS, 61, (0, 0)),
         (Api.DESCRIBE_TRANSACTIONS, 65, (0, 0)),
+        (Api.LIST_TRANSACTIONS, 66, (0, 0)),
     ],
     ids=lambda value: value.label if isinstance(value, Api) else None,
 )

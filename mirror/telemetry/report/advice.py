@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.errors import DeliveryCause
+from mirror.relay.open_transactions import OpenTransaction
 
 
 class Level(enum.StrEnum):
@@ -201,6 +202,15 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             (Step("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
         ),
     ),
+    "not prepared": (
+        r"it appeared after the flow's target topics were prepared",
+        Advice(
+            Level.NOTE,
+            "New on the source",
+            "It came while the flow ran, and its target topic was not ready when the epoch was planned.",
+            (Step("A stream copies it as soon as it has prepared the topic, and else the next run does."),),
+        ),
+    ),
     "cut short": (
         r"the run was cut short",
         Advice(
@@ -304,11 +314,32 @@ BEHIND: Final = Advice(
     ),
 )
 
+WITHHELD: Final = Advice(
+    Level.WARNING,
+    "Records behind an open transaction of the source",
+    "A producer of the source has begun a transaction there and not ended it. Readers of committed records, as this"
+    " copy is, get nothing behind it, and no lag shows that. It goes on by itself as soon as the transaction ends, at"
+    " its producer's transaction.timeout.ms at the latest, unless its coordinator has lost it.",
+    (
+        Step(
+            "See whose it is, and since when: end or restart that producer if it hangs.",
+            "kafka-transactions.sh --bootstrap-server $SOURCE describe-producers --topic TOPIC --partition NUMBER",
+        ),
+        Step("If its producer is gone, abort the transaction:", "ABORT"),
+    ),
+)
+
 IN_DOUBT: Final = (
     "A batch that expired may be in the target's log all the same. Exactly once, its transaction is aborted: readers"
     " with isolation.level=read_committed never see it. At least once, its records may come twice."
 )
 """Where an expiry says that its batch may have been written."""
+
+
+def withheld(found: OpenTransaction) -> Advice:
+    """Where an open transaction of the source keeps records from being copied."""
+    seen, abort = WITHHELD.steps
+    return replace(WITHHELD, steps=(seen, replace(abort, command=found.command("$SOURCE"))))
 
 
 def recovered(cause: str) -> Advice:

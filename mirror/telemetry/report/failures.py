@@ -95,6 +95,39 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             (Step("Give one of the two flows another name. It then begins at its start."),),
         ),
     ),
+    "target name": (
+        r"its target topic('s name would have| \S+ collides on cluster)",
+        Advice(
+            Level.CRITICAL,
+            "The target takes no topic of that name",
+            "The name that the topic would have on the target is too long, or differs only in '.' and '_' from that of"
+            " another topic there.",
+            (
+                Step("Leave the topic out by topics-exclude under [flows.FLOW], if it is not wanted."),
+                Step(
+                    'Or copy it by a flow with naming = "identity", or, where its name is too long, under a shorter'
+                    " name of the source cluster. The next run, or the stream, tries again by itself."
+                ),
+            ),
+        ),
+    ),
+    "target topic": (
+        r"target topic \S+ (cannot be (created|described)|has \d+ partitions)|its target topic is to be created with",
+        Advice(
+            Level.CRITICAL,
+            "The target topic could not be made ready",
+            "The target's brokers refused to create the topic, or to give it as many partitions as the source has. The"
+            " error has their words: a policy, a permission, a limit, or a replication factor that they cannot serve.",
+            (
+                Step("Mend what the error names; replication-factor is under [flows.FLOW]."),
+                Step(
+                    "Or create the topic yourself, with the source's number of partitions (here: 6).",
+                    "kafka-topics.sh --bootstrap-server $TARGET --create --topic TOPIC --partitions 6",
+                ),
+                Step("The next run, or the stream, tries again by itself."),
+            ),
+        ),
+    ),
     "source without leader": (
         r"the source partition (has no leader|does not answer)",
         Advice(
@@ -164,7 +197,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             Level.CRITICAL,
             "A record's time is not allowed on the target",
             "It lies further in the past or in the future than the target topic's message.timestamp.before.max.ms and"
-            " message.timestamp.after.max.ms allow. Mostly a producer's clock or unit is wrong.",
+            " message.timestamp.after.max.ms allow (brokers before 4.0: message.timestamp.difference.max.ms for both)."
+            " Mostly a producer's clock or unit is wrong.",
             (
                 Step(
                     "Allow it on the target topic, then run the flow again.",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mirror.relay.gaps import GapKind
 from mirror.relay.judge import Skip
+from mirror.relay.open_transactions import OpenTransaction
 from mirror.relay.ranges import Outcome, RangeResult
 from mirror.relay.story import Happening, Phase
 from mirror.telemetry.report import advice
@@ -83,6 +84,9 @@ def _of(one: RangeResult) -> Iterator[tuple[str, Advice, str]]:
         cause = str(one.expiries[-1].get("cause"))
         yield f"recovered {cause}", advice.recovered(cause), _expiries(one.expiries)
     yield from _missing(one)
+    if one.withheld:
+        found = OpenTransaction(**one.withheld)
+        yield "withheld", advice.withheld(found), found.summary()
     yield from _troubled(one)
 
 

@@ -214,3 +214,83 @@ class DescribeTransactionsResponse(Message):
 
     transaction_states: tuple[DescribedTransaction, ...]
     throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class ListTransactionsRequest(Message):
+    """The transactions that a coordinator knows, in these states and of these producer ids; empty: of all."""
+
+    state_filters: tuple[str, ...] = ()
+    producer_id_filters: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class ListedTransaction(Message):
+    """One transactional id that the client may Describe."""
+
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+
+
+@dataclass(slots=True)
+class ListTransactionsResponse(Message):
+    """One answer to a ListTransactions."""
+
+    error_code: int
+    transaction_states: tuple[ListedTransaction, ...]
+    unknown_state_filters: tuple[str, ...] = ()
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class DescribeProducersTopic(Message):
+    """Partitions of one topic to describe."""
+
+    name: str
+    partition_indexes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class DescribeProducersRequest(Message):
+    """Who writes to these partitions; their leaders know."""
+
+    topics: tuple[DescribeProducersTopic, ...]
+
+
+@dataclass(slots=True)
+class DescribedProducer(Message):
+    """What a leader remembers of one producer id; ``current_txn_start_offset`` is -1 without an open transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int = -1
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    current_txn_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class DescribedProducersPartition(Message):
+    """One partition's producers, or an error."""
+
+    partition_index: int
+    error_code: int
+    error_message: str | None = None
+    active_producers: tuple[DescribedProducer, ...] = ()
+
+
+@dataclass(slots=True)
+class DescribedProducersTopic(Message):
+    """One topic's partitions."""
+
+    name: str
+    partitions: tuple[DescribedProducersPartition, ...]
+
+
+@dataclass(slots=True)
+class DescribeProducersResponse(Message):
+    """One answer to a DescribeProducers."""
+
+    topics: tuple[DescribedProducersTopic, ...]
+    throttle_time: int = 0

@@ -1,0 +1,137 @@
+"""The encoder's thread: partitions in turn, what is no longer wanted ends, and everything is answered."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from mirror.relay.deep import Made, Recipe, Steps, remake, remaking
+from mirror.relay.encoder import Encoder
+from mirror.relay.encoding_turns import EncodingTurns
+from tests.polling import eventually
+from tests.relay.site import made
+
+_WITHIN_S = 30
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class Clock:
+    """Seconds that pass each time it is read: every step is a whole turn."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def encoder(clock: Clock) -> Iterator[Encoder]:
+    encoder = Encoder(1_000, clock)
+    yield encoder
+    encoder.close()
+
+
+def steps(count: int, name: str, log: list[str], go: threading.Event | None = None) -> Steps:
+    """A job that notes each step, and before the first one waits for ``go``."""
+    if go is not None:
+        assert go.wait(_WITHIN_S)
+    for _ in range(count):
+        log.append(name)
+        yield 0
+    return Made(dropped={name: count})
+
+
+def test_partitions_take_turns(encoder: Encoder) -> None:
+    log, go = list[str](), threading.Event()
+    long = encoder.submit("hostile", functools.partial(steps, 50, "long", log, go))
+    short = encoder.submit("healthy", functools.partial(steps, 2, "short", log))
+    go.set()
+    assert short.result(_WITHIN_S).dropped == {"short": 2}
+    assert long.result(_WITHIN_S).dropped == {"long": 50}
+    assert log[:5] == ["long", "short", "long", "short", "long"]
+
+
+def test_what_is_no_longer_wanted_ends_at_the_next_step(encoder: Encoder) -> None:
+    log, stepped, closed = list[str](), threading.Semaphore(0), threading.Event()
+
+    def endless() -> Generator[int, None, Made]:
+        try:
+            while True:
+                log.append("step")
+                stepped.release()
+                yield 0
+        finally:
+            closed.set()
+
+    one = encoder.submit("p", endless)
+    assert stepped.acquire(timeout=_WITHIN_S)
+    behind = encoder.submit("p", functools.partial(steps, 1, "behind", log))
+    assert one.cancel()
+    assert closed.wait(_WITHIN_S)
+    assert behind.result(_WITHIN_S).dropped == {"behind": 1}
+
+
+def test_a_job_that_fails_fails_alone(encoder: Encoder) -> None:
+    def breaks() -> Generator[int, None, Made]:
+        yield 0
+        raise KeyError("x")
+
+    broken = encoder.submit("p", breaks)
+    fine = encoder.submit("p", functools.partial(steps, 1, "fine", []))
+    assert isinstance(broken.exception(_WITHIN_S), KeyError)
+    assert fine.result(_WITHIN_S).dropped == {"fine": 1}
+
+
+def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(EncodingTurns, "ended", broken)
+    go = threading.Event()
+    futures = [encoder.submit(key, functools.partial(steps, 5, "x", [], go)) for key in ("a", "b")]
+    go.set()
+    assert [str(one.exception(_WITHIN_S)) for one in futures] == ["a fault", "a fault"]
+    assert encoder.submit("c", functools.partial(steps, 1, "x", [])).cancelled()
+
+
+def test_closing_answers_everybody() -> None:
+    encoder, go = Encoder(1_000), threading.Event()
+    futures = [encoder.submit(key, functools.partial(steps, 1, "x", [], go)) for key in ("a", "a", "b")]
+    encoder.close()
+    go.set()
+    futures.append(encoder.submit("c", functools.partial(steps, 1, "x", [])))
+    assert all(one.cancelled() for one in futures)
+    thread = encoder._thread
+    assert thread is not None
+    eventually(lambda: not thread.is_alive(), what="its thread has ended")
+
+
+def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
+    source = [made(0, 3_000), made(5_000, 10)]
+    recipe = Recipe(limit=2_000, codec="lz4")
+    futures = [encoder.submit(key, functools.partial(remaking, source, recipe)) for key in range(3)]
+    expected = remake(source, recipe)
+    for future in futures:
+        result = future.result(_WITHIN_S)
+        assert [(bytes(one.batch.view), one.base_offset, one.next_offset) for one in result.batches] == [
+            (bytes(one.batch.view), one.base_offset, one.next_offset) for one in expected.batches
+        ]
+
+
+def test_a_long_job_can_be_interrupted_often() -> None:
+    """A source of many records is not one step, and neither are many batches made of it."""
+    source = made(0, 20_000)
+    assert len(list(remaking([source], Recipe()))) >= 20_000 // 1_024
+    assert len(list(remaking([source], Recipe(limit=5_000)))) >= 40
+    held = list(remaking([source], Recipe()))
+    assert held[0] >= source.size, "what was decompressed"
+    assert held[-1] > held[0], "and what was made"

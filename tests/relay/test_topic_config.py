@@ -1,0 +1,81 @@
+"""What a target topic accepts, as brokers of all releases tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.cluster.topics import ConfigEntry, ConfigSource
+from mirror.relay.facts import TargetFacts
+from mirror.relay.topic_config import FOREVER, TopicConfig
+
+BEFORE = "message.timestamp.before.max.ms"
+AFTER = "message.timestamp.after.max.ms"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+def entries(configs: dict[str, str | None]) -> dict[str, ConfigEntry]:
+    return {
+        key: ConfigEntry(value, ConfigSource.TOPIC, sensitive=value is None, read_only=False)
+        for key, value in configs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "after"),
+    [
+        pytest.param({DIFFERENCE: HOUR}, (DIFFERENCE, HOUR), (DIFFERENCE, HOUR), id="3.0"),
+        pytest.param({DIFFERENCE: FOREVER}, (DIFFERENCE, FOREVER), (DIFFERENCE, FOREVER), id="3.0 by default"),
+        pytest.param(
+            {DIFFERENCE: FOREVER, BEFORE: FOREVER, AFTER: FOREVER},
+            (DIFFERENCE, FOREVER),
+            (DIFFERENCE, FOREVER),
+            id="3.9 by default",
+        ),
+        pytest.param(
+            {DIFFERENCE: HOUR, BEFORE: FOREVER, AFTER: FOREVER},
+            (DIFFERENCE, HOUR),
+            (DIFFERENCE, HOUR),
+            id="3.9, old key",
+        ),
+        pytest.param(
+            {DIFFERENCE: HOUR, BEFORE: FOREVER, AFTER: DAY},
+            (DIFFERENCE, HOUR),
+            (AFTER, DAY),
+            id="3.9, old key and one new",
+        ),
+        pytest.param({DIFFERENCE: FOREVER, BEFORE: HOUR, AFTER: DAY}, (BEFORE, HOUR), (AFTER, DAY), id="3.9, new keys"),
+        pytest.param({DIFFERENCE: HOUR, BEFORE: DAY, AFTER: DAY}, (BEFORE, DAY), (AFTER, DAY), id="3.9, all keys"),
+        pytest.param({BEFORE: FOREVER, AFTER: HOUR}, (BEFORE, FOREVER), (AFTER, HOUR), id="4.x by default"),
+        pytest.param({BEFORE: DAY, AFTER: HOUR}, (BEFORE, DAY), (AFTER, HOUR), id="4.x"),
+        pytest.param({}, (BEFORE, FOREVER), (AFTER, FOREVER), id="not readable"),
+    ],
+)
+def test_times_are_limited_by_what_the_broker_goes_by(
+    keys: dict[str, int], before: tuple[str, int], after: tuple[str, int]
+) -> None:
+    """The rules are those of ``LogConfig.getMessageTimestampBeforeMaxMs`` and its neighbour in 3.6 to 3.9."""
+    configs = {key: str(value) for key, value in keys.items()}
+    topic = TopicConfig.of(configs)
+    assert ((topic.before_key, topic.before_max_ms), (topic.after_key, topic.after_max_ms)) == (before, after)
+    facts = TargetFacts.of(entries(dict(configs)))
+    assert (facts.before_max_ms, facts.after_max_ms) == (before[1], after[1])
+    assert facts.time_keys == (before[0], after[0])
+
+
+def test_the_copy_and_the_preflight_read_a_topic_alike() -> None:
+    configs = {
+        "cleanup.policy": "delete, compact",
+        "max.message.bytes": "5000",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    topic, facts = TopicConfig.of(configs), TargetFacts.of(entries({**configs, "retention.ms": None}))
+    assert (facts.compacted, "compact" in topic.cleanup) == (True, True)
+    assert facts.max_message_bytes == topic.max_message_bytes == 5000
+    assert facts.log_append_time
+    assert topic.append_time
+
+
+def test_what_may_not_be_read_is_as_by_default_for_both() -> None:
+    assert TargetFacts.of({}) == TargetFacts()
+    assert TargetFacts().max_message_bytes == TopicConfig.of({}).max_message_bytes

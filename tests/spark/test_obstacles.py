@@ -1,0 +1,255 @@
+"""Topics that cannot be copied: each is its own failure, by its name or by what brokers say, and clears by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.client import NewTopic, Outcomes
+from mirror.errors import BrokerError
+from mirror.relay.ranges import Outcome
+from mirror.spark.obstacles import NOT_PREPARED, Obstacle, Targets, colliding, too_long
+from mirror.spark.plan import Plan, make_plan
+from mirror.spark.topics import prepare_topics
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action
+from tests.spark.fakes import Admin
+from tests.spark.test_plan import Pair
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from mirror import client
+    from mirror.config.models import FlowConfig
+
+LONG = "x" * 249
+ALL = flow(topics=[".*"])
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
+    return Pair(tmp_path)
+
+
+def prepared(pair: Pair, before: Targets | None = None, one: FlowConfig = ALL) -> Targets:
+    return prepare_topics(one, pair.source, pair.target, before).targets
+
+
+def planned(pair: Pair, targets: Targets | None, one: FlowConfig = ALL) -> Plan:
+    return make_plan(one, pair.source, pair.target, 2, wall_ms=pair.now_ms, targets=targets)
+
+
+def failed(plan: Plan) -> dict[tuple[str, int], str | None]:
+    return {(one.topic, one.partition): one.error for one in plan.settled if one.outcome is Outcome.FAILED}
+
+
+def copied(plan: Plan) -> set[tuple[str, int]]:
+    return {(one.topic, one.partition) for one in plan.ranges}
+
+
+# --- by names alone
+
+
+def test_a_name_that_is_too_long_on_the_target_says_so_and_what_to_do() -> None:
+    assert too_long(ALL, ["x" * 247, "orders"]) == {}
+    (one,) = too_long(ALL, ["x" * 248, "orders"]).values()
+    assert one.reason == (
+        "its target topic's name would have 250 characters, and the longest that brokers take has 249; leave it out by"
+        ' topics-exclude, or use naming = "identity", or a shorter name for cluster a'
+    )
+    assert too_long(flow(topics=[".*"], naming="identity"), [LONG]) == {}
+
+
+def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
+    assert colliding(ALL, ["b.c", "b-c"], ["a.b-c_", "b_c"]) == {}
+    (one,) = colliding(ALL, ["b.c", "orders"], ["a_b.c"]).values()
+    assert one.reason.startswith("its target topic a.b.c collides on cluster b with topic a_b.c, which is there: ")
+    assert "topics-exclude" in one.reason
+
+
+def test_of_two_new_topics_that_collide_the_second_fails_and_one_that_is_there_never() -> None:
+    assert colliding(ALL, ["b_c", "b.c"], ["a.orders"]).keys() == {"b_c"}
+    assert "a.b.c, which source topic b.c is copied to" in colliding(ALL, ["b_c", "b.c"], [])["b_c"].reason
+    assert colliding(ALL, ["b_c", "b.c"], ["a.b_c"]).keys() == {"b.c"}
+    assert colliding(ALL, ["b_c", "b.c"], ["a.b_c", "a.b.c"]) == {}, "brokers that took both take records for both"
+
+
+# --- through preparation and plan
+
+
+def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5]).add_topic(LONG, [5, 5]).add_topic("b.c", [5])
+    pair.a.add_topic("hidden", [5]).add_topic("refused", [5]).set_moods({"hidden_configs": '["hidden"]'})
+    pair.b.add_topic("a.b_c", [0]).set_moods({"refused": json.dumps({"a.refused": "at most 0 partitions"})})
+    plan = planned(pair, prepared(pair))
+    assert copied(plan) == {("orders", 0), ("orders", 1), ("clicks", 0)}
+    errors_of = failed(plan)
+    assert errors_of.keys() == {(LONG, 0), (LONG, 1), ("b.c", 0), ("hidden", 0), ("refused", 0)}
+    for key, words in {
+        (LONG, 1): "would have 251 characters",
+        ("b.c", 0): "collides on cluster b with topic a.b_c",
+        ("hidden", 0): "cluster a does not show that: hidden is hidden",
+        (
+            "refused",
+            0,
+        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: at most 0"
+        " partitions; mend that, or create it yourself with 1 partitions",
+    }.items():
+        assert words in str(errors_of[key])
+    assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.b_c"}
+
+
+def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copied(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5, 5, 5]).add_topic("clicks", [5, 5])
+    pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0])
+    pair.b.set_moods({"refused": json.dumps({"a.orders": "no more"})})
+    plan = planned(pair, prepared(pair))
+    assert copied(plan) == {("orders", 0), ("clicks", 0), ("clicks", 1)}
+    assert failed(plan).keys() == {("orders", 1), ("orders", 2)}
+    assert "has 1 partitions and cannot be given 3: no more; mend that" in str(failed(plan)["orders", 2])
+
+
+def test_partitions_that_a_neighbour_added_meanwhile_are_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [5, 5])
+    pair.b.add_topic("a.orders", [0])
+
+    def late(_self: Admin, totals: Mapping[str, int], **_options: bool) -> Outcomes[str, None]:
+        pair.b.add_topic("a.orders", [0, 0])
+        return Outcomes({}, {name: BrokerError("it has 2 partitions already", 37) for name in totals})
+
+    monkeypatch.setattr(Admin, "create_partitions", late)
+    targets = prepared(pair)
+    assert (targets.made, targets.obstacles) == ({"orders": 2}, {})
+
+
+def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5]).add_topic("clicks", [5]).add_topic(LONG, [5])
+    pair.b.set_moods({"refused": json.dumps({"a.orders": "not now"})})
+    first = prepared(pair)
+    assert first.obstacles.keys() == {"orders", LONG}
+    with pair.a.change() as state:
+        del state["topics"][LONG]
+    second = prepared(pair, first)
+    assert second.obstacles.keys() == {"orders"}
+    assert second.version == first.version, "nothing more can be copied"
+    pair.b.set_moods({})
+    third = prepared(pair, second)
+    assert (third.obstacles, third.version) == ({}, first.version + 1)
+    plan = planned(pair, third)
+    assert (copied(plan), plan.settled, plan.targets) == ({("orders", 0), ("clicks", 0)}, [], third.version)
+
+
+def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Pair) -> None:
+    """A range for it would wait for its target topic until delivery.timeout.ms is over."""
+    pair.a.add_topic("orders", [5])
+    before = prepared(pair)
+    pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5])
+    plan = planned(pair, before)
+    assert copied(plan) == {("orders", 0)}
+    assert {(one.topic, one.partition, one.outcome, one.error) for one in plan.settled} == {
+        ("orders", 1, Outcome.UNFINISHED, NOT_PREPARED),
+        ("clicks", 0, Outcome.UNFINISHED, NOT_PREPARED),
+    }
+    after = prepared(pair, before)
+    assert after.version == before.version + 1
+    assert copied(planned(pair, after)) == {("orders", 0), ("orders", 1), ("clicks", 0)}
+
+
+def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5]).add_topic(LONG, [5])
+    plan = planned(pair, None)
+    assert copied(plan) == {("orders", 0)}
+    assert failed(plan).keys() == {(LONG, 0)}
+    assert plan.targets == 0
+
+
+def test_a_later_preparation_is_about_new_topics_only(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.a.add_topic("orders", [5], configs={"min.insync.replicas": "9"}).add_topic("clicks", [5])
+    first = prepare_topics(ALL, pair.source, pair.target)
+    assert len(first.warnings) == 1
+    asked = list[str]()
+    plain = Admin.describe_configs
+
+    def counted(self: Admin, resources: Iterable[client.ConfigResource], **options: bool) -> object:
+        wanted = list(resources)
+        asked.extend(one.name for one in wanted if one.name != "mirror-progress.f.internal")
+        return plain(self, wanted, **options)
+
+    monkeypatch.setattr(Admin, "describe_configs", counted)
+    assert prepare_topics(ALL, pair.source, pair.target, first.targets).warnings == []
+    assert asked == []
+    pair.a.add_topic("new", [5], configs={"min.insync.replicas": "9"})
+    (line,) = prepare_topics(ALL, pair.source, pair.target, first.targets).warnings
+    assert "a.new asks for min.insync.replicas = 9" in line
+    assert asked == ["a.new", "new"]
+
+
+def test_a_target_topic_that_was_deleted_is_created_again(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
+    first = prepared(pair)
+    with pair.b.change() as state:
+        del state["topics"]["a.clicks"]
+    assert prepared(pair, first) == first
+    assert "a.clicks" in pair.b.state()["topics"]
+
+
+def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller says yes, and the brokers never hear of it."""
+    pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
+    monkeypatch.setattr("mirror.spark.topics.PROPAGATION_S", -1)
+    plain = Admin.describe_topics
+
+    def blind(self: Admin, names: Iterable[str], **options: bool) -> object:
+        return plain(self, [name for name in names if name != "a.orders"], **options)
+
+    monkeypatch.setattr(Admin, "describe_topics", blind)
+    targets = prepared(pair, one=flow(topics=["orders", "clicks"]))
+    assert targets.made == {"orders": 0, "clicks": 1}
+    assert "target topic a.orders has 0 partitions -1 s after 1 were created" in targets.obstacles["orders"].reason
+
+
+def test_what_only_some_topics_lack_is_their_own_failure_by_the_client_core_itself() -> None:
+    a, b = FakeCluster(cluster_id="a"), FakeCluster(cluster_id="b")
+    for name in ("orders", "clicks", "b.c", LONG):
+        a.add_topic(name)
+    for name in ("a.b_c", "a.orders"):
+        b.add_topic(name)
+    hidden = Action(errors={"a.orders": errors.TOPIC_AUTHORIZATION_FAILED})
+    # A list of all topics leaves out those that this client may not describe.
+    b.control.add(lambda call: hidden if call.api is Api.METADATA and call.body.topics else None)
+    targets = prepare_topics(ALL, FakeAdmin(a), FakeAdmin(b)).targets
+    assert targets.obstacles.keys() == {"b.c", "orders", LONG}
+    assert "target topic a.orders cannot be described" in targets.obstacles["orders"].reason
+    assert targets.made == {"b.c": 0, "clicks": 1, "orders": 0, LONG: 0}
+
+
+def test_to_validate_creates_nothing() -> None:
+    b = FakeCluster()
+    b.add_topic("a.b_c")
+    admin = FakeAdmin(b)
+    assert admin.create_topics([NewTopic("a.new", 1)], validate_only=True).keys() == {"a.new"}
+    assert admin.create_partitions({"a.b_c": 9}, validate_only=True).keys() == {"a.b_c"}
+    with pytest.raises(BrokerError, match=r"collides with existing topic: a\.b_c"):
+        admin.create_topics([NewTopic("a.b.c", 1)], validate_only=True)
+    assert b.topics.keys() == {"a.b_c"}
+    assert len(b.topics["a.b_c"].partitions) == 1
+
+
+def test_targets_through_the_ledger() -> None:
+    one = Targets(made={"orders": 2, "t": 0}, obstacles={"t": Obstacle("no", 0), "orders": Obstacle("full", 2)})
+    assert Targets.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert one.obstacles["orders"].about("orders") == "partitions 2 and above of topic orders cannot be copied: full"
+    assert one.obstacles["t"].about("t") == "topic t cannot be copied: no"
+    assert replace(one, made={"orders": 1, "t": 0}).after(one).version == 1
+    assert replace(one, made={"orders": 3}).after(one).version == 2

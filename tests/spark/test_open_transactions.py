@@ -1,0 +1,195 @@
+"""Open transactions of the source, from what brokers tell to the plan, the forecast, the status and the results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import ConnectionFailed
+from mirror.spark import open_transactions, status
+from mirror.spark.open_transactions import still_open
+from mirror.spark.plan import Plan
+from mirror.spark.results import join
+from mirror.spark.table import remarks
+from tests.spark import fakes, test_epochs, test_forecast, test_plan, test_status
+from tests.spark.fakes import NOW_MS
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.relay.open_transactions import OpenTransaction
+
+TP = TopicPartition("orders", 1)
+MINUTE = 60_000
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_plan.Pair:
+    """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
+    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
+    monkeypatch.setattr("mirror.spark.forecast.Admin", fakes.Admin)
+    pair = test_plan.Pair(tmp_path)
+    pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
+    return pair
+
+
+def only(plan: Plan) -> OpenTransaction:
+    (one,) = plan.withheld.values()
+    return one
+
+
+def test_a_plan_tells_whose_transaction_keeps_what(pair: test_plan.Pair) -> None:
+    plan = pair.plan(flow())
+    one = only(plan)
+    assert (one.tp, one.offset, one.records, one.age_ms) == (TP, 10, 5, 12 * MINUTE)
+    assert (one.producer_id, one.producer_epoch, one.transactional_id) == (7, 3, "id-7")
+    assert sorted((each.partition, each.end) for each in plan.ranges) == [(0, 10), (1, 10)], "no record of it is wanted"
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_of_an_older_version_has_none(pair: test_plan.Pair) -> None:
+    values = pair.plan(flow()).to_json()
+    del values["withheld"]
+    assert Plan.from_json(values).withheld == {}
+
+
+def test_what_may_not_be_seen_is_counted_all_the_same(pair: test_plan.Pair) -> None:
+    pair.a.set_moods({"producers": "no"})
+    one = only(pair.plan(flow()))
+    assert (one.records, one.producer_id, one.age_ms) == (5, None, 0)
+
+
+def test_nothing_behind_the_flow_s_own_end_is_missed(pair: test_plan.Pair) -> None:
+    assert pair.plan(flow(until=10)).withheld == {}
+    assert only(pair.plan(flow(until=12))).records == 2
+
+
+def test_a_forecast_warns_of_it(pair: test_plan.Pair) -> None:
+    found = test_forecast.look(pair, flow(replication_factor=3))
+    (line,) = [line for line in found.warnings if "transaction" in line]
+    assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
+    assert "producer id 7" in line
+    assert "open for 12 min" in line
+    (values,) = found.to_json()["withheld"]
+    assert values["records"] == 5
+
+
+def test_a_young_one_is_no_news(pair: test_plan.Pair) -> None:
+    pair.a.begin_transaction("orders", 1, 5, start=NOW_MS - 1_000)
+    found = test_forecast.look(pair, flow(replication_factor=3))
+    assert [line for line in found.warnings if "transaction" in line] == []
+    assert len(found.withheld) == 1
+    results = join(pair.plan(flow()), [])
+    assert [one.withheld for one in results] == [None, None]
+
+
+def test_a_result_says_what_was_not_there_to_be_copied(pair: test_plan.Pair) -> None:
+    first, second = join(pair.plan(flow()), [])
+    assert first.withheld is None
+    assert second.withheld is not None
+    assert second.withheld["records"] == 5
+    assert "5 records from offset 10 on are not copied" in remarks(second)
+
+
+def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_plan.Pair) -> None:
+    pair.a.begin_transaction("orders", 0, 3)
+    before = pair.plan(flow()).withheld
+    assert set(before) == {TP, TopicPartition("orders", 0)}
+    pair.a.end_transaction("orders", 0).begin_transaction("orders", 0, 1)
+    pair.a.begin_transaction("orders", 1, 9, start=NOW_MS - 12 * MINUTE)
+    found = still_open(pair.source, before, NOW_MS + MINUTE)
+    assert {tp: (one.records, one.age_ms) for tp, one in found.items()} == {TP: (9, 13 * MINUTE)}
+
+
+def test_a_source_that_is_gone_at_the_end_changes_nothing(
+    pair: test_plan.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pair.plan(flow()).withheld
+
+    def gone(*_: object, **__: object) -> None:
+        raise ConnectionFailed("gone")
+
+    monkeypatch.setattr(fakes.Admin, "list_offsets", gone)
+    assert still_open(pair.source, before, NOW_MS) == before
+
+
+# --- looked at again and again
+
+
+def test_watching_needs_no_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = test_status.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site.a.add_topic("orders", [10]).begin_transaction("orders", 0, 5)
+    with site.watch() as watch:
+        first = test_status.only(watch)
+        assert (first.end, first.high_watermark) == (10, 15)
+        assert first.withheld is not None
+        assert not first.withheld.noted
+        site.later(70)
+        site.a.begin_transaction("orders", 0, 8)
+        again = test_status.only(watch).withheld
+        assert again is not None
+        assert (again.records, again.age_ms, again.producer_id) == (8, 70_000, 7)
+        assert again.stands_still()
+        site.a.end_transaction("orders", 0)
+        site.later(5)
+        assert test_status.only(watch).withheld is None
+        assert watch.look().to_json()["withheld_records"] == 0
+
+
+def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = test_status.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site.a.add_topic("orders", [10] * 50)
+    asked = list[int]()
+    described = fakes.Admin.describe_producers
+
+    def noted(admin: fakes.Admin, tps: list[TopicPartition], **more: int) -> object:
+        asked.append(len(tps))
+        return described(admin, tps, partial=True, timeout_ms=more["timeout_ms"])
+
+    monkeypatch.setattr(fakes.Admin, "describe_producers", noted)
+    with site.watch() as watch:
+        watch.look()
+        assert asked == [], "nothing is open"
+        for number in range(50):
+            site.a.begin_transaction("orders", number, 1)
+        site.later(1)
+        watch.look()
+        assert asked == [], "they may end at any moment"
+        for _ in range(4):
+            site.later(1)
+            watch.look()
+        assert asked == [20, 20, 10], "so many at a time, until all are known"
+    assert open_transactions._ASKED_FOR == 20
+    assert status.WATCH_WITHIN_MS >= open_transactions._WITHIN_MS
+
+
+# --- a stream
+
+
+def test_a_stream_warns_once_where_it_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = test_epochs.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    clock = site.epochs._clock
+    now = [NOW_MS]
+    monkeypatch.setattr(type(clock), "wall", lambda _: now[0])
+    site.a.begin_transaction("orders", 1, 5)
+
+    def said(epoch: int, after_s: float) -> list[str]:
+        now[0] += round(after_s * 1000)
+        before = len(site.ledger.said())
+        assert site.epochs.plan(epoch, drains=False) is not None
+        return [line for line in site.ledger.said()[before:] if "transaction" in line]
+
+    assert said(1, 0) == []
+    assert said(2, 179) == [], "less than an epoch"
+    (line,) = said(3, 1)
+    assert line.startswith("orders-1: 5 records from offset 20 on are not copied")
+    assert said(4, 180) == []
+    site.a.end_transaction("orders", 1)
+    assert said(5, 180) == []
+    site.a.begin_transaction("orders", 1, 2, start=now[0] - 3_600_000)
+    assert said(6, 1) == [], "its producer is not asked for at once"
+    (line,) = said(7, 1)
+    assert "2 records from offset 26 on" in line, "its coordinator says how old it is"

@@ -1,0 +1,55 @@
+"""A stream as its driver sees it, by what the ledger says: here without Spark, since no query is needed for that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.relay.ranges import Outcome
+from mirror.spark.console import Consoles
+from mirror.spark.obstacles import Obstacle, Targets
+from mirror.spark.results import FlowReport
+from mirror.spark.stream_run import StreamRun
+from tests.spark.fakes import FOLDER, Admin
+from tests.spark.test_epochs import Site, answer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr("mirror.spark.epochs.Admin", Admin)
+    monkeypatch.setattr("mirror.spark.stream_run.show_epoch", lambda *_: None)
+    return Site(tmp_path)
+
+
+def run_of(site: Site) -> StreamRun:
+    config, flow = site.options.load()
+    report = FlowReport("f", datetime.now(UTC))
+    return StreamRun(flow, config, site.options, report, consoles=Consoles(), telemetry=cast("Any", None))
+
+
+def outcomes(run: StreamRun) -> dict[tuple[str, int], tuple[Outcome, str | None]]:
+    return {(one.topic, one.partition): (one.outcome, one.error) for one in run.report.partitions}
+
+
+def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(site: Site) -> None:
+    reason = "the brokers refuse it"
+    site.ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
+    run = run_of(site)
+    assert not run.poll()
+    site.epochs.plan(1, drains=False)
+    assert run.poll()
+    failed = (Outcome.FAILED, reason)
+    assert outcomes(run) == {("orders", 0): failed, ("orders", 1): failed}
+    assert not run.poll(), "nothing is new"
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    answer(site.ledger, plan)
+    assert run.poll()
+    assert outcomes(run) == {("orders", 0): (Outcome.COMPLETE, None), ("orders", 1): (Outcome.COMPLETE, None)}
