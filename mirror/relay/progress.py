@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.relay import stored
 
 SHARDS: Final = 16
 
@@ -31,6 +32,8 @@ class Sums(NamedTuple):
 
 
 NOTHING: Final = Sums()
+_MOST_LEFT: Final = 2**50
+"""More than a copy can leave behind an epoch; results of thousands of partitions still add up to an int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +85,14 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
 
 
 def from_offset(committed: OffsetAndMetadata) -> Progress:
-    """What was committed; one of a stranger has no cluster, no topic and no time."""
-    about = _parse(committed.metadata)
-    time = about.get("time")
+    """What was committed; one of a stranger has no cluster, no topic and no time. Raises nothing, whatever it holds."""
+    about = stored.fields(committed.metadata)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
-        source_cluster_id=_text(about.get("cluster")),
-        topic_id=_text(about.get("topic")),
-        time_ms=time if isinstance(time, int) else 0,
+        source_cluster_id=stored.text(about.get("cluster")),
+        topic_id=stored.text(about.get("topic")),
+        time_ms=stored.time_ms(about.get("time")) or 0,
         left=_sums(about.get("left")),
     )
 
@@ -118,19 +120,7 @@ class ProgressStore:
         return found
 
 
-def _parse(metadata: str) -> dict[str, object]:
-    """The JSON we wrote; empty for anything else."""
-    try:
-        about = json.loads(metadata) if metadata else {}
-    except ValueError:
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
 def _sums(value: object) -> Sums:
-    whole = isinstance(value, list) and len(value) == len(NOTHING) and all(type(each) is int for each in value)
-    return Sums(*value) if isinstance(value, list) and whole else NOTHING
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    found = [stored.number(each, _MOST_LEFT) for each in value] if isinstance(value, list) else []
+    known = [each for each in found if each is not None]
+    return Sums(*known) if len(found) == len(known) == len(NOTHING) else NOTHING

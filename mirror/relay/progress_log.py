@@ -18,6 +18,7 @@ from mirror.client import EARLIEST, LATEST, Admin, Consumer, Fetched, Producer, 
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
+from mirror.relay import stored
 from mirror.relay.progress import Progress
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _LOG_PARTITION: Final = 0
 _FETCH_BYTES: Final = 1024 * 1024
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class ProgressLog:
                     found.pop(tp, None)
                 else:
                     found[tp] = _kept(record.value)
-            except (ValueError, KeyError, TypeError) as error:
+            except ValueError as error:
                 # An older note of the same partition stands: whether it still holds is asked of the target anyway.
                 strange.append(f"offset {record.offset}: {error}")
         if strange:
@@ -216,8 +219,8 @@ def _key(tp: TopicPartition) -> bytes:
 
 
 def _tp(key: bytes | None) -> TopicPartition:
-    """The inverse of :func:`_key`. Raises ValueError, KeyError or TypeError for anything else."""
-    about = _object(key)
+    """The inverse of :func:`_key`. Raises ValueError for anything else."""
+    about = stored.fields(key)
     return TopicPartition(_text(about, "topic"), _number(about, "partition"))
 
 
@@ -236,14 +239,14 @@ def _value(kept: Kept) -> bytes:
 
 
 def _kept(value: bytes) -> Kept:
-    """The inverse of :func:`_value`. Raises ValueError, KeyError or TypeError for anything else."""
-    about = _object(value)
-    if about["v"] != _VERSION:
-        msg = f"version {about['v']!r}, this program knows {_VERSION}"
+    """The inverse of :func:`_value`. Raises ValueError for anything else."""
+    about = stored.fields(value)
+    if _number(about, "v") != _VERSION:
+        msg = f"version {about['v']}, this program knows {_VERSION}"
         raise ValueError(msg)
     progress = Progress(
         offset=_number(about, "offset"),
-        leader_epoch=None if about["epoch"] is None else _number(about, "epoch"),
+        leader_epoch=None if about.get("epoch") is None else _number(about, "epoch", _INT32_MAX),
         source_cluster_id=_text(about, "cluster"),
         topic_id=_text(about, "topic"),
         time_ms=_number(about, "time"),
@@ -251,24 +254,17 @@ def _kept(value: bytes) -> Kept:
     return Kept(progress, _number(about, "end"))
 
 
-def _object(text: bytes | None) -> dict[str, Any]:
-    about = json.loads(text or b"null")
-    if not isinstance(about, dict):
-        raise TypeError("not a JSON object")
-    return about
-
-
 def _text(about: Mapping[str, Any], name: str) -> str:
-    value = about[name]
-    if not isinstance(value, str):
-        msg = f"{name} = {value!r} is no text"
-        raise TypeError(msg)
+    value = about.get(name)
+    if not isinstance(value, str) or stored.text(value) != value:
+        msg = f"{name} is no text"
+        raise ValueError(msg)
     return value
 
 
-def _number(about: Mapping[str, Any], name: str) -> int:
-    value = about[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        msg = f"{name} = {value!r} is no number from 0"
-        raise TypeError(msg)
+def _number(about: Mapping[str, Any], name: str, most: int = _INT64_MAX) -> int:
+    value = stored.number(about.get(name), most)
+    if value is None:
+        msg = f"{name} is no number from 0 to {most}"
+        raise ValueError(msg)
     return value
