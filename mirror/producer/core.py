@@ -38,6 +38,12 @@ class ProducerCore:
         self._awaiting: list[AwaitTopicEvent] = []
         self._gone: KafkaError | None = None
 
+    @property
+    def producer_id(self) -> int:
+        """The id that batches go out under, -1 while there is none. A plain value: any thread may look."""
+        identity = (self._transactions or self._identity).identity
+        return -1 if identity is None else identity.producer_id
+
     # --- what application threads ask
 
     def enqueue(self, batch: ProducerBatch, now: int) -> None:

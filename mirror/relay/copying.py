@@ -32,6 +32,10 @@ class Lost(Exception):
         self.piece: Final = piece
 
 
+class TargetShrank(Exception):
+    """A batch was acknowledged at an offset that the target's log had passed before: it is another log, or was cut."""
+
+
 class Copying:
     """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
 
@@ -62,6 +66,7 @@ class Copying:
         self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who, answered)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
+        self.outbox.known_end = 0 if progress.target is None else progress.target.end
         self._carrier = carrier
         self._reading = reading
         self._times = times
@@ -119,11 +124,14 @@ class Copying:
     def turn(self, now: int) -> bool:
         """Go on as far as that is possible; True where all that will come is copied and committed.
 
-        Raises Lost, and MirrorError for what cannot be sent.
+        Raises Lost, TargetShrank, and MirrorError for what cannot be sent.
         """
         if not self.wants_more:
             self._reading.heard_ms = now  # it was not asked: its silence tells nothing
         self.outbox.harvest(now)
+        if (low := self.outbox.low) is not None:
+            msg = f"the target acknowledged offset {low[0]}, where its log had reached to {low[1]}"
+            raise TargetShrank(msg)
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
         if self.commits.under_way is not None:

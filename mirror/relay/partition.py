@@ -16,15 +16,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import CorruptBatch, DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
+from mirror.errors import (
+    CorruptBatch,
+    DeliveryPhase,
+    FlowError,
+    KafkaTimeout,
+    LogTruncated,
+    MirrorError,
+    OffsetOutOfRange,
+)
 from mirror.relay.account import Account
 from mirror.relay.awaited import Awaited, result_of
-from mirror.relay.copying import Copying, Lost
+from mirror.relay.copying import Copying, Lost, TargetShrank
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.ending import Ending
 from mirror.relay.expiries import as_mirror_error, timed_out, unreadable
@@ -32,12 +41,13 @@ from mirror.relay.gaps import SourceState
 from mirror.relay.looks import Looks
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import NOTHING, Progress
+from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
 from mirror.relay.stages import DROP_MS, EPOCH_ENDED, PHASES, Stage
+from mirror.relay.target_log import Appended, TargetMark, truncated
 from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
 
@@ -66,6 +76,10 @@ class PartitionCopy:
         self._policy = policy
         self._site = site
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
+        self._appended = Appended()
+        self._found: Progress | None = None
+        self._later: Future[None] | None = None
+        self._comparing: Future[TargetMark | None] | None = None
         self._rulings = Rulings(self.source, self.target, policy, facts, self._reading.feed, site.wall)
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._looks = Looks(one, policy, self._reading, times.stall_ms, partial(site.why_silent, self))
@@ -178,12 +192,12 @@ class PartitionCopy:
             self._time_out(DeliveryPhase.FENCING, error, now)
         elif error is not None:
             self._fail(error, now)
-        elif (progress := future.result()) is not None:
-            self.account.is_kept = True
-            self._begin_at(progress, now)
         else:
+            self._found = found = future.result()
+            mark = (None if found is None else found.target) or self._appended.verified
             self.stage = Stage.SETTLING
-            self._awaited.begin(self._site.settle(self, max(1, self._clock.left_ms() - (now - self._opened_ms))))
+            left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
+            self._awaited.begin(self._site.settle(self, found, mark, left_ms))
 
     def _settling(self, now: int) -> None:
         future = self._awaited.done()
@@ -193,10 +207,22 @@ class PartitionCopy:
             self._time_out(DeliveryPhase.METADATA, error, now)
             return
         settled: Settled = result_of(future)
+        self._appended.verified, self._later, self._comparing = settled.mark, settled.later, None
+        if settled.later is not None:
+            self._site.watch(self, settled.later)
+        if (low := self._appended.take_low()) is not None and settled.progress is not None:
+            # What it acknowledged is proof enough, also where its log has grown again meanwhile.
+            mark = TargetMark(topic_id="", end=low[1])
+            raise truncated(self.range.flow, self.target, mark, low[0], settled.progress)
+        if self._found is not None and settled.progress is not None:
+            self.account.is_kept = True
+            self._begin_at(replace(settled.progress, target=settled.mark), now)
+            return
         self.account.target_end = settled.target_end
         # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
         # that begins at the end of its source would begin at a later end each time.
-        self._begin_at(settled.progress or self._progress(self.range.start, None), now, must_commit=True)
+        begins = settled.progress or self._progress(self.range.anew, None)
+        self._begin_at(replace(begins, target=settled.mark), now, must_commit=True)
 
     def _begin_at(self, progress: Progress, now: int, *, must_commit: bool = False) -> None:
         account = self.account
@@ -255,7 +281,12 @@ class PartitionCopy:
     def _copy(self, now: int) -> None:
         copying, reading = self._now_copying, self._reading
         try:
+            self._check_target()
             done = copying.turn(now)
+        except TargetShrank as shrank:
+            self._appended.low = copying.outbox.low
+            self._drop(now, None, str(shrank))
+            return
         except Lost as lost:
             commits = copying.commits
             ruling = self._rulings.lost(lost, copied=commits.known.offset, committing_ms=now - commits.since_ms)
@@ -278,13 +309,49 @@ class PartitionCopy:
             self._look(silent=True)
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
-        return self.account.progress(offset, leader_epoch, self._copying.outbox.sent if self._copying else NOTHING)
+        copying = self._copying
+        if copying is None:
+            return self.account.progress(offset, leader_epoch)
+        mark = self._appended.at(copying.outbox.expected_end, self._target_epoch(), self._carrier.producer_id)
+        return replace(self.account.progress(offset, leader_epoch, copying.outbox.sent), target=mark)
+
+    def _target_epoch(self) -> int | None:
+        leader = self._site.leader(self)
+        return None if leader is None else leader[1]
+
+    def _check_target(self) -> None:
+        """Take in what was asked about the target's log while it is copied into.
+
+        Raises TargetShrank where a new leader lacks what the one before had, FlowError where the notes, now that they
+        can be read, say that the target was another topic before.
+        """
+        if self._later is not None and self._later.done():
+            later, self._later = self._later, None
+            if isinstance(error := later.exception(), FlowError):
+                raise error
+            if error is not None:
+                _log.warning("%s: begun without its note, which could not be read since: %s", self.target, error)
+        if self._comparing is None or not self._comparing.done():
+            return
+        compared, self._comparing = self._comparing, None
+        if compared.exception() is None and not self._appended.compared(compared.result()):
+            msg = "the target has a new leader, and its log does not reach as far as the last one's"
+            raise TargetShrank(msg)
+
+    def _compare_target(self) -> None:
+        """Once for each leader that the target partition gets; where it is not answered, with the next commit again."""
+        mark = self._appended.verified
+        if mark is not None and self._comparing is None and self._appended.must_be_compared(self._target_epoch()):
+            self._comparing = self._site.compare(self, mark, self._times.stall_ms)
+            self._site.watch(self, self._comparing)
 
     def _committed(self, tally: Tally) -> None:
         copying, leader = self._now_copying, self._site.leader(self)
+        self._appended.committed(copying.commits.known.target)
         self.account.committed(tally, copying, self._reading, atomic=self._carrier.atomic, leader=leader)
         self._site.commits.add(copying.commits.took_ms)
         if self.stage is Stage.COPYING:
+            self._compare_target()
             self._clock.stop()
             self._rulings.committed()
 
@@ -379,7 +446,8 @@ class PartitionCopy:
     def _nothing_was_due(self) -> bool:
         """Whether it has only just begun to follow, and the plan knew of nothing to copy."""
         one = self.range
-        begins = self.stage is Stage.OPENING and one.stuck_since_ms is None and not self._rulings.expiries
+        opening = self.stage is Stage.OPENING or (self.stage is Stage.SETTLING and self._found is not None)
+        begins = opening and one.stuck_since_ms is None and not self._rulings.expiries
         return begins and self._ending.trouble is None and one.follows and one.source_end == one.start
 
     # --- gaps

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
 from mirror.relay import stored
+from mirror.relay.target_log import TargetMark, mark_of
 
 SHARDS: Final = 16
 
@@ -41,7 +42,8 @@ class Progress:
     """``offset`` is the next one to copy, ``leader_epoch`` that of the last batch copied, where there was one.
 
     ``time_ms`` (ms since 1970) is when it was committed; 0 where that is not known. ``left`` is what an epoch copied
-    after its end, and nobody has reported: whoever goes on from here counts it.
+    after its end, and nobody has reported: whoever goes on from here counts it. ``target`` is the log that it was
+    copied into, None where that is not known (version 0.1 did not keep it).
     """
 
     offset: int
@@ -50,6 +52,7 @@ class Progress:
     topic_id: str
     time_ms: int = 0
     left: Sums = NOTHING
+    target: TargetMark | None = None
 
 
 class GroupAdmin(Protocol):
@@ -80,6 +83,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "topic": progress.topic_id,
         "time": progress.time_ms,
         **({"left": progress.left} if progress.left != NOTHING else {}),
+        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(about, separators=(",", ":")))
 
@@ -94,6 +98,7 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         topic_id=stored.text(about.get("topic")),
         time_ms=stored.time_ms(about.get("time")) or 0,
         left=_sums(about.get("left")),
+        target=mark_of(about.get("target")),
     )
 
 

@@ -20,6 +20,7 @@ from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.relay import stored
 from mirror.relay.progress import Progress
+from mirror.relay.target_log import TargetMark, mark_of, still_there
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _LOG_PARTITION: Final = 0
 _FETCH_BYTES: Final = 1024 * 1024
+_NEAR: Final = 100_000
+"""So many offsets behind a mark's end are looked through for the append that it speaks of."""
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
@@ -64,14 +67,14 @@ class ProgressLog:
 
     # --- the notes
 
-    def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Kept]:
+    def read(self, tps: Collection[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, Kept]:
         """The last note of each of these target partitions; absent where there is none, or no topic of notes.
 
-        Takes ``default.api.timeout.ms`` at most. Notes that are not understood are passed over with a warning. Raises
-        KafkaError.
+        Takes ``timeout_ms`` at most, by default ``default.api.timeout.ms``. Notes that are not understood are passed
+        over with a warning. Raises KafkaError.
         """
         wanted = frozenset(tps)
-        timer = Timer(SystemClock(), self._settings.default_api_timeout_ms)
+        timer = Timer(SystemClock(), self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         if not wanted:
             return {}
         with Admin(self._options) as admin, self._consumer() as consumer:
@@ -166,6 +169,27 @@ class ProgressLog:
             except OffsetOutOfRange:
                 return False  # retention, or a truncation, was quicker
 
+    def cut_back(self, tp: TopicPartition, mark: TargetMark, cut: int, timeout_ms: int) -> int | None:
+        """The offset that the log of ``tp`` was cut back to, below the end of ``mark``; None where nothing is missing.
+
+        ``cut`` is where the log left the mark's leader epoch, -1 where that is not known. What retention has deleted is
+        not missing. Raises KafkaError, KafkaTimeout where ``timeout_ms`` were not enough.
+        """
+        timer = Timer(SystemClock(), timeout_ms)
+        with Admin(self._options) as admin, self._consumer() as consumer:
+            start, end = self._bounds(admin, tp, timer)
+            if start >= mark.end:
+                return None
+            at = max(start, mark.end - 1)
+            lost = min(at if cut < 0 else max(cut, start), end)
+            if end < mark.end or mark.producer_id < 0:
+                return lost
+            try:
+                there = still_there(_read(consumer, tp, at, min(end, at + _NEAR), timer), mark, at)
+            except OffsetOutOfRange:
+                return None  # retention was quicker
+            return None if there else lost
+
     def _bounds(self, admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
         """Where the log begins and ends, open transactions included."""
         found = [
@@ -234,6 +258,7 @@ def _value(kept: Kept) -> bytes:
         "topic": progress.topic_id,
         "time": progress.time_ms,
         "end": kept.target_end,
+        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
     return json.dumps(about, separators=(",", ":")).encode()
 
@@ -250,6 +275,7 @@ def _kept(value: bytes) -> Kept:
         source_cluster_id=_text(about, "cluster"),
         topic_id=_text(about, "topic"),
         time_ms=_number(about, "time"),
+        target=mark_of(about.get("target")),
     )
     return Kept(progress, _number(about, "end"))
 

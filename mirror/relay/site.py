@@ -12,6 +12,7 @@ from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
 from mirror.relay.pace import Holdings, Window
 from mirror.relay.progress import Progress
+from mirror.relay.target_log import TargetMark
 
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where a partition without progress begins: at ``progress``, restored, or anew; ``target_end`` is its log's."""
+    """Where a copy begins: at ``progress``, found or restored, or (None) where its flow does.
+
+    ``target_end`` is the end of its target's log, and ``mark`` what is known of that. Where it begins without the notes
+    having been read, ``later`` fails with FlowError as soon as they say that the target did hold something.
+    """
 
     progress: Progress | None
     target_end: int
+    mark: TargetMark | None = None
+    later: Future[None] | None = None
 
 
 class Site(Protocol):
@@ -79,11 +86,18 @@ class Site(Protocol):
         """What the source has now."""
         ...
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
-        """There is no progress: whether it was forgotten. FlowError where it is lost.
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
+        """Whether the target holds what ``progress`` and ``mark`` say; without progress, whether it was forgotten.
 
-        KafkaTimeout where the target partition does not answer within ``timeout_ms``.
+        FlowError where progress is lost, or the target's log was made again or lost records. KafkaTimeout where the
+        target partition does not answer within ``timeout_ms``.
         """
+        ...
+
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """``mark`` as it holds for the present leader; None where the target has to be settled again."""
         ...
 
     def remake(self, copy: PartitionCopy) -> Remake:

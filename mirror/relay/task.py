@@ -14,7 +14,7 @@ from typing import Any, Final
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from mirror.meters import Histogram
-from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce, then
+from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce
 from mirror.relay.deep import Made, Recipe, load_transform, remaking
 from mirror.relay.encoder import Encoder
 from mirror.relay.facts import TargetFacts
@@ -25,9 +25,12 @@ from mirror.relay.orders import Listening, Orders
 from mirror.relay.pace import Holdings, Meter, Window
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import Progress
 from mirror.relay.progress_log import Kept
 from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.settling import Settling
 from mirror.relay.site import Settled, Times
+from mirror.relay.target_log import TargetMark
 from mirror.relay.watching import TaskLook, Unwatched, Watcher
 from mirror.timing import FOREVER_MS, Clock
 from mirror.wire.records import AnyBatch
@@ -108,13 +111,13 @@ class Task:
         self._hear_at = now
         # By the clock on the wall, so that a stream's epochs together do it once an hour.
         self._notes_at = now + _NOTES_EVERY_MS - clock.wall() % _NOTES_EVERY_MS
-        self._notes: Future[dict[TopicPartition, Kept]] | None = None
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
         self._woken = threading.Event()
         self._polling = False
         self._encoder = Encoder(buffer_memory)
         self._inquirers = ThreadPoolExecutor(_INQUIRERS, thread_name_prefix="mirror-inquiry")
+        self._settling = Settling(clients.inquiries, self._in_a_thread, clock.now)
         self._transform = load_transform(policy.transform) if policy.transform else None
 
     def close(self) -> None:
@@ -348,21 +351,18 @@ class Task:
         """In a thread that may wait."""
         return self._inquirers.submit(self._clients.inquiries.source_state, copy.source)
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
-        """In a thread that may wait, once the target partition has answered."""
-        inquiries, tp = self._clients.inquiries, copy.target
-        bounds, notes = inquiries.target_bounds(tp, timeout_ms), self._read_notes()
+    def _in_a_thread(self, do: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        return self._inquirers.submit(do, *arguments)
 
-        def settle(known: dict[TopicPartition, Kept]) -> Future[Settled]:
-            return self._inquirers.submit(inquiries.settle, tp, bounds.result(), known.get(tp))
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
+        """Its target is asked first; what has to wait does so in a thread."""
+        return self._settling.settle(copy.target, progress, mark, timeout_ms)
 
-        return then(bounds, lambda _: then(notes, settle))
-
-    def _read_notes(self) -> Future[dict[TopicPartition, Kept]]:
-        """Once for all: where they cannot be read, that is waited for together, not by one after the other."""
-        if self._notes is None or (self._notes.done() and self._notes.exception() is not None):
-            self._notes = self._inquirers.submit(self._clients.inquiries.read_notes)
-        return self._notes
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """Its target is asked."""
+        return self._settling.compare(copy.target, mark, timeout_ms)
 
     def remake(self, copy: PartitionCopy) -> Remake:
         """In the encoder's thread, in turn with the other partitions."""

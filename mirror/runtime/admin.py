@@ -33,6 +33,7 @@ from mirror.cluster.offset_calls import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
     DeleteRecords,
+    EpochEndOffsets,
     GroupOffsets,
     ListEachOffset,
 )
@@ -173,6 +174,12 @@ class Admin:
         wanted, timer = arguments.topics(names), self._timer(timeout_ms)
         return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
 
+    def describe_topics_async(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> Future[Outcomes[str, TopicDescription]]:
+        """As :meth:`describe_topics` with ``partial=True``, without waiting."""
+        return self._later(lambda: DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)))
+
     def create_topics(
         self,
         topics: Iterable[NewTopic],
@@ -271,6 +278,15 @@ class Admin:
         wanted = arguments.times_or_ends(times)
         deadline_ms, timeout = self._timer(timeout_ms)
         return ListEachOffset(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
+
+    def epoch_ends_async(
+        self, epochs: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> Future[Outcomes[TopicPartition, int]]:
+        """The first offset of each partition that is of a later leader epoch than the one given (KIP-320).
+
+        That is its log's end where there is none, and -1 where the leader does not know the epoch. Without waiting.
+        """
+        return self._later(lambda: EpochEndOffsets(arguments.leader_epochs(epochs), *self._timer(timeout_ms)))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None

@@ -113,6 +113,12 @@ def times_or_ends(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, 
     return times(values, low=EARLIEST)
 
 
+def leader_epochs(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Leader epochs by partition."""
+    pairs = _mapping("leader epochs", values).items()
+    return {(tp := partition(key)): _whole(f"a leader epoch of {tp}", value, 0, _INT32_MAX) for key, value in pairs}
+
+
 def partition_totals(values: Mapping[str, int]) -> dict[str, int]:
     """Numbers of partitions by topic."""
     pairs = _mapping("totals", values).items()

@@ -93,6 +93,11 @@ class Producer(TransactionCalls):
         name = f", transactional.id={self._transactional_id!r}" if self._transactional_id is not None else ""
         return f"Producer(bootstrap.servers={servers!r}, client.id={cluster.client_id!r}{name})"
 
+    @property
+    def producer_id(self) -> int:
+        """The id that batches go out under now, -1 while there is none. Asks nobody."""
+        return self._core.producer_id
+
     # --- single records
 
     def send(

@@ -145,6 +145,7 @@ def start_of(
             source_cluster_id=source_cluster_id,
             topic_id=seen.topic_id,
             source_end=seen.end,
+            first=seen.first,
         )
 
     if seen.leader == NO_LEADER and not (follow and progress):

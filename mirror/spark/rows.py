@@ -21,10 +21,11 @@ _TYPES: Final = {
     "start": LongType(),
     "end": LongType(),
     "source_end": LongType(),
+    "first": LongType(),
     "stuck_since_ms": LongType(),
     "sick_since_ms": LongType(),
 }
-_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms"})
+_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms", "first"})
 
 Row = tuple[int | str | None, ...]
 

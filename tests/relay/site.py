@@ -25,6 +25,7 @@ from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Settled, Times
 from mirror.relay.stages import Stage
+from mirror.relay.target_log import TargetMark
 from mirror.relay.watching import Unwatched
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
@@ -37,7 +38,7 @@ MEMORY = 1_000_000
 TOPIC_ID = "the-id"
 
 
-def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None) -> Range:
+def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None, first: int | None = None) -> Range:
     return Range(
         flow="flow",
         topic=SOURCE.topic,
@@ -48,6 +49,7 @@ def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None) -> Rang
         source_cluster_id="paris",
         topic_id=TOPIC_ID,
         stuck_since_ms=stuck_since_ms,
+        first=first,
     )
 
 
@@ -89,6 +91,7 @@ class HandCarrier:
 
     def __init__(self, *, atomic: bool) -> None:
         self.atomic = atomic
+        self.producer_id = 7
         self.open_timeout_ms: int | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[Sent] = []
@@ -155,6 +158,8 @@ class HandSite:
         self.reading: tuple[int, int | None] | None = None
         self.looks: list[Future[SourceState]] = []
         self.settles: list[Future[Settled]] = []
+        self.settled_with: list[tuple[Progress | None, TargetMark | None]] = []
+        self.compares: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.makings: list[tuple[Sequence[AnyBatch], Recipe, Future[Made]]] = []
         self.encodes_by_hand = False
         self.neighbours_are_healthy = False
@@ -189,10 +194,18 @@ class HandSite:
         self.looks.append(Future())
         return self.looks[-1]
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
         del copy, timeout_ms
+        self.settled_with.append((progress, mark))
         self.settles.append(Future())
         return self.settles[-1]
+
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        del copy, timeout_ms
+        self.compares.append((mark, Future()))
+        return self.compares[-1][1]
 
     def remake(self, copy: PartitionCopy) -> Remake:
         del copy
@@ -263,6 +276,7 @@ class Run:
         atomic: bool = True,
         facts: TargetFacts | None = None,
         stuck_since_ms: int | None = None,
+        first: int | None = None,
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
@@ -272,7 +286,7 @@ class Run:
         self.clock = self.site.clock
         self.parts: list[_Part] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms),
+            a_range(end, start, stuck_since_ms, first),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetFacts(),
             TIMES,
@@ -300,12 +314,17 @@ class Run:
         return self.opened_with(progress_at(offset, **about))
 
     def opened_with(self, progress: Progress | None) -> Run:
+        self.found(progress)
+        return self if progress is None else self.settled(progress, mark=progress.target)
+
+    def found(self, progress: Progress | None) -> Run:
+        """The fence is through; what the target has is still to be asked."""
         self.carrier.opened.set_result(progress)
         self.site.settle_down()
         return self
 
-    def settled(self, progress: Progress | None = None, target_end: int = 0) -> Run:
-        self.site.settles[-1].set_result(Settled(progress, target_end))
+    def settled(self, progress: Progress | None = None, target_end: int = 0, **about: Any) -> Run:
+        self.site.settles[-1].set_result(Settled(progress, target_end, **about))
         self.site.settle_down()
         return self
 

@@ -18,6 +18,7 @@ from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import SourceState
+from mirror.relay.inquiries import LogBounds, TargetTopics
 from mirror.relay.orders import Orders
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
@@ -102,6 +103,8 @@ class Target:
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
 
+    producer_id = 7
+
     def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         del tp
         return None
@@ -114,7 +117,7 @@ class Target:
         if tp.partition in self.silent:
             return
         self.sent.setdefault(tp.partition, []).extend(records_of(batch))
-        callback(RecordMetadata(tp, 0))
+        callback(RecordMetadata(tp, len(self.sent[tp.partition]) - int(batch.count)))
 
     def group_offsets_async(
         self, group: str, tps: Collection[TopicPartition], timeout_ms: int
@@ -146,11 +149,25 @@ class Asking:
 
     def __init__(self) -> None:
         self.told: Orders | None = None
-        self.asked = 0
+        self.asked = self.told_after = 0
+
+    def target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
+        assert timeout_ms
+        return done(TargetTopics({}))
+
+    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
+        del tp
+        assert timeout_ms
+        return done(LogBounds(0, 0, 0))
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
+        del tp
+        assert (leader_epoch, timeout_ms > 0) == (0, True)
+        return done(10**6)
 
     def orders(self) -> Future[Orders | None]:
         self.asked += 1
-        return done(self.told)
+        return done(self.told if self.asked > self.told_after else None)
 
 
 class AtOnce(Executor):

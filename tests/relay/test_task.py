@@ -98,7 +98,7 @@ def test_a_flow_s_transform_is_applied(world: World) -> None:
 def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms: int, wakes: bool) -> None:
     """Where nobody was refused room, or all were asked just now, nobody waits, and the task sleeps on."""
     clock = FakeClock()
-    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {})))
+    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), inquiries=None))
     backoff = Backoff(100, 1_000, random.Random(1))
     task = Task(clients, CopyPolicy(), TIMES, clock, backoff, buffer_memory=1_000_000, part=1_000)
     try:
@@ -158,7 +158,7 @@ def orders(**changes: Any) -> Orders:
 @pytest.mark.parametrize("told", [orders(stop=True), orders(epoch=4), orders(run="run-2")])
 def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: Orders) -> None:
     began = followed.clock.wall()
-    followed.asking.told = told
+    followed.asking.told, followed.asking.told_after = told, 1
     results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
     assert {each.outcome for each in results} == {Outcome.COMPLETE}
     assert all(each.end == each.records == followed.target.kept[each.partition] for each in results), "what was sent"
