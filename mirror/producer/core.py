@@ -44,6 +44,11 @@ class ProducerCore:
         identity = (self._transactions or self._identity).identity
         return -1 if identity is None else identity.producer_id
 
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many of its own requests may still fence it, or its successor; any thread may look."""
+        return 0 if self._transactions is None else self._transactions.fences_in_doubt
+
     # --- what application threads ask
 
     def enqueue(self, batch: ProducerBatch, now: int) -> None:

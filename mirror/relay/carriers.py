@@ -35,6 +35,11 @@ class Carrier(Protocol):
         """Under which batches go out; -1 while there is none."""
         ...
 
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many requests to shut out others were not answered, and may shut out this one or the next."""
+        ...
+
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Shut out whoever copied this partition before, where that is possible; then read the progress."""
         ...
@@ -78,6 +83,11 @@ class ExactlyOnce:
     def producer_id(self) -> int:
         """As the coordinator gave it."""
         return self._producer.producer_id
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """Its producer's."""
+        return self._producer.fences_in_doubt
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Fence, and only then read: what an older attempt has under way is decided by the fence (KIP-447)."""
@@ -135,6 +145,7 @@ class AtLeastOnce:
     """
 
     atomic = False
+    fences_in_doubt = 0
 
     def __init__(self, flow: str, tp: TopicPartition, admin: Admin, producer: Producer, chain: int) -> None:
         """``chain`` numbers the attempts: behind a lost batch nothing of the same attempt is sent."""

@@ -187,8 +187,9 @@ class PartitionCopy:
         if future is None:
             return
         error = future.exception()
+        in_doubt = self._carrier.fences_in_doubt
+        self._rulings.fenced(in_doubt, answered=error is None, patience_ms=self._times.request_ms)
         if isinstance(error, KafkaTimeout):
-            self._rulings.fencing_unanswered()
             self._time_out(DeliveryPhase.FENCING, error, now)
         elif error is not None:
             self._fail(error, now)

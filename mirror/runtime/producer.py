@@ -98,6 +98,14 @@ class Producer(TransactionCalls):
         """The id that batches go out under now, -1 while there is none. Asks nobody."""
         return self._core.producer_id
 
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many requests of ``init_transactions()`` have no answer, and may still fence this producer or the next.
+
+        Asks nobody.
+        """
+        return self._core.fences_in_doubt
+
     # --- single records
 
     def send(

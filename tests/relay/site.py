@@ -92,6 +92,7 @@ class HandCarrier:
     def __init__(self, *, atomic: bool) -> None:
         self.atomic = atomic
         self.producer_id = 7
+        self.fences_in_doubt = 0
         self.open_timeout_ms: int | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[Sent] = []

@@ -45,6 +45,7 @@ class AutoCarrier:
 
     atomic = True
     producer_id = 7
+    fences_in_doubt = 0
 
     def __init__(self, target: Transactions, partition: int) -> None:
         self.target, self.partition = target, partition
