@@ -195,17 +195,29 @@ class PartitionCopy:
             self._fail(error, now)
         else:
             self._found = found = future.result()
-            mark = (None if found is None else found.target) or self._appended.verified
-            self.stage = Stage.SETTLING
-            left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
-            self._awaited.begin(self._site.settle(self, found, mark, left_ms))
+            if found is not None and found.offset >= self.range.end and self._appended.verified is None:
+                # Nothing is to be written behind what may be missing, and a leader that is away is no trouble.
+                self._appended.verified, self.account.is_kept = found.target, True
+                self._begin_at(found, now)
+            else:
+                self._settle(now)
+
+    def _settle(self, now: int) -> None:
+        self.stage = Stage.SETTLING
+        mark = (None if self._found is None else self._found.target) or self._appended.verified
+        left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
+        self._awaited.begin(self._site.settle(self, self._found, mark, left_ms))
 
     def _settling(self, now: int) -> None:
         future = self._awaited.done()
         if future is None:
             return
         if isinstance(error := future.exception(), KafkaTimeout):
-            self._time_out(DeliveryPhase.METADATA, error, now)
+            if self._nothing_was_due:
+                self._opened_ms = now
+                self._settle(now)  # nobody waits for it: a leader that is away delays nothing
+            else:
+                self._time_out(DeliveryPhase.METADATA, error, now)
             return
         settled: Settled = result_of(future)
         self._appended.verified, self._later, self._comparing = settled.mark, settled.later, None

@@ -316,7 +316,9 @@ class Run:
 
     def opened_with(self, progress: Progress | None) -> Run:
         self.found(progress)
-        return self if progress is None else self.settled(progress, mark=progress.target)
+        if progress is None or self.copy.stage is not Stage.SETTLING:
+            return self
+        return self.settled(progress, mark=progress.target)
 
     def found(self, progress: Progress | None) -> Run:
         """The fence is through; what the target has is still to be asked."""

@@ -9,10 +9,10 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.producer.batches import RecordMetadata
-from mirror.relay.ranges import Outcome
+from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import Stage
 from mirror.relay.target_log import TargetMark
-from tests.relay.site import TARGET, Run, made, progress_at
+from tests.relay.site import TARGET, TIMES, Run, made, progress_at
 
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
 KEPT = replace(progress_at(0), target=MARK)
@@ -186,3 +186,40 @@ def test_whoever_starts_over_begins_where_the_flow_does_and_not_at_the_progress(
     run.found(replace(KEPT, offset=4)).settled(None, 1_000, mark=MARK)
     assert run.commit().offset == 1
     assert run.site.reading == (1, None)
+
+
+def test_a_range_with_nothing_to_copy_does_not_need_the_targets_leader() -> None:
+    run = Run(4).found(replace(KEPT, offset=4))
+    assert not run.site.settles
+    run.commit()
+    assert run.ends(Outcome.COMPLETE).end == 4
+
+
+def test_after_a_doubt_the_target_is_asked_also_where_nothing_is_left_to_copy() -> None:
+    run = _run(3)
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(0))
+    run.site.settle_down()
+    run.dropped()
+    run.found(replace(KEPT, offset=3))
+    assert run.site.settled_with[-1] == (replace(KEPT, offset=3), MARK)
+
+
+def test_who_follows_and_has_nothing_to_copy_waits_for_the_targets_leader_without_an_expiry() -> None:
+    run = Run(OPEN_END).found(KEPT)
+    for asked in (1, 2, 3):
+        assert len(run.site.settles) == asked
+        run.clock.advance(TIMES.delivery_ms)
+        run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
+        run.site.settle_down()
+    run.copy.wind_up(run.clock.now(), at_once=True)
+    assert run.ends(Outcome.COMPLETE).expiries == []
+
+
+def test_whoever_has_something_to_copy_expires_where_the_targets_leader_is_away() -> None:
+    run = Run(10).found(KEPT)
+    run.clock.advance(TIMES.delivery_ms)
+    run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
+    run.site.settle_down()
+    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    assert expiry["phase"] == "metadata"
