@@ -99,9 +99,10 @@ class Inquiries:
 
         return then(first, lambda begins: then(end, lambda ends: done(both(begins, ends))))
 
-    def target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
-        """The target's topics as brokers describe them now."""
-        found = self._target.describe_topics_async({tp.topic for tp in self._targets}, timeout_ms)
+    def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
+        """These topics of the target, all that the task writes to where None, as brokers describe them now."""
+        wanted = {tp.topic for tp in self._targets} if topics is None else topics
+        found = self._target.describe_topics_async(wanted, timeout_ms)
         return then(found, lambda topics: done(TargetTopics(topics)))
 
     def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:

@@ -325,7 +325,7 @@ class PartitionCopy:
         copying = self._copying
         if copying is None:
             return self.account.progress(offset, leader_epoch)
-        mark = self._appended.at(copying.outbox.expected_end, self._target_epoch(), self._carrier.producer_id)
+        mark = self._appended.at(copying.outbox.expected_end, self._carrier.producer_id)
         return replace(self.account.progress(offset, leader_epoch, copying.outbox.sent), target=mark)
 
     def _target_epoch(self) -> int | None:
@@ -344,19 +344,18 @@ class PartitionCopy:
                 raise error
             if error is not None:
                 _log.warning("%s: begun without its note, which could not be read since: %s", self.target, error)
-        if self._comparing is None or not self._comparing.done():
-            return
-        compared, self._comparing = self._comparing, None
-        if compared.exception() is None and not self._appended.compared(compared.result()):
-            msg = "the target has a new leader, and its log does not reach as far as the last one's"
-            raise TargetShrank(msg)
-
-    def _compare_target(self) -> None:
-        """Once for each leader that the target partition gets; where it is not answered, with the next commit again."""
+        if self._comparing is not None and self._comparing.done():
+            compared, self._comparing = self._comparing, None
+            late = isinstance(compared.exception(), KafkaTimeout)
+            if not late and not self._appended.compared(result_of(compared)):
+                msg = "the target has a new leader, and its log does not reach as far as the last one's"
+                raise TargetShrank(msg)
         mark = self._appended.verified
         if mark is not None and self._comparing is None and self._appended.must_be_compared(self._target_epoch()):
             self._comparing = self._site.compare(self, mark, self._times.stall_ms)
             self._site.watch(self, self._comparing)
+        # A commit would bring a mark of its own, and hide what the new leader lacks below it.
+        self._now_copying.unsure = self._comparing is not None
 
     def _committed(self, tally: Tally) -> None:
         copying, leader = self._now_copying, self._site.leader(self)
@@ -364,7 +363,6 @@ class PartitionCopy:
         self.account.committed(tally, copying, self._reading, atomic=self._carrier.atomic, leader=leader)
         self._site.commits.add(copying.commits.took_ms)
         if self.stage is Stage.COPYING:
-            self._compare_target()
             self._clock.stop()
             self._rulings.committed()
 

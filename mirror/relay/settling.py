@@ -39,6 +39,7 @@ class Settling:
         self._inquiries: Final = inquiries
         self._submit: Final = submit
         self._now: Final = now
+        self._begun: Final[set[TopicPartition]] = set()
         self._topics: Future[TargetTopics] | None = None
         self._topics_asked_ms = 0
         self._first_notes: Future[Notes] | None = None
@@ -48,7 +49,13 @@ class Settling:
         self, tp: TopicPartition, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[Settled]:
         """As :meth:`mirror.relay.site.Site.settle`."""
-        topics, inquiries = self._target_topics(timeout_ms), self._inquiries
+        inquiries = self._inquiries
+        if tp in self._begun:
+            # Something ended its last attempt: a topic that was made again meanwhile was described before that.
+            topics = inquiries.target_topics([tp.topic], timeout_ms)
+        else:
+            topics = self._target_topics(timeout_ms)
+        self._begun.add(tp)
         if progress is not None and mark is not None:
 
             def settled(told: _Compared) -> Future[Settled]:
@@ -56,7 +63,7 @@ class Settling:
                     return done(Settled(progress, told.fresh.end, told.fresh))
                 return self._submit(inquiries.suspect, tp, progress, mark, told.cut, told.fresh)
 
-            return then(self._compared(tp, mark, timeout_ms), settled)
+            return then(self._compared(tp, mark, topics, timeout_ms), settled)
         bounds = inquiries.target_bounds(tp, timeout_ms)
         if progress is None:
             self._notes()  # they are read meanwhile
@@ -71,10 +78,12 @@ class Settling:
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """As :meth:`mirror.relay.site.Site.compare`."""
-        compared = self._compared(tp, mark, timeout_ms)
+        compared = self._compared(tp, mark, self._target_topics(timeout_ms), timeout_ms)
         return then(compared, lambda told: done(told.fresh if told.holds else None))
 
-    def _compared(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[_Compared]:
+    def _compared(
+        self, tp: TopicPartition, mark: TargetMark, topics: Future[TargetTopics], timeout_ms: int
+    ) -> Future[_Compared]:
         def ask(known: TargetTopics) -> Future[_Compared]:
             # The epoch that was described: who answers now leads in this one, or in a later one.
             topic_id, epoch = known.topic_id(tp), known.leader_epoch(tp)
@@ -85,7 +94,7 @@ class Settling:
             ends = self._inquiries.epoch_end(tp, mark.leader_epoch, timeout_ms)
             return then(ends, lambda end: done(_Compared(fresh, end, holds=end >= mark.end)))
 
-        return then(self._target_topics(timeout_ms), ask)
+        return then(topics, ask)
 
     # --- without progress
 
@@ -121,7 +130,7 @@ class Settling:
     def _target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
         now = self._now()
         if self._topics is None or _failed(self._topics) or now - self._topics_asked_ms > _TOPICS_MS:
-            self._topics, self._topics_asked_ms = self._inquiries.target_topics(timeout_ms), now
+            self._topics, self._topics_asked_ms = self._inquiries.target_topics(None, timeout_ms), now
         return self._topics
 
     def _notes_soon(self) -> Future[Notes]:

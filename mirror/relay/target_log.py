@@ -82,10 +82,10 @@ def still_there(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
 
 
 class Appended:
-    """The mark of one copy, over all its attempts: ``verified`` is what the target was last compared with.
+    """The mark of one copy, over all its attempts: ``verified`` is the last one that was kept, or compared.
 
-    While the target partition has another leader epoch than that, the mark does not move: what the new leader
-    acknowledges says nothing of what it may have lost.
+    Where the target partition has another leader epoch than that, it has to be compared before anything is committed:
+    what the new leader acknowledges says nothing of what it may have lost.
     """
 
     def __init__(self) -> None:
@@ -93,10 +93,10 @@ class Appended:
         self.low: tuple[int, int] | None = None
         """(acknowledged offset, known end): an append went where the log had been known to reach further."""
 
-    def at(self, end: int, leader_epoch: int | None, producer_id: int) -> TargetMark | None:
+    def at(self, end: int, producer_id: int) -> TargetMark | None:
         """The mark of a commit, where the log reaches to ``end`` by then."""
         known = self.verified
-        if known is None or self.must_be_compared(leader_epoch) or end <= known.end:
+        if known is None or end <= known.end:
             return known
         return replace(known, end=end, producer_id=producer_id)
 

@@ -98,61 +98,53 @@ def test_it_is_named_also_where_the_log_looks_whole_again() -> None:
     assert "100 offsets are missing" in error
 
 
-def test_a_new_leader_of_the_target_is_asked_once_whether_it_has_all() -> None:
+def test_nothing_is_committed_before_a_new_leader_of_the_target_has_said_that_it_has_all() -> None:
     run = _run(100)
     run.site.leads = (2, 5)
     run.fetch(made(0, 3))
     run.ack_all()
-    _due(run)
-    assert run.commit().target == MARK, "what a new leader acknowledges tells nothing of what it lost"
+    run.advance(1_500)
+    assert run.committing is None, "a commit would hide what the new leader lost"
     ((asked, answer),) = run.site.compares
     assert asked == MARK
-    run.fetch(made(3, 3))
-    run.ack_all()
-    _due(run)
-    assert run.commit().target == MARK
     answer.set_result(replace(MARK, leader_epoch=5))
     run.site.settle_down()
-    run.fetch(made(6, 3))
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_003, leader_epoch=5, producer_id=7)
+    run.fetch(made(3, 3))
     run.ack_all()
-    _due(run)
-    assert run.commit().target == TargetMark(topic_id="its-id", end=1_009, leader_epoch=5, producer_id=7)
+    run.advance(1_000)
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_006, leader_epoch=5, producer_id=7)
     assert len(run.site.compares) == 1
 
 
-def _due(run: Run) -> None:
-    run.advance(1_000)
-
-
-def test_a_new_leader_that_lacks_something_ends_the_attempt() -> None:
+def test_a_new_leader_that_lacks_something_ends_the_attempt_before_a_commit() -> None:
     run = _run(100)
     run.site.leads = (2, 5)
     run.fetch(made(0, 3))
     run.ack_all()
-    _due(run)
-    run.commit()
     run.site.compares[-1][1].set_result(None)
     run.site.settle_down()
     assert run.copy.stage is Stage.DROPPING
+    assert not run.carrier.commits
     run.dropped()
-    run.found(replace(KEPT, offset=3))
+    run.found(KEPT)
     run.site.settles[-1].set_exception(FlowError("target-truncated: ..."))
     run.site.settle_down()
     run.ends(Outcome.FAILED)
 
 
-def test_a_comparison_without_an_answer_comes_again_with_the_next_commit() -> None:
+def test_a_comparison_without_an_answer_comes_again() -> None:
     run = _run(100)
     run.site.leads = (2, 5)
-    for count, base in enumerate((0, 3), 1):
-        run.fetch(made(base, 3))
-        run.ack_all()
-        _due(run)
-        run.commit()
+    run.fetch(made(0, 3))
+    for count in (1, 2, 3):
         assert len(run.site.compares) == count
         run.site.compares[-1][1].set_exception(KafkaTimeout("no answer"))
         run.site.settle_down()
         assert run.copy.stage is Stage.COPYING
+    run.site.compares[-1][1].set_exception(AuthorizationFailed("no Describe", 29))
+    run.site.settle_down()
+    assert run.ends(Outcome.FAILED).error == "no Describe"
 
 
 def test_a_note_that_is_read_only_later_still_names_what_was_there() -> None:

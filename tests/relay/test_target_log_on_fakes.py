@@ -10,9 +10,11 @@ import pytest
 
 from mirror.relay.progress_log import topic_of
 from mirror.relay.ranges import Outcome
+from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.control import ServerCall
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -215,3 +217,51 @@ def test_a_flow_that_copied_nothing_yet_does_not_mind_another_topic(pair: FakePa
     assert json.loads(pair.metadata())["target"]["end"] == 0
     pair.made_again(offsets_too=False)
     _goes_on(pair, 1)
+
+
+# --- while it is copied into
+
+
+def _made_again(pair: FakePair) -> None:
+    pair.made_again()
+
+
+def _made_again_with_its_offsets_kept(pair: FakePair) -> None:
+    pair.made_again(offsets_too=False)
+
+
+def _cut_back(pair: FakePair) -> None:
+    pair.log().truncate(0)
+    pair.log().move(1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "name"),
+    [
+        (_made_again, "target-recreated"),
+        (_made_again_with_its_offsets_kept, "target-recreated"),
+        (_cut_back, "target-truncated"),
+    ],
+)
+@pytest.mark.parametrize("at", [2, 5, 9])
+def test_what_becomes_of_a_target_under_a_running_copy_is_named(
+    pair: FakePair, at: int, happens: Callable[[FakePair], None], name: str
+) -> None:
+    _copied(pair)
+    for n in range(5, 45):
+        pair.write(b"%d" % n + bytes(10_000))  # large enough to be sent one by one
+    seen = 0
+
+    def rule(call: ServerCall) -> None:
+        nonlocal seen
+        if call.api is Api.PRODUCE:
+            seen += 1
+            if seen == at:
+                happens(pair)
+
+    pair.target.control.add(rule)
+    for _ in range(2):  # and the next run says so again
+        result = pair.copy(commit_interval_ms=5, commit_min_interval_ms=1)
+        assert result.outcome is Outcome.FAILED, result
+        assert str(result.error).startswith((f"{name}: ", "progress-lost: ")[: 1 + (happens is _made_again)]), result
+    assert seen > at
