@@ -29,6 +29,7 @@
         │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
         ├── NoPosition           a partition without a position and without a rule for where to begin
         ├── LogTruncated         the log was cut back below the position: records that were read are gone (KIP-320)
+        │   └── TopicRecreated   the topic was deleted and made again under its name (KIP-516)
         ├── ClientClosed         the call came after, or was cut short by, close()
         └── NetworkThreadDied    the network thread is gone; carries what killed it
 
@@ -315,6 +316,10 @@ class LogTruncated(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.diverging_offset), self.__dict__
+
+
+class TopicRecreated(LogTruncated):
+    """The topic was deleted and made again under its name (KIP-516): the same offset means another record there."""
 
 
 class ClientClosed(KafkaError):

@@ -56,6 +56,9 @@ class Metadata:
     rises with everything that a core may wait for: answers, failures, leaders that a broker named. A leader is replaced
     by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320), unless nothing else
     is heard any more.
+
+    Requests are numbered: ``answered`` is the last one that was answered, ``next_request`` the first that is not sent
+    yet. Its answer is the first that is certain to be as new as the present.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
@@ -70,6 +73,8 @@ class Metadata:
         self._refusals = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
+        self.answered = 0
+        self.next_request = 1
         self.changes = 0
         self._updated_ms: int | None = None
         self.brokers: Mapping[int, Broker] = {}
@@ -154,6 +159,7 @@ class Metadata:
         if wait > 0:
             return Poll([], wait)
         self._state.sent()
+        self.next_request += 1
         self._was_stale, self._stale = self._stale, False
         self._touched_before, self._touched = self._touched, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
@@ -179,6 +185,7 @@ class Metadata:
         self.last_error = None
         self._refusals = 0
         self.answers += 1
+        self.answered = self.next_request - 1  # one at a time is under way
         self.changes += 1
         told = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
         self.brokers = {broker.node_id: broker for broker in told if _may_be(broker)}

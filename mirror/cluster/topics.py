@@ -53,11 +53,15 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset: the next one to read, the epoch of the last record read, and a text of the committer's."""
+    """A committed offset: the next one to read, the epoch of the last record read, and a text of the committer's.
+
+    ``topic_id`` is the topic that the offset belongs to, where that is known: a seek takes it, a commit does not.
+    """
 
     offset: int
     leader_epoch: int | None = None
     metadata: str = ""
+    topic_id: uuid.UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

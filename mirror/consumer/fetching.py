@@ -17,7 +17,8 @@ from mirror.consumer.fetched import Fetched, Part, PartsOf
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated, OffsetOutOfRange
+from mirror.consumer.topic_check import TopicCheck
+from mirror.errors import CorruptBatch, Hopeless, KafkaError, OffsetOutOfRange
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
@@ -50,6 +51,7 @@ class _Asked:
     offset: int
     generation: int
     leader_epoch: int
+    topic_id: uuid.UUID | None
 
 
 class Fetching:
@@ -74,6 +76,7 @@ class Fetching:
         self._channel = channel
         self._metadata = metadata
         self._positions = positions
+        self._topics = TopicCheck(metadata, positions, settings.fetch_max_wait_ms)
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._granted: dict[int, int] = {}
         self._largest: dict[str, int] = {}
@@ -103,12 +106,12 @@ class Fetching:
             if leader is None:
                 self._metadata.want((tp.topic,))
                 self._metadata.request_update()
-            elif self._recreated(tp, position):
-                self._positions.stop(tp, LogTruncated(f"{tp}: the topic was deleted and made anew under its name"))
-            elif not position.must_validate(leader) and position.fetch is not None:
+            elif self._topics.has(tp, position) and not position.must_validate(leader) and position.fetch is not None:
                 node = self._replica(position, leader, now)
                 if node not in self._granted:
-                    by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
+                    topic_id = self._metadata.topic_id(tp.topic)
+                    asked = _Asked(tp, position.fetch, position.generation, leader.epoch, topic_id)
+                    by_node.setdefault(node, []).append(asked)
         requests = self._requests(by_node, now)
         # Nobody waits for room where nobody keeps it.
         if self._held_up and self._kept:
@@ -152,12 +155,6 @@ class Fetching:
         alone = self._positions.hungry and not self._positions.buffered and not self._kept
         return room > 0 and (alone or least <= room + max(0, spare))
 
-    def _recreated(self, tp: TopicPartition, position: Position) -> bool:
-        """Whether the position is one in an earlier topic of this name (KIP-516): here it would mean other records."""
-        topic_id = self._metadata.topic_id(tp.topic)
-        position.topic_id = position.topic_id or topic_id
-        return position.topic_id != topic_id
-
     def _wants(self, position: Position) -> bool:
         full = position.buffered >= self._settings.max_partition_fetch_bytes
         return position.fetch is not None and not (position.paused or position.stopped or full)
@@ -171,7 +168,7 @@ class Fetching:
         return leader.node
 
     def _request(self, node: int, asked: list[_Asked], room: int) -> Request:
-        wanted = {one.tp: Wanted(self._metadata.topic_id(one.tp.topic), self._partition(one)) for one in asked}
+        wanted = {one.tp: Wanted(one.topic_id, self._partition(one)) for one in asked}
         request = self._sessions[node].next_request(wanted)
         return Request(
             api=Api.FETCH,
@@ -270,7 +267,7 @@ class Fetching:
                 sent = pending.get(TopicPartition(name, told.partition_index))
                 if told.error_code and sent is not None:
                     refused.add(sent.tp)
-                wanted = sent is not None and self._take_in(sent, told, part, now)
+                wanted = sent is not None and self._take_in(sent, told, part, now, by_name=topic.topic_id is None)
                 if part is not None and not wanted:
                     part.release()
         for one in asked:
@@ -279,8 +276,13 @@ class Fetching:
             if position is not None and not position.stopped:
                 position.heard_ms, position.error = now, None
 
-    def _take_in(self, asked: _Asked, told: FetchResponsePartition, part: Part | None, now: int) -> bool:
-        """Whether any of its records are wanted."""
+    def _take_in(
+        self, asked: _Asked, told: FetchResponsePartition, part: Part | None, now: int, *, by_name: bool
+    ) -> bool:
+        """Whether any of its records are wanted.
+
+        ``by_name``: before version 13, where an answer does not say which topic it is from.
+        """
         position = self._positions.get(asked.tp, asked.generation)
         if position is None or position.fetch != asked.offset:
             return False
@@ -289,6 +291,9 @@ class Fetching:
             return False
         position.state.succeeded()
         position.error = None
+        if by_name and self._topics.is_unproven(position, now):
+            return False
+        position.topic_id = position.topic_id or asked.topic_id
         position.validated = max(position.validated, asked.leader_epoch)
         if told.preferred_read_replica >= 0:
             position.preferred = told.preferred_read_replica
@@ -296,6 +301,7 @@ class Fetching:
         committed = self._settings.read_committed and told.last_stable_offset >= 0
         self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
         if not told.records:
+            position.learn_epoch(asked.leader_epoch)
             return False
         try:
             batches = Batches(told.records, asked.offset, told.high_watermark if told.high_watermark >= 0 else NO_END)
@@ -316,12 +322,14 @@ class Fetching:
             last_stable_offset=told.last_stable_offset,
             log_start_offset=told.log_start_offset,
             leader_epoch=asked.leader_epoch,
+            topic_id=asked.topic_id,
             aborted=told.aborted_transactions or (),
             part=part,
         )
         self._brought[asked.tp] = next(self._answers)
         self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
         self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
+        position.learn_epoch(asked.leader_epoch)  # batches of the formats before version 2 have none
         return True
 
     def _is_ahead(self, asked: _Asked, records: memoryview) -> bool:
