@@ -39,7 +39,8 @@ class Leader:
 class TopicState:
     """One topic as last told. ``error`` is why it is not known (code 3: it does not exist).
 
-    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one.
+    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one. ``seen`` has
+    leader epochs that are known of records, with the id of the topic that these are in.
     """
 
     topic_id: uuid.UUID | None = None
@@ -47,6 +48,15 @@ class TopicState:
     error: int = 0
     partitions: int = 0
     doubts: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, tuple[int, uuid.UUID | None]] = field(default_factory=dict)
+
+    def least_epoch(self, partition: int) -> int:
+        """What a leader of ``partition`` has at least, if who tells of it does not lag."""
+        known = self.leaders.get(partition)
+        epoch, topic_id = self.seen.get(partition, (-1, None))
+        if None not in {topic_id, self.topic_id} and topic_id != self.topic_id:
+            epoch = -1
+        return max(epoch, -1 if known is None else known.epoch)
 
 
 class Metadata:
@@ -152,6 +162,20 @@ class Metadata:
         self.changes += 1
         return True
 
+    def saw(self, tp: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
+        """A record of this leader epoch was read, of the topic with this id (None: not known): older leaders are gone.
+
+        As ``Metadata.updateLastSeenEpochIfNewer``: a broker that lags may take itself for the leader that it was.
+        """
+        state = self._topics.get(tp.topic)
+        if state is None:
+            return
+        state.seen[tp.partition] = epoch, topic_id
+        known = state.leaders.get(tp.partition)
+        if known is not None and known.epoch < state.least_epoch(tp.partition):
+            del state.leaders[tp.partition]
+            self._stale = True
+
     def poll(self, now: int) -> Poll:
         """A Metadata request where one is due."""
         due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
@@ -236,13 +260,11 @@ class Metadata:
         state.partitions = len(told.partitions)
         complete = True
         for part in told.partitions:
-            known = state.leaders.get(part.partition_index)
-            if (
-                known is not None
-                and part.leader_epoch < known.epoch
-                and not self._believed(state, part.partition_index)
-            ):
-                continue
+            if part.leader_epoch < state.least_epoch(part.partition_index):
+                if not self._believed(state, part.partition_index):
+                    complete = complete and part.partition_index in state.leaders
+                    continue
+                state.seen.pop(part.partition_index, None)
             state.doubts.pop(part.partition_index, None)
             if part.leader_id in self.brokers:
                 state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)

@@ -24,9 +24,9 @@ class Position:
     ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
     ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
     found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``by_leader``: no record's epoch
-    is known, and ``epoch`` is that of a leader whose log had the position. ``reset`` is the ListOffsets time to begin at.
-    ``generation`` tells late answers: every decision of the application has one of its own, and so
-    has every giving up of what was fetched; ``sought`` is that of the decision.
+    is known, and ``epoch`` is that of a leader whose log had the position. ``reset`` is the ListOffsets time to begin
+    at. ``generation`` tells late answers: every decision of the application has one of its own, and so has every giving
+    up of what was fetched; ``sought`` is that of the decision.
     ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
     ``buffered`` is the bytes of its batches that wait to be taken.
     ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new.

@@ -20,7 +20,14 @@ from mirror.cluster.admin_groups import (
     GroupOperations,
     ListGroups,
 )
-from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
+from mirror.cluster.admin_topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeEachTopic,
+    DescribeTopics,
+    TopicIds,
+)
 from mirror.cluster.admin_transactions import (
     DescribeProducers,
     DescribeTransactions,
@@ -179,6 +186,16 @@ class Admin:
     ) -> Future[Outcomes[str, TopicDescription]]:
         """As :meth:`describe_topics` with ``partial=True``, without waiting."""
         return self._later(lambda: DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)))
+
+    def topic_ids(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, uuid.UUID | None]:
+        """The id of each partition's topic as that partition's leader knows it; absent where it knows no such topic.
+
+        Brokers learn of topics one after the other: while one is made again, they tell different ids for its name.
+        None where brokers have no ids for topics.
+        """
+        return self._each(TopicIds(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
 
     def create_topics(
         self,

@@ -209,6 +209,24 @@ def test_a_log_without_epochs_is_read_on_unless_a_record_had_one(epoch: int | No
         assert isinstance(stopped_by(consumer), LogTruncated)
 
 
+def test_a_broker_that_takes_itself_for_the_leader_still_is_not_asked_whether_the_log_was_cut_back() -> None:
+    """It lacks the epoch of what was read since, and would say so."""
+    cluster = cluster_with(5)
+    cluster.lag(1)
+    cluster.move("t", 0, 2)
+    cluster.log("t").append_values(b"of the next epoch")
+    unknown = OffsetForLeaderEpochResponse((EpochEndTopic("t", (EpochEnd(0, 0),)),))
+    cluster.control.on(Api.OFFSET_FOR_LEADER_EPOCH, Action(rewrite=lambda _: unknown), times=None, node=1)
+    cluster.kill(2)
+    consumer = FakeConsumer(cluster, **NO_RESET)
+    consumer.submit(consumer.core, AssignEvent([TP]))
+    seek(consumer, 5, 1)
+    assert consumer.poll(2_000) == []
+    cluster.start(2)
+    cluster.catch_up(1)
+    assert offsets(consumer) == [5]
+
+
 def test_a_seek_to_where_the_log_still_parts_is_told_again() -> None:
     _, consumer, _ = truncated()
     seek(consumer, 5, 0)
