@@ -5,7 +5,8 @@ Most of these calls wait, each for ``default.api.timeout.ms`` at most, in thread
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -22,6 +23,10 @@ from mirror.relay.site import Settled
 from mirror.relay.target_log import TargetMark, is_of_another_topic, recreated, truncated
 
 _Offsets = Outcomes[TopicPartition, OffsetResult]
+_DOUBTED_S: Final = 1.0
+_ATTEMPTS: Final = 10
+_GONE: Final = "gone"
+_CHANGED: Final = "changed"
 
 
 class LogBounds(NamedTuple):
@@ -64,8 +69,13 @@ class Inquiries:
         *,
         start_over: bool,
         timeout_ms: int,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``timeout_ms`` is for looking whether a note is still true; the calls of Admin have their own default."""
+        """``timeout_ms`` is for looking whether a note is still true; the calls of Admin have their own default.
+
+        ``now`` and ``pause`` are in seconds.
+        """
         self._flow: Final = flow
         self._timeout_ms: Final = timeout_ms
         self._source: Final = source
@@ -73,18 +83,57 @@ class Inquiries:
         self._notes: Final = notes
         self._targets: Final = frozenset(targets)
         self._start_over: Final = start_over
+        self._now: Final = now
+        self._pause: Final = pause
+        # By topic: the id that is there in place of the one that was copied, and since when.
+        self._doubted: dict[str, tuple[str, float]] = {}
 
-    def source_state(self, tp: TopicPartition) -> SourceState:
-        """What the source has of ``tp``. Raises KafkaError; FlowError where its topic is gone."""
-        topics = self._source.describe_topics([tp.topic])
-        if tp.topic not in topics:
-            msg = f"{tp}: the source topic is gone"
-            raise FlowError(msg)
-        return SourceState(
-            topic_id=str(topics[tp.topic].topic_id or ""),
-            earliest=self._source.list_offsets({tp: EARLIEST})[tp].offset,
-            end=self._source.list_offsets({tp: LATEST}, isolation="read_committed")[tp].offset,
-        )
+    def source_state(self, tp: TopicPartition, copied_topic: str = "") -> SourceState:
+        """What the source has of ``tp``. Raises KafkaError; FlowError where its topic is gone.
+
+        Another topic than ``copied_topic`` (its id), or none, is believed once it has been there for a second: brokers
+        learn of a topic one after the other, and its leader knows it before it opens its log.
+        """
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._pause(_DOUBTED_S)
+            topic, state = self._at_leader(tp)
+            if copied_topic in {"", topic}:
+                self._doubted.pop(tp.topic, None)
+                believed = True
+            else:
+                believed = self._is_believed(tp.topic, topic)
+            if state is not None and believed:
+                return state
+            if topic == _GONE and believed:
+                msg = f"{tp}: the source topic is gone"
+                raise FlowError(msg)
+        raise FlowError(f"{tp}: its brokers do not agree on which topic {tp.topic!r} is; it is just being made again")
+
+    def _is_believed(self, name: str, topic: str) -> bool:
+        """Asked for all of a topic's partitions: the first of them waits for the others."""
+        known, since = self._doubted.get(name, ("", 0.0))
+        if known != topic:
+            self._doubted[name] = topic, self._now()
+            return False
+        return self._now() - since >= _DOUBTED_S
+
+    def _at_leader(self, tp: TopicPartition) -> tuple[str, SourceState | None]:
+        """The topic's id and its state as the partition's leader has them; no state where the topic changed meanwhile.
+
+        Another broker may still know the former topic, whose id would stand beside the offsets of the new one.
+        """
+        if tp.topic not in self._source.describe_topics([tp.topic]):
+            return _GONE, None
+        ids = self._source.topic_ids([tp])
+        first = self._source.list_offsets({tp: EARLIEST})[tp]
+        last = self._source.list_offsets({tp: LATEST}, isolation="read_committed")[tp]
+        if tp not in ids or self._source.topic_ids([tp]) != ids:
+            return _CHANGED, None
+        topic = str(ids[tp] or "")
+        # A leader of a log without epochs (formats before version 2) tells its own for the end all the same.
+        epoch = last.leader_epoch if first.leader_epoch >= 0 else None
+        return topic, SourceState(topic_id=topic, earliest=first.offset, end=last.offset, leader_epoch=epoch)
 
     # --- of the target, without waiting: a leader that is away takes no thread
 

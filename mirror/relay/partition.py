@@ -251,6 +251,7 @@ class PartitionCopy:
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
+        self.account.reads(progress.topic_id)
         self.account.reads_anew(self._copying)
         self._copying = Copying(
             progress,
@@ -270,7 +271,7 @@ class PartitionCopy:
         )
         self._copying.winding_up = self._ending.winding_up  # it was still opening as the epoch ended
         if not (self._reading.ended or self._ending.winding_up):
-            self._site.read_from(self, progress.offset, progress.leader_epoch)
+            self._site.read_from(self, progress.offset, progress.leader_epoch, self.account.topic_id)
 
     # --- copying
 
@@ -286,6 +287,7 @@ class PartitionCopy:
             self.account.chronicle.carried(trace)
         if fetched.error is None:
             self._looks.given()
+            self.account.reads(str(fetched.topic_id or ""))
             self._ending.trouble = None
         if self._reading.ended:
             self._site.stop_reading(self)
@@ -475,15 +477,15 @@ class PartitionCopy:
         if future is None:
             return
         state: SourceState = result_of(future)
-        known = self.account.known
-        assert known is not None  # noqa: S101 - reading begins at it
+        assert self.account.known is not None  # noqa: S101 - reading begins at it
+        known = replace(self.account.known, topic_id=self.account.copied_topic)
         gap = self._looks.found(known, state)
         if gap is None:
             self._read(known, now, must_commit=self._must_commit)
             return
-        self.account.topic_id = state.topic_id
+        self.account.reads(state.topic_id)
         self.account.passed_over(gap.kind, gap.lost)
-        resumed = self._progress(gap.resume, None)
+        resumed = self._progress(gap.resume, state.leader_epoch)
         self._read(resumed, now, must_commit=True)
         self._now_copying.outbox.tally.gaps[gap.kind] += gap.lost
 

@@ -74,8 +74,11 @@ class Site(Protocol):
         """A new way to the target."""
         ...
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
-        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320)."""
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
+        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320).
+
+        Nothing is read of a topic with another id than ``topic_id``, if it is not empty: TopicRecreated comes instead.
+        """
         ...
 
     def stop_reading(self, copy: PartitionCopy) -> None:
@@ -83,7 +86,7 @@ class Site(Protocol):
         ...
 
     def look(self, copy: PartitionCopy) -> Future[SourceState]:
-        """What the source has now."""
+        """What the source has now, asked with more care where it is not the topic that was copied."""
         ...
 
     def settle(

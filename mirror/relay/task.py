@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -337,10 +338,10 @@ class Task:
         chain = self._chains[copy.target] = self._chains.get(copy.target, 0) + 1
         return AtLeastOnce(flow, copy.target, clients.admin, clients.producer, chain)
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """With the next turn."""
         self._reading[copy.source] = copy
-        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch)
+        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=_uuid(topic_id))
 
     def stop_reading(self, copy: PartitionCopy) -> None:
         """With the next turn."""
@@ -349,7 +350,8 @@ class Task:
 
     def look(self, copy: PartitionCopy) -> Future[SourceState]:
         """In a thread that may wait."""
-        return self._inquirers.submit(self._clients.inquiries.source_state, copy.source)
+        source_state = self._clients.inquiries.source_state
+        return self._inquirers.submit(lambda: source_state(copy.source, copy.account.copied_topic))
 
     def _in_a_thread(self, do: Callable[..., Any], *arguments: Any) -> Future[Any]:
         return self._inquirers.submit(do, *arguments)
@@ -410,3 +412,11 @@ class Task:
         """What the consumer last heard of the partition."""
         error = self._clients.consumer.last_error(copy.source)
         return f": {error}" if error is not None else ""
+
+
+def _uuid(topic_id: str) -> uuid.UUID | None:
+    """A topic's id as it is kept with the progress; None for what cannot be one."""
+    try:
+        return uuid.UUID(topic_id)
+    except ValueError:
+        return None

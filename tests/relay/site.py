@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -157,6 +158,7 @@ class HandSite:
         self.backoff = Backoff(100, 1_000, random.Random(1))
         self.carriers: list[HandCarrier] = []
         self.reading: tuple[int, int | None] | None = None
+        self.reads_topic = ""
         self.looks: list[Future[SourceState]] = []
         self.settles: list[Future[Settled]] = []
         self.settled_with: list[tuple[Progress | None, TargetMark | None]] = []
@@ -182,9 +184,10 @@ class HandSite:
         self.carriers.append(HandCarrier(atomic=self.atomic))
         return self.carriers[-1]
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         del copy
         self.reading = (offset, leader_epoch)
+        self.reads_topic = topic_id
 
     def stop_reading(self, copy: PartitionCopy) -> None:
         del copy
@@ -331,7 +334,13 @@ class Run:
         self.site.settle_down()
         return self
 
-    def fetch(self, *batches: AnyBatch, aborted: tuple[AbortedTransaction, ...] = (), stable_end: int = 10**9) -> None:
+    def fetch(
+        self,
+        *batches: AnyBatch,
+        aborted: tuple[AbortedTransaction, ...] = (),
+        stable_end: int = 10**9,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
         """The source gives these at the place where it is read; ``stable_end`` is its last stable offset."""
         at = self.copy._reading.at
         size = sum(one.size for one in batches)
@@ -346,6 +355,7 @@ class Run:
                 size=size,
                 held=size,
                 last_stable_offset=stable_end,
+                topic_id=topic_id,
                 part=self.parts[-1],
             )
         )
@@ -405,11 +415,14 @@ class Run:
         self.advance(self.copy.due_ms(began) - began)
         return self.clock.now() - began
 
-    def looked(self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID) -> None:
+    def looked(
+        self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID, leader_epoch: int | None = None
+    ) -> None:
         """The source was asked what it still has."""
         assert self.copy.stage is Stage.LOOKING
         assert self.site.reading is None
-        self.site.looks[-1].set_result(SourceState(topic_id=topic_id, earliest=earliest, end=end))
+        state = SourceState(topic_id=topic_id, earliest=earliest, end=end, leader_epoch=leader_epoch)
+        self.site.looks[-1].set_result(state)
         self.site.settle_down()
 
     def advance(self, ms: int) -> None:

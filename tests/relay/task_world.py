@@ -143,8 +143,9 @@ class Target:
 class Asking:
     """What the source says of itself: all logs were planned to their end."""
 
-    def source_state(self, tp: TopicPartition) -> SourceState:
+    def source_state(self, tp: TopicPartition, copied_topic: str) -> SourceState:
         del tp
+        assert copied_topic == "the-id"
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
     def __init__(self) -> None:
