@@ -234,7 +234,9 @@ class PartitionCopy:
         self.account.target_end = settled.target_end
         # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
         # that begins at the end of its source would begin at a later end each time.
-        begins = settled.progress or self._progress(self.range.anew, None)
+        # The log may be cut back, and grow again, before a record of it is read. Below its beginning it cannot.
+        epoch = self.range.source_epoch if self.range.anew else None
+        begins = settled.progress or self._progress(self.range.anew, epoch)
         self._begin_at(replace(begins, target=settled.mark), now, must_commit=True)
 
     def _begin_at(self, progress: Progress, now: int, *, must_commit: bool = False) -> None:

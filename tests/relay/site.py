@@ -39,7 +39,13 @@ MEMORY = 1_000_000
 TOPIC_ID = "the-id"
 
 
-def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None, first: int | None = None) -> Range:
+def a_range(
+    end: int,
+    start: int = 0,
+    stuck_since_ms: int | None = None,
+    source_epoch: int | None = None,
+    first: int | None = None,
+) -> Range:
     return Range(
         flow="flow",
         topic=SOURCE.topic,
@@ -50,6 +56,7 @@ def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None, first: 
         source_cluster_id="paris",
         topic_id=TOPIC_ID,
         stuck_since_ms=stuck_since_ms,
+        source_epoch=source_epoch,
         first=first,
     )
 
@@ -280,6 +287,7 @@ class Run:
         atomic: bool = True,
         facts: TargetFacts | None = None,
         stuck_since_ms: int | None = None,
+        source_epoch: int | None = None,
         first: int | None = None,
         batch_size: int = 1,
         memory: int = MEMORY,
@@ -290,7 +298,7 @@ class Run:
         self.clock = self.site.clock
         self.parts: list[_Part] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms, first),
+            a_range(end, start, stuck_since_ms, source_epoch, first),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetFacts(),
             TIMES,

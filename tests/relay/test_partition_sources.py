@@ -151,6 +151,14 @@ def test_what_is_read_says_which_topic_goes_into_the_progress() -> None:
     run.ends(Outcome.COMPLETE)
 
 
+@pytest.mark.parametrize(("start", "epoch"), [(5, 3), (0, None)])
+def test_a_first_copy_behind_the_log_s_beginning_keeps_the_planned_epoch(start: int, epoch: int | None) -> None:
+    run = Run(50, start=start, source_epoch=3).opened_with(None).settled()
+    assert run.site.reading == (start, epoch)
+    kept = run.commit()
+    assert (kept.offset, kept.leader_epoch) == (start, epoch)
+
+
 def test_what_is_passed_over_is_kept_with_the_epoch_that_the_source_told() -> None:
     """Else a log that is cut back below it, and grows again, would not be noticed."""
     run = Run(50, on_gap="skip").opened(5)

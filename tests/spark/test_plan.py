@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.client import OffsetResult, TopicPartition
+from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
 from mirror.cluster.topics import Outcomes
 from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
@@ -309,6 +310,23 @@ def test_a_plan_survives_the_ledger(pair: Pair) -> None:
     pair.prepare(flow())
     plan = pair.plan(flow())
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(("earliest", "epoch"), [(2, 3), (-1, None)])
+def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, earliest: int, epoch: int | None
+) -> None:
+    plain = Admin.list_offsets
+
+    def told(self: Admin, times: dict[TopicPartition, int], **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
+        of = {EARLIEST: earliest, LATEST: 3}
+        found = plain(self, times, **more)
+        return Outcomes({tp: replace(each, leader_epoch=of[times[tp]]) for tp, each in found.items()}, found.failed)
+
+    pair.a.add_topic("orders", [10])
+    pair.prepare(flow())
+    monkeypatch.setattr(Admin, "list_offsets", told)
+    assert [each.source_epoch for each in pair.plan(flow()).ranges] == [epoch]
 
 
 class Busy(Admin):
