@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
@@ -29,7 +30,7 @@ from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
-from tests.relay.site import TIMES, made, progress_at
+from tests.relay.site import TIMES, TOPIC_ID, made, progress_at
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class Source:
     def __init__(self, clock: FakeClock, logs: dict[int, list[Batch]]) -> None:
         self.clock, self.logs = clock, logs
         self.places: dict[int, int] = {}
+        self.topics: set[uuid.UUID | None] = set()
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.calls = Counter[str]()
@@ -61,6 +63,7 @@ class Source:
     def seek(self, tp: TopicPartition, at: OffsetAndMetadata) -> None:
         assert tp in self.assigned
         self.places[tp.partition] = at.offset
+        self.topics.add(at.topic_id)
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         self.paused |= set(tps)
@@ -100,6 +103,7 @@ class Target:
     def __init__(self) -> None:
         self.sent: dict[int, list[Record]] = {}
         self.kept: dict[int, int] = {}
+        self.topic_id = TOPIC_ID
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
 
@@ -124,7 +128,7 @@ class Target:
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         assert group
         assert timeout_ms
-        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0))) for tp in tps})
+        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps})
 
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
@@ -237,7 +241,7 @@ class World:
                 start=0,
                 end=self.end,
                 source_cluster_id="paris",
-                topic_id="the-id",
+                topic_id=self.target.topic_id,
             )
             for partition in range(self.partitions)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +32,13 @@ def test_all_are_copied_and_the_results_are_in_the_order_of_the_ranges(world: Wo
     assert {(each.outcome, each.end, each.records) for each in results} == {(Outcome.COMPLETE, 2, 2)}
     assert world.target.kept == dict.fromkeys(range(20), 2)
     assert all([one.value for one in sent] == [b"0", b"1"] for sent in world.target.sent.values())
+
+
+@pytest.mark.parametrize("topic_id", [uuid.UUID(int=7), None])
+def test_the_source_is_told_which_topic_is_to_be_read(world: World, topic_id: uuid.UUID | None) -> None:
+    world.target.topic_id = str(topic_id or "no UUID")
+    assert {each.outcome for each in world.copy()} == {Outcome.COMPLETE}
+    assert world.source.topics == {topic_id}
 
 
 def test_a_silent_source_fails_its_partition_alone_and_why_is_asked_once(world: World) -> None:
