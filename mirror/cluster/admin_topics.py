@@ -130,12 +130,12 @@ class TopicIds(LeadersCall[uuid.UUID | None]):
 
     def accept(self, keys: Collection[TopicPartition], response: MetadataResponse) -> Failures:
         """Per topic, for all of its partitions that were asked for."""
-        for told in response.topics:
-            for tp in [tp for tp in keys if tp.topic == told.name]:
-                if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+        for topic in response.topics:
+            for tp in [tp for tp in keys if tp.topic == topic.name]:
+                if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                     self.absent(tp)
                 else:
-                    self.take(tp, told.error_code, told.topic_id)
+                    self.take(tp, topic.error_code, topic.topic_id)
         return self.open(keys)
 
 

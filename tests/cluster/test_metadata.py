@@ -118,16 +118,16 @@ def test_a_leader_older_than_a_record_that_was_read_is_no_leader() -> None:
     asked.metadata.saw(_T0, 5, _ID)
     asked.ask()
     asked.answer(_topic(1, 4))
-    for told, leader in ((_topic(1, 4), None), (_topic(2, 5), Leader(2, 5))):
+    for answer, leader in ((_topic(1, 4), None), (_topic(2, 5), Leader(2, 5))):
         assert asked.metadata.leader(_T0) is None
         asked.now += 1_000
-        assert asked.ask() == ["t"], "without being told to"
-        asked.answer(told)
+        assert asked.ask() == ["t"], "by itself"
+        asked.answer(answer)
         assert asked.metadata.leader(_T0) == leader
     asked.metadata.saw(_T0, 6, _ID)
     assert asked.metadata.leader(_T0) is None
     asked.now += 1_000
-    assert asked.ask() == ["t"], "without being told to"
+    assert asked.ask() == ["t"], "by itself"
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -113,8 +113,8 @@ def test_brokers_that_lag_do_not_stop_a_seek_to_the_new_topic(version: int, lagg
     former = cluster.topics["t"].topic_id
     now = make(cluster, b"new", 9)
 
-    def as_before(told: MetadataResponse) -> MetadataResponse:
-        return replace(told, topics=tuple(replace(topic, topic_id=former) for topic in told.topics))
+    def as_before(answer: MetadataResponse) -> MetadataResponse:
+        return replace(answer, topics=tuple(replace(topic, topic_id=former) for topic in answer.topics))
 
     cluster.control.on(Api.METADATA, Action(rewrite=as_before), times=lagging)
     consumer = consumer_of(cluster)
@@ -138,7 +138,7 @@ def test_a_position_of_an_unknown_topic_learns_it_from_the_first_answer(version:
 
 
 def test_a_position_that_was_never_read_begins_in_the_topic_there_is(version: int) -> None:
-    """Metadata still has the former one, in which nobody has read."""
+    """Metadata still has the former one, in which nothing was read."""
     cluster = cluster_of(version)
     consumer = consumer_of(cluster)
     go_to(consumer, 5, None)

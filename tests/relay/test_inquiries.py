@@ -152,11 +152,11 @@ def test_brokers_that_never_agree_are_told_of(source: Source) -> None:
 
 
 def test_a_log_without_epochs_tells_none(source: Source) -> None:
-    def without(told: Any) -> Any:
-        for topic in told.topics:
+    def without(answer: Any) -> Any:
+        for topic in answer.topics:
             for each in topic.partitions:
                 each.leader_epoch = each.leader_epoch if each.offset else -1
-        return told
+        return answer
 
     source.cluster.control.on(Api.LIST_OFFSETS, Action(rewrite=without), times=None)
     assert source.state(source.former).leader_epoch is None

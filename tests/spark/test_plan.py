@@ -318,14 +318,14 @@ def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
 ) -> None:
     plain = Admin.list_offsets
 
-    def told(self: Admin, times: dict[TopicPartition, int], **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
+    def epochs(self: Admin, times: dict[TopicPartition, int], **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
         of = {EARLIEST: earliest, LATEST: 3}
         found = plain(self, times, **more)
         return Outcomes({tp: replace(each, leader_epoch=of[times[tp]]) for tp, each in found.items()}, found.failed)
 
     pair.a.add_topic("orders", [10])
     pair.prepare(flow())
-    monkeypatch.setattr(Admin, "list_offsets", told)
+    monkeypatch.setattr(Admin, "list_offsets", epochs)
     assert [each.source_epoch for each in pair.plan(flow()).ranges] == [epoch]
 
 
