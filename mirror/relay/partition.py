@@ -46,7 +46,7 @@ from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import DROP_MS, EPOCH_ENDED, PHASES, Stage
+from mirror.relay.stages import DROP_MS, PHASES, Stage
 from mirror.relay.target_log import Appended, TargetMark, truncated
 from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
@@ -140,9 +140,14 @@ class PartitionCopy:
         return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
     def heard(self, at_ms: int) -> None:
-        """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new."""
+        """The source was asked, and answered that it has nothing new."""
         if self.stage is Stage.COPYING and at_ms > self._reading.heard_ms:
             self._reading.heard_ms, self._ending.trouble = at_ms, None
+
+    def not_asked(self, now: int) -> None:
+        """The source was not asked: its silence says nothing, neither against it nor for it."""
+        if self.stage is Stage.COPYING:
+            self._reading.heard_ms = max(now, self._reading.heard_ms)
 
     def refused(self) -> None:
         """It may not read now: there is no room for what would come."""
@@ -453,8 +458,8 @@ class PartitionCopy:
             if self._copying is not None:
                 self._copying.winding_up, self._copying.commits.hold = True, False
             if self.stage is Stage.LOOKING or (at_once and self.stage in _DROPPED):
-                nothing = self._nothing_was_due
-                self._drop(now, Ruling(Outcome.COMPLETE) if nothing else Ruling(Outcome.UNFINISHED, EPOCH_ENDED))
+                # An attempt that had not come to its end yet does not make the one before it undone.
+                self._drop(now, self._ending.of_epoch(kept=self._nothing_was_due))
         self.step(now)
 
     @property

@@ -281,7 +281,7 @@ class Task:
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
         wants = copy.wants_more
         if wants and not self.holdings.may_take(copy.held, self._part):
-            copy.heard(now)
+            copy.not_asked(now)
             copy.refused()
             return False
         return wants
@@ -311,7 +311,7 @@ class Task:
             self._woken.wait(timeout_ms / 1000)
             self._woken.clear()
             for copy in self._reading.values():
-                copy.heard(now)
+                copy.not_asked(now)
             return
         fetched = self._clients.consumer.poll(timeout_ms, max_bytes=room)
         self._polling = False

@@ -99,6 +99,25 @@ def test_a_topic_made_again_fails_each_attempt_with_the_same_error() -> None:
     assert not any(carrier.sent or carrier.commits for carrier in run.site.carriers)
 
 
+@pytest.mark.parametrize("stage", [Stage.OPENING, Stage.COPYING, Stage.LOOKING])
+def test_what_failed_stays_failed_where_the_epoch_ends_during_another_attempt(stage: Stage) -> None:
+    run = Run(OPEN_END)
+    run.site.neighbours_are_healthy = True
+    run.opened(5)
+    run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    run.looked(topic_id="another", end=100)
+    run.dropped()
+    run.rest()
+    if stage is not Stage.OPENING:
+        run.opened(5)
+        run.copy.not_asked(run.clock.now() + 1)
+    if stage is Stage.LOOKING:
+        run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    assert run.copy.stage is stage
+    run.copy.wind_up(run.clock.now(), at_once=True)
+    assert "recreated: copied up to offset 5" in str(run.ends(Outcome.FAILED).error)
+
+
 def test_progress_that_is_kept_again_keeps_its_topic_whatever_was_seen_since() -> None:
     run = Run(OPEN_END)
     run.site.neighbours_are_healthy = True
