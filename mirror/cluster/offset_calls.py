@@ -336,7 +336,8 @@ class DeleteGroupOffsets(EachKey[TopicPartition, None]):
         """All to the group's coordinator, once it is known."""
         node = coordinator(self.group, view)
         if node is None:
-            self.last_error = view.coordinators.last_error or view.metadata.last_error or self.last_error
+            why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
+            self.last_error = why or view.metadata.last_error or self.last_error
             return {}
         return {node: set(self.pending)}
 
