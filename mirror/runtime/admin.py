@@ -68,6 +68,7 @@ from mirror.cluster.topics import (
 from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
 from mirror.meters import NetworkLook
 from mirror.runtime import arguments
+from mirror.runtime.asked import Asked
 from mirror.runtime.outcomes import as_asked, merged, not_found, pass_on
 from mirror.runtime.thread import acquire, release
 
@@ -104,6 +105,7 @@ class Admin:
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._thread = acquire(ClusterSettings.parse(options))
+        self._asked = Asked("Admin")
         self._closed = False
 
     def network(self) -> NetworkLook:
@@ -124,8 +126,9 @@ class Admin:
             raise ClientClosed(msg)
 
     def _call(self, call: Call[T, Any]) -> T:
-        self._check_open()
-        return self._thread.call(None, call)
+        with self._asked.waiting(call):
+            self._check_open()
+            return self._thread.call(None, call)
 
     def _later(self, make: Callable[[], Call[T, Any]]) -> Future[T]:
         """The future of a call that nobody waits for here. Whatever keeps it from being asked is its error, too."""
@@ -134,10 +137,16 @@ class Admin:
         try:
             self._check_open()
             call = make()
-            call.future.add_done_callback(functools.partial(pass_on, told))
-            self._thread.submit(None, call)
         except KafkaError as error:
             told.set_exception(error)
+            return told
+        call.future.add_done_callback(functools.partial(pass_on, told))
+        self._asked.add(call)
+        try:
+            self._check_open()
+            self._thread.submit(None, call)
+        except KafkaError as error:
+            call.fail(error)
         return told
 
     def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
@@ -474,9 +483,10 @@ class Admin:
         return self._each(TransactionalIdOperations(names, *self._timer(timeout_ms)), partial=partial)
 
     def close(self) -> None:
-        """Let go of the network thread; safe to call again."""
+        """Let go of the network thread; safe to call again. Calls under way in other threads get ClientClosed."""
         if not self._closed:
             self._closed = True
+            self._asked.end(self._thread)
             release(self._thread)
 
     def __enter__(self) -> Self:

@@ -165,7 +165,7 @@ def test_a_topic_that_comes_while_it_is_waited_for(topics: Topics, new_producer:
     name = "comes-" + topics._unique("later")
     topics._unique = lambda _: name
     sent = _in_thread(lambda: producer.send(name, 0, value=b"early").result(30))
-    eventually(lambda: producer._awaiting, what="a waiter")
+    eventually(lambda: len(producer._asked), what="a waiter")
     topics.create()
     assert sent.result(60).offset == 0
 
@@ -203,7 +203,7 @@ def test_close_unblocks_both_waits(proxy: Proxy, topics: Topics, new_producer: N
         _in_thread(lambda: producer.send("missing-topic", 0, value=b"")),
         _in_thread(lambda: producer.send_batch(TopicPartition("missing-topic", 1), _batch(b""))),
     ]
-    eventually(lambda: producer._memory.memory.waiting and len(producer._awaiting) == 2, what="three waiters")
+    eventually(lambda: producer._memory.memory.waiting and len(producer._asked) == 2, what="three waiters")
     with stalls.timing() as took:
         closing = _in_thread(lambda: producer.close(timeout_ms=5_000))
         assert [type(wait.exception(30)) for wait in waits] == [ClientClosed] * 3

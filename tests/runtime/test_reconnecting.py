@@ -69,7 +69,8 @@ def test_reconnect_and_connection_setup_timeouts_grow_and_reset_on_real_sockets(
     """A listener that hangs up at once is connected to after 100, 200 and 400 ms, each give or take a fifth."""
     net = network(refusing.address, **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
     desk = Desk(net, SystemClock(), responder)
-    begun, seen = time.monotonic(), []
+    begun = time.monotonic()
+    seen: list[float] = []
 
     def attempted() -> bool:
         desk.ready(1)
