@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def is_topic_name(name: str) -> bool:
     """Whether a topic can have that name (``Topic.validate``)."""
-    return _NAME.fullmatch(name) is not None
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ class ConsumerCore:
         position = self.positions.get(tp)
         if position is not None and position.error is not None:
             return position.error
-        return self.metadata.why_unknown(tp) if self.metadata.leader(tp) is None else None
+        if self.metadata.leader(tp) is None:
+            return self.metadata.why_unknown(tp)
+        return self._offsets.last_error(tp)
 
     def leave(self, event: LeaveEvent, now: int) -> None:
         """The consumer closed: let go of everything, end the fetch sessions, and answer when that is done."""
