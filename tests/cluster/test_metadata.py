@@ -293,3 +293,21 @@ def test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless() -> None:
     asked.ask()
     asked.answer(brokers=3)
     assert [refused() is None for _ in range(4)] == [True, True, False, False]
+
+
+def test_success_resets_attempts() -> None:
+    """After failures whose waits have grown to a second, and an answer, the first wait is the shortest again."""
+    asked = _known()
+    for _ in range(2):
+        asked.metadata.request_update()
+        waits = []
+        asked.now += 1_000
+        for _ in range(5):
+            asked.ask()
+            asked.request.on_failure(ConnectionFailed("gone"), asked.now)
+            waits.append(asked.quiet())
+            asked.now += waits[-1]
+        for number, wait in enumerate(waits):
+            assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
+        asked.ask()
+        asked.answer(_topic(1, 5))
