@@ -13,9 +13,11 @@ from mirror.cluster.admin_topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
+from mirror.cluster.requests import Request
 from mirror.cluster.topics import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent, ResetEvent
 from mirror.errors import KafkaTimeout
+from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
@@ -182,15 +184,34 @@ def test_retries_until_deadline_then_timeout(call: TimedCall) -> None:
         assert "closed the connection" in str(event.future.exception())
 
 
+def watched_limits(call: TimedCall, consumer: FakeConsumer) -> list[tuple[int, int]]:
+    """(when, time-out) of each request of the call from now on, as the network gets them; ms."""
+    limits: list[tuple[int, int]] = []
+    began, send = consumer.now, consumer.network.send
+
+    def watched(request: Request, now: int) -> None:
+        if request.api is call.api and call.mine(request.body):
+            limits.append((now - began, request.timeout_ms))
+        send(request, now)
+
+    consumer.network.send = watched  # type: ignore[method-assign]
+    return limits
+
+
 @all_calls
 def test_each_requests_timeout_is_min_of_remaining_and_request_timeout(call: TimedCall) -> None:
     consumer = ready_consumer(call)
     consumer.cluster.control.on(call.api, Action(silent=True), times=None)
     began, before = consumer.now, len(call.requests(consumer))
+    limits = watched_limits(call, consumer)
     event = call.start(consumer, REQUEST_TIMEOUT_MS + 5_000)
     consumer.run_until(event.future.done)
     first, *rest = [sent.received_ms - began for sent in call.requests(consumer)[before:]]
     outcome(call, consumer, event)
+    for at_ms, limit_ms in limits:
+        # What a poll or a position waits for goes on when they have ended: the consumer reads on.
+        left_ms = FOREVER_MS if call.name in {"poll", "position"} else REQUEST_TIMEOUT_MS + 5_000 - at_ms
+        assert limit_ms == min(left_ms, REQUEST_TIMEOUT_MS)
     if call.name == "close":
         assert (first, rest, consumer.now - began) == (0, [], REQUEST_TIMEOUT_MS)
         return
@@ -209,11 +230,13 @@ def test_no_request_outlives_the_time_that_remains(call: TimedCall) -> None:
     """A caller in a hurry is told in time, and neither that nor a late answer breaks the connection."""
     consumer = ready_consumer(call)
     held = consumer.cluster.control.on(call.api, Action(hold="before"))
-    began = consumer.now
+    began, limits = consumer.now, watched_limits(call, consumer)
     event = call.start(consumer, 2_000)
     consumer.run_until(event.future.done)
     assert consumer.now - began == 2_000
     outcome(call, consumer, event)
+    if call.name not in {"poll", "position"}:
+        assert limits == [(0, 2_000)]
     held.release()
     consumer.run_for(2_000)
     assert consumer.network.trouble(1) is None
