@@ -60,7 +60,7 @@ class Coordinators:
         self._nodes.pop((kind, key), None)
 
     def why_unknown(self, kind: KeyType, key: str) -> KafkaError | None:
-        """Why the last look-up did not find it; None where it did, or has not ended."""
+        """Why the last request for it did not find it; None where it did, or has not ended."""
         return self._errors.get((kind, key))
 
     def retain(self, nodes: Collection[int]) -> None:
@@ -98,21 +98,21 @@ class Coordinators:
     def _learn(self, kind: KeyType, asked: tuple[str, ...], response: FindCoordinatorResponse, now: int) -> None:
         left_out = "the broker's answer leaves it out"
         failed = {key: KafkaError(f"{_about(kind, key)}: {left_out}") for key in asked}
-        for told in response.coordinators:
-            if told.key not in failed:
+        for answer in response.coordinators:
+            if answer.key not in failed:
                 continue
-            if not told.error_code:
-                self._nodes[kind, told.key] = told.node_id
-                self._settled(kind, told.key)
-                del failed[told.key]
+            if not answer.error_code:
+                self._nodes[kind, answer.key] = answer.node_id
+                self._settled(kind, answer.key)
+                del failed[answer.key]
                 continue
-            error = broker_error(told.error_code, _about(kind, told.key), told.error_message, needs="Describe")
-            if verdict(told.error_code) is Verdict.FATAL:
-                self._refused[kind, told.key] = error
-                self._settled(kind, told.key)
-                del failed[told.key]
+            error = broker_error(answer.error_code, _about(kind, answer.key), answer.error_message, needs="Describe")
+            if verdict(answer.error_code) is Verdict.FATAL:
+                self._refused[kind, answer.key] = error
+                self._settled(kind, answer.key)
+                del failed[answer.key]
             else:
-                failed[told.key] = error
+                failed[answer.key] = error
         if len(failed) < len(asked):
             self.answers += 1
         self._ended(kind, failed, now)
@@ -123,7 +123,7 @@ class Coordinators:
         self._errors.pop((kind, key), None)
 
     def _ended(self, kind: KeyType, failed: Mapping[str, KafkaError], now: int) -> None:
-        """The look-up under way has ended; the keys that ``failed`` are to be looked up again."""
+        """The request under way has ended; the keys that ``failed`` are to be asked for again."""
         self._under_way.discard(kind)
         self._states[kind].failed(failed, now)
         self._errors |= {(kind, key): error for key, error in failed.items()}

@@ -100,7 +100,7 @@ class Offsets:
         self._settle()
 
     def last_error(self, tp: TopicPartition) -> KafkaError | None:
-        """Why the look-up of its position, if one is under way, has found none so far."""
+        """Why the call that finds its position, if one is under way, has found none so far."""
         errors = (look_up.call.last_error for look_up in self._under_way if tp in look_up.generations)
         return next((as_kafka_error(error) for error in errors if error is not None), None)
 

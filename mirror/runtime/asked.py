@@ -43,7 +43,7 @@ class Asked:
         event.future.add_done_callback(lambda _: self._events.discard(event))
 
     def end(self, thread: NetworkThread) -> None:
-        """The client is closed: whoever waits gets ClientClosed at once, and nothing is asked for any more."""
+        """The client is closed: those who wait get ClientClosed at once, and nothing is asked for any more."""
         if self._events:
             # A thread that is dead has answered all of them, and after a fork they are the other process's.
             with contextlib.suppress(KafkaError):

@@ -131,7 +131,7 @@ def test_a_key_that_rests_ends_at_the_deadline_whatever_the_others_do(cluster: F
 
 
 def test_a_group_that_has_no_coordinator_leaves_the_others_backoff_alone(cluster: FakeCluster) -> None:
-    """Their look-ups share requests: one that fails again and again delays no other, and is asked no more often."""
+    """They share requests: one that fails again and again delays no other, and is asked for no more often."""
     client = FakeClient(cluster)
     client.call(list_offsets(client, {TPS[0]: LATEST}))
     cluster.control.on(Api.FIND_COORDINATOR, Action(errors={"bad": errors.COORDINATOR_NOT_AVAILABLE}), times=None)

@@ -95,7 +95,7 @@ def test_connections_that_stand_do_not_end_the_backoff_of_those_that_cannot_be_m
 
 
 def test_a_connection_that_worked_until_it_broke_is_a_first_failure() -> None:
-    """Nobody connected again after the one before, hours ago, and the node has answered since."""
+    """No connection was made after the failure before, hours ago, and the node has answered since."""
     states = ConnectionStates(settings(), random.Random(3))
     first, second, third = _standing(states, 3)
     states.failed(first, now=0)

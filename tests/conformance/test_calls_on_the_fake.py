@@ -174,7 +174,7 @@ def test_retries_until_deadline_then_timeout(call: TimedCall) -> None:
     attempts = [sent.received_ms - began for sent in call.requests(consumer)[before:]]
     outcome(call, consumer, event)
     if call.name == "close":
-        # Taking leave is no more than a courtesy: one attempt, and nobody waits for another.
+        # The broker ends the session by itself later on: one attempt is made, and no other is waited for.
         assert (len(attempts), consumer.now) == (1, began)
         return
     assert consumer.now - began == 5_000
@@ -227,7 +227,7 @@ def test_each_requests_timeout_is_min_of_remaining_and_request_timeout(call: Tim
 
 @all_calls
 def test_no_request_outlives_the_time_that_remains(call: TimedCall) -> None:
-    """A caller in a hurry is told in time, and neither that nor a late answer breaks the connection."""
+    """A caller in a hurry has its answer in time, and neither that nor a late answer breaks the connection."""
     consumer = ready_consumer(call)
     held = consumer.cluster.control.on(call.api, Action(hold="before"))
     began, limits = consumer.now, watched_limits(call, consumer)

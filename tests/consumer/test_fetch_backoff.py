@@ -67,7 +67,7 @@ def test_an_answer_for_some_leaves_the_backoff_of_others_alone(cluster: FakeClus
     cluster.control.on(Api.FETCH, Action(errors={TPS[0]: errors.NOT_LEADER}), times=None)
 
     def asked(call: ServerCall) -> bool:
-        """Whether the broker was asked for the partition: it is in what the session reads, and was named anew."""
+        """Whether the broker was asked for the partition: it is in what the session reads, and was named again."""
         return call.api is Api.FETCH and any(0 in [p.partition for p in t.partitions] for t in call.body.topics)
 
     for number in range(40):

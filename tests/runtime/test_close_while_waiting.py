@@ -1,6 +1,6 @@
 """A client that is closed ends its own calls at once, also where others share its network thread and go on.
 
-Nobody answers here: what does not end by the close would end by its time-out, 40 s later.
+No broker answers here: what does not end by the close would end by its time-out, 40 s later.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_an_admin_ends_its_calls_that_nobody_waits_for(silent: str, other: Admin
 
 
 def test_a_call_that_is_made_while_the_admin_closes_does_not_wait(silent: str, other: Admin) -> None:
-    """The close comes between the call's look at whether it is closed and its hand-over."""
+    """The close comes between the call's check that the client is open and its hand-over."""
     admin = Admin({"bootstrap.servers": silent})
     submit, thread = other._thread.submit, other._thread
 
@@ -122,7 +122,7 @@ def test_metadata_waiters_end_as_soon_as_close_begins(silent: str, other: Admin)
 
 
 def test_a_consumer_in_use_is_not_closed_by_another_thread(silent: str, other: Admin) -> None:
-    """So no call of it can be under way when it closes; who closes it is told."""
+    """So no call of it can be under way when it closes; who closes it gets an error."""
     consumer = Consumer({"bootstrap.servers": silent})
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(consumer.list_topics, 500)

@@ -65,7 +65,7 @@ def test_default_api_timeout_is_a_minute(face: str, silent: str) -> None:
 
 @pytest.mark.parametrize("max_block_ms", [0, 300])
 def test_send_waits_for_metadata_as_long_as_max_block_says(max_block_ms: int, silent: str, stalls: Stalls) -> None:
-    """Behaviours 29 and 32, where nobody answers."""
+    """Behaviours 29 and 32, where no broker answers."""
     with Producer({"bootstrap.servers": silent, "max.block.ms": max_block_ms}) as producer:
         match = rf"^t-0: no metadata of it within max\.block\.ms \({max_block_ms}\)"
         with stalls.timing() as took, pytest.raises(KafkaTimeout, match=match):
