@@ -57,6 +57,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def brief(text: str, longest: int = 500) -> str:
+    """``text`` of a broker in one line, with at most ``longest`` characters of it: it may have sent millions."""
+    text = text.strip()
+    line = " ".join(text[:longest].split())
+    return line if len(text) <= longest else f"{line}..."
+
+
 class MirrorError(Exception):
     """Root of all errors raised on purpose; its text is one line that says what, where and what to do.
 
