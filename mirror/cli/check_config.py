@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.config.load import load
-
-_PLAIN_WIDTH: Final = 160
-"""Columns of a table that goes to a file or a pipe: there is no terminal's width to keep to."""
+from mirror.spark.terminal import Terminal
 
 
 def check_config(
@@ -31,7 +26,7 @@ def check_config(
     if as_json:
         print(json.dumps(described, indent=2, ensure_ascii=False))
         return
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    console = Terminal()
     for section, entries in described.items():
         for name, settings in entries.items():
             console.print(_table(f"{section}.{name}", settings))
