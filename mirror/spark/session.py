@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from mirror.spark.ranges_source import RangesSource
 from mirror.spark.sink import MirrorSink
+from mirror.spark.submission import LOOPBACK, is_local
 from mirror.telemetry.logs import FORMAT as LOG_FORMAT
 
 if TYPE_CHECKING:
@@ -35,12 +36,28 @@ def session() -> SparkSession:
     # What spark-submit takes when nobody says otherwise.
     if told.get("spark.master", "local[*]") == "local[*]":
         builder = builder.master(DEFAULT_MASTER)
+    if is_local(told.get("spark.master", DEFAULT_MASTER)):
+        for name, value in closed_to_others(told).items():
+            builder = builder.config(name, value)
     for name, value in for_executors(os.environ).items():
         if f"spark.executorEnv.{name}" not in told:
             builder = builder.config(f"spark.executorEnv.{name}", value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def closed_to_others(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which a local master can be reached from no other host, and by no other user of this one.
+
+    By default Spark opens its web page, which knows no user and can end jobs, and its RPC ports to the network. The
+    settings that a user has ``given`` stand.
+    """
+    ours = {"spark.ui.enabled": "false", "spark.authenticate": "true"}
+    if "spark.driver.host" not in given and "spark.driver.bindAddress" not in given:
+        # Both: files are fetched from the advertised address, even within one JVM.
+        ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return {name: value for name, value in ours.items() if name not in given}
 
 
 def for_executors(environment: Mapping[str, str]) -> dict[str, str]:

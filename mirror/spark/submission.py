@@ -52,12 +52,19 @@ TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Environment of Spark's processes: the interpreter that ``python.sh`` stands for."""
 
+LOOPBACK: Final = "127.0.0.1"
+
 _JOBS: Final = Path(__file__).with_name("jobs")
 """Not those of the checkout, which an installed wheel has not."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _PYTHON_SCRIPT: Final = Path(__file__).with_name("python.sh")
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """One compiler: this JVM moves no records, and half of its CPU went into compiling for a long life."""
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one JVM on this host, so that no other host has to connect to it."""
+    return master == "local" or master.startswith("local[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class Submission:
             "PYSPARK_DRIVER_PYTHON": python,
             # Ours first: of two that contradict each other, Java takes the last.
             "SPARK_SUBMIT_OPTS": " ".join(filter(None, (_QUICK, base.get("SPARK_SUBMIT_OPTS"), options))),
+            # The web page, where a user asks for one, has no setting for its address (org.apache.spark.ui.WebUI).
+            **({"SPARK_LOCAL_IP": base.get("SPARK_LOCAL_IP", LOOPBACK)} if is_local(self.master) else {}),
             # For a script that starts Spark itself.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
             **{variable: str(pipe) for variable, pipe in pipes.items()},
@@ -122,7 +131,7 @@ class Submission:
 
     def _python(self) -> str:
         """What Spark is to take for Python: on other hosts nobody tells the script which Python it stands for."""
-        local = self.master == "local" or self.master.startswith("local[")
+        local = is_local(self.master)
         return str(_PYTHON_SCRIPT) if local and os.access(_PYTHON_SCRIPT, os.X_OK) else sys.executable
 
     def run(self) -> int:
