@@ -1,8 +1,8 @@
 """What travels in a Spark plan: names and paths, never a configuration's content.
 
 A data source's options show in ``explain``, in Spark's interface and in its event log, and pickled state lies in
-task files. So neither holds a secret: every process (planner, tasks, driver) loads the configuration where it runs,
-from the file, its own environment and the secrets folder. On a cluster the file comes by ``spark-submit --files`` and
+task files. So neither holds a secret of a cluster: every process (planner, tasks, driver) loads the configuration where it
+runs, from the file, its own environment and the secrets folder. On a cluster the file comes by ``spark-submit --files`` and
 is found by its name, the secrets by a mounted folder or the executors' environment.
 """
 
