@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.console import warn
 from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.config.exposed import sent_in_the_clear
 from mirror.config.load import load
 from mirror.spark.terminal import Terminal
 
@@ -22,7 +24,10 @@ def check_config(
 
     Exit status: 0 it is right, 1 it is not.
     """
-    described = load(config, secrets_dir=secrets_dir).described()
+    loaded = load(config, secrets_dir=secrets_dir)
+    for line in sent_in_the_clear(loaded, loaded.clusters):
+        warn(line)
+    described = loaded.described()
     if as_json:
         print(json.dumps(described, indent=2, ensure_ascii=False))
         return

@@ -16,6 +16,11 @@ def complain(error: Exception, *, debug: bool) -> None:
         print(f"mirror: {line}", file=sys.stderr)
 
 
+def warn(line: str) -> None:
+    """Say on stderr what a user should know, and what stops nothing."""
+    print(f"mirror: warning: {printable(line)}", file=sys.stderr)
+
+
 def _lines(error: Exception, *, debug: bool) -> list[str]:
     if isinstance(error, MirrorError):
         return str(error).splitlines() or [type(error).__name__]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from mirror.config.exposed import sent_in_the_clear
 from mirror.config.load import load
 from mirror.spark.checks import Findings, FlowsRefused, check_flows
 from mirror.spark.complaints import complain
@@ -109,6 +110,7 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
 def _run_flows(
     config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
 ) -> int:
+    warn_of_clear_text(config, flows, consoles)
     findings = checked(config, flows, summary)
     with showing(args.report_dir, consoles) as telemetry:
         spark = session()
@@ -131,6 +133,12 @@ def _run_flows(
             _run_flow(runner, flow, reports, consoles, summary, debug=args.debug)
         spark.stop()
     return exit_status(reports)
+
+
+def warn_of_clear_text(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
+    """Say of which clusters of ``flows`` a password or token can be read on the way there."""
+    for line in sent_in_the_clear(config, (name for flow in flows for name in (flow.source, flow.target))):
+        consoles.warning(line)
 
 
 def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary) -> Findings:

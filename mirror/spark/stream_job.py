@@ -21,7 +21,7 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import checked, options, summarized
+from mirror.spark.job import checked, options, summarized, warn_of_clear_text
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.report_file import ReportFile
@@ -127,6 +127,7 @@ class _Stream:
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
+        warn_of_clear_text(self._config, self._flows, self._consoles)
         findings = checked(self._config, self._flows, self._summary)
         with showing(self._args.report_dir, self._consoles) as telemetry:
             spark = session()

@@ -12,7 +12,7 @@ import pytest
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark import authorized, checks, job
+from mirror.spark import authorized, checks, job, stream_job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.results import FlowReport, Summary
@@ -177,6 +177,29 @@ def test_a_refused_configuration_never_gets_to_spark(
     assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
+
+
+@pytest.mark.parametrize("module", [job, stream_job])
+def test_a_password_in_the_clear_is_said_once_at_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any
+) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    secret = "m4rker-of-a-password"
+    keys = {"bootstrap.servers": "a:1", **login, "sasl.password": secret}
+    own = "\n".join(f'"{key}" = "{value}"' for key, value in keys.items())
+    flows = [f'[flows.{name}]\nsource = "a"\ntarget = "b"\ntopics = ["x{name}"]' for name in "fg"]
+    path = folder / "mirror.toml"
+    path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
+    monkeypatch.setattr(job, "_catch_signals", lambda: None)
+    monkeypatch.setattr(stream_job.Ending, "listen", lambda _: None)
+    monkeypatch.delattr(module, "session")
+    assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
+    warning, *errors = capsys.readouterr().err.splitlines()
+    assert warning.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to a in the clear")
+    assert all("none of the 1 topics" in line for line in errors)
+    assert secret not in warning
 
 
 def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
