@@ -56,21 +56,28 @@ class Layers(BaseSettings):
 class FileSource(TomlConfigSettingsSource):
     """The TOML file. Raises ConfigError where it cannot be read as one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: bytes | None = None) -> None:
+        """``text`` is in the place of the file's content where it is not None."""
         self._path = path
+        self._text = text
         try:
-            if not path.exists():
+            if text is None and not path.exists():
                 self._refuse("no such file; give the configuration's path with --config")
-            if not path.is_file():
+            if text is None and not path.is_file():
                 self._refuse("not a file; give the path of a TOML file")
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
         super().__init__(Layers, path.absolute())  # absolute, or the parent class would expand a folder called ~
 
+    def _read_files(self, files: Any, deep_merge: bool = False) -> dict[str, Any]:
+        return super()._read_files(files, deep_merge) if self._text is None else self._read_file(self._path)
+
     def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         try:
-            with file_path.open("rb") as file:
-                data = file.read(_LARGEST_FILE_BYTES + 1)
+            data = self._text
+            if data is None:
+                with file_path.open("rb") as file:
+                    data = file.read(_LARGEST_FILE_BYTES + 1)
             if len(data) > _LARGEST_FILE_BYTES:
                 self._refuse(f"larger than {_LARGEST_FILE_BYTES >> 20} MiB: is this a configuration?")
             tables: dict[str, Any] = _sealed((), tomllib.loads(data.decode().replace("\r\n", "\n")))

@@ -25,16 +25,23 @@ _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 }
 
 
-def load(path: Path, *, environ: Mapping[str, str] | None = None, secrets_dir: Path | None = None) -> MirrorConfig:
+def load(
+    path: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    secrets_dir: Path | None = None,
+    text: bytes | None = None,
+) -> MirrorConfig:
     """The configuration in ``path`` (TOML), overridden by ``environ`` over ``secrets_dir`` over the file.
 
-    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says.
+    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says;
+    ``text`` is in the place of the file's content where it is not None.
     Raises ConfigError with every problem found, or with the one that kept a layer from being read.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(SECRETS_DIR):
         secrets_dir = Path(environ[SECRETS_DIR])
-    file = FileSource(path)
+    file = FileSource(path, text)
     overrides: list[OverrideSource] = [EnvironmentSource(environ, file.toml_data)]
     if secrets_dir is not None:
         overrides.append(SecretsSource(secrets_dir, file.toml_data))

@@ -11,7 +11,7 @@ is in it only informs: the truth about progress is on the target. Each file appe
                                      error.json               by the source: why it cannot plan; gone once it can
                                      idle.json                by a stream's source: its last plan, if without tasks
                                      targets.json             by the script: which target topics are ready, or why not
-                                     config.toml              by a stream's source: the configuration in force
+                                     config.socket            by a stream's source: where its configuration is asked for
                                      said.jsonl               by a stream's source: lines for people
 
 A scheduled run is one epoch, 0. A stream's epochs count from 1.
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.spark.attempts import Attempt
-from mirror.spark.files import CONFIG, TARGETS, write_atomically
+from mirror.spark.config_in_force import forget
+from mirror.spark.files import TARGETS, write_atomically
 from mirror.spark.ledger_table import from_parquet, results_file, told_file, write_results
 from mirror.spark.obstacles import Targets
 from mirror.spark.plan import Plan
@@ -66,10 +67,11 @@ class Ledger:
         folder = report_dir.absolute() / "ledger" / flow
         path = folder / run
         path.mkdir(parents=True, exist_ok=True)
+        for left in folder.iterdir():
+            forget(left)  # of a stream that was killed
+            (left / "config.toml").unlink(missing_ok=True)  # of an earlier version's; it may hold secrets
         for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
-        for left in folder.glob(f"*/{CONFIG}"):
-            left.unlink(missing_ok=True)  # of a stream that was killed; it may hold secrets
         return cls(path)
 
     @classmethod
@@ -171,14 +173,6 @@ class Ledger:
         # The last one may be half written.
         lines = (_read(self.path / _SAID) or "").splitlines(keepends=True)
         return [json.loads(line) for line in lines[after:] if line.endswith("\n")]
-
-    def write_config(self, text: bytes) -> None:
-        """The configuration file that is in force from here on. For its owner only: it may hold secrets."""
-        write_atomically(self.path / CONFIG, text, mode=0o600)
-
-    def forget_config(self) -> None:
-        """The run has ended."""
-        (self.path / CONFIG).unlink(missing_ok=True)
 
     def _plan(self, epoch: int) -> Path:
         return self.path / f"plan-{epoch:08}.json"

@@ -1,20 +1,20 @@
 """What travels in a Spark plan: names and paths, never a configuration's content.
 
 A data source's options show in ``explain``, in Spark's interface and in its event log, and pickled state lies in
-task files. So neither holds a secret of a cluster: every process (planner, tasks, driver) loads the configuration where it
-runs, from the file, its own environment and the secrets folder. On a cluster the file comes by ``spark-submit --files`` and
-is found by its name, the secrets by a mounted folder or the executors' environment.
+task files. So neither holds a secret of a cluster: every process (planner, tasks, driver) loads the configuration where
+it runs, from the file, its own environment and the secrets folder. On a cluster the file comes by ``spark-submit
+--files`` and is found by its name, the secrets by a mounted folder or the executors' environment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import SparkFiles
 
-from mirror.spark.files import CONFIG
+from mirror.spark.config_in_force import config_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,16 +70,18 @@ class FlowOptions:
         """The configuration file as it is now. Raises OSError."""
         return self._path().read_bytes()
 
-    def in_force(self) -> FlowOptions:
-        """With the configuration that a stream's source has found to be good, where this host has that."""
-        path = self.ledger / CONFIG
-        return replace(self, config=path) if path.exists() else self
+    def load_in_force(self) -> tuple[MirrorConfig, FlowConfig]:
+        """As :meth:`load`, of what a stream's source on this host has found to be good, where there is one."""
+        return self.load(config_in_force(self.ledger))
 
-    def load(self) -> tuple[MirrorConfig, FlowConfig]:
-        """The configuration and the flow, as this process sees them. Raises ConfigError."""
+    def load(self, text: bytes | None = None) -> tuple[MirrorConfig, FlowConfig]:
+        """The configuration and the flow, as this process sees them; ``text`` is the file's, where it is not read.
+
+        Raises ConfigError.
+        """
         from mirror.config.load import load
 
-        config = load(self._path(), secrets_dir=self.secrets_dir)
+        config = load(self._path(), secrets_dir=self.secrets_dir, text=text)
         return config, config.select(self.flow)[0]
 
     def _path(self) -> Path:

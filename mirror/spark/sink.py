@@ -169,7 +169,7 @@ def _copy(
     from mirror.config.together import source_options, target_options
     from mirror.relay.copy import copy_ranges
 
-    config, flow = options.in_force().load()
+    config, flow = options.load_in_force()
     until_ms = errand.until_ms
     if until_ms is not None:
         # Also who comes late, behind other tasks or after a lost one, tries for a while.
