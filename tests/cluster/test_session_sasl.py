@@ -237,7 +237,7 @@ def test_a_suspected_listener_without_sasl_was_only_away() -> None:
 
 
 def _api_versions(correlation_id: int, keys: int, tags: int = 0) -> bytes:
-    """A whole answer in version 3: so many entries, each true to the protocol, and tagged fields that are unknown here."""
+    """A whole answer in version 3: so many entries, each true to the protocol, and so many unknown tagged fields."""
     body = struct.pack(">ih", correlation_id, 0) + _varint(keys + 1) + (struct.pack(">hhh", 1, 0, 1) + b"\0") * keys
     body += b"\0\0\0\0" + _varint(tags) + b"\x63\0" * tags
     return struct.pack(">i", len(body)) + body
