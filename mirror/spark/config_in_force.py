@@ -25,6 +25,7 @@ _LONGEST_PATH: Final = 100
 """Bytes that a socket's path may have everywhere (sun_path)."""
 _SIZE: Final = struct.Struct(">I")
 _WITHIN_S: Final = 5.0
+_PAUSE_S: Final = 0.1
 
 
 class ConfigInForce:
@@ -34,6 +35,7 @@ class ConfigInForce:
         self._ledger: Final = ledger
         self._text = b""
         self._listener: socket.socket | None = None
+        self._closed: Final = threading.Event()
 
     def publish(self, text: bytes) -> None:
         """From now on this is the answer. Raises OSError where no socket can be made."""
@@ -60,16 +62,20 @@ class ConfigInForce:
         threading.Thread(target=self._answer_all, args=(listener,), name="mirror-config", daemon=True).start()
 
     def _answer_all(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+        while not self._closed.is_set():
+            try:
                 connection, _ = listener.accept()
-                with connection, contextlib.suppress(OSError):
-                    connection.settimeout(_WITHIN_S)
-                    text = self._text
-                    connection.sendall(_SIZE.pack(len(text)) + text)
+            except OSError:
+                self._closed.wait(_PAUSE_S)  # closed; or this process has too many open files for the moment
+                continue
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(_WITHIN_S)
+                text = self._text
+                connection.sendall(_SIZE.pack(len(text)) + text)
 
     def close(self) -> None:
         """The run has ended; safe to call again."""
+        self._closed.set()
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):

@@ -67,9 +67,10 @@ class Ledger:
         folder = report_dir.absolute() / "ledger" / flow
         path = folder / run
         path.mkdir(parents=True, exist_ok=True)
-        for left in folder.iterdir():
-            forget(left)  # of a stream that was killed
-            (left / "config.toml").unlink(missing_ok=True)  # of an earlier version's; it may hold secrets
+        for each in folder.iterdir():
+            forget(each)  # of a stream that was killed
+        for left in folder.glob("*/config.toml"):
+            left.unlink(missing_ok=True)  # of an earlier version's stream; it may hold secrets
         for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
         return cls(path)

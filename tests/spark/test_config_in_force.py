@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.config_in_force import ConfigInForce, config_in_force, forget
+from mirror.spark.ledger import Ledger
 
 TEXT = b"x" * 1_000_000
 
@@ -76,6 +77,19 @@ def test_nothing_is_left_of_it_after_a_kill(tmp_path: Path) -> None:
     assert not any(temporary.iterdir())
     assert not any(ledger.iterdir())
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
+
+
+def test_the_next_run_clears_up_after_one_that_was_killed(tmp_path: Path) -> None:
+    before = Ledger.open(tmp_path, "f", "run-1").path
+    gone = tmp_path / "mirror-config-x"
+    gone.mkdir()
+    (gone / "socket").touch()
+    (before / "config.socket").write_text(str(gone / "socket"), encoding="utf-8")
+    (before / "config.toml").write_text("of an earlier version", encoding="utf-8")
+    (before.parent / "stray").touch()
+    Ledger.open(tmp_path, "f", "run-2")
+    assert not gone.exists()
+    assert list(before.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/config", "a" * 300, "\0", "mirror.toml"])
