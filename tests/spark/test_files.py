@@ -19,7 +19,9 @@ def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
     def watched(descriptor: int) -> None:
         fsync(descriptor)
-        synced.append((os.fstat(descriptor).st_ino, os.pread(descriptor, 100, 0), target.read_bytes()))
+        synced.append(
+            (os.fstat(descriptor).st_ino, Path(f"/proc/self/fd/{descriptor}").read_bytes(), target.read_bytes())
+        )
 
     monkeypatch.setattr("mirror.spark.files.os.fsync", watched)
     write_atomically(target, b"new")
