@@ -56,8 +56,13 @@ def is_secret(path: KeyPath) -> bool:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` when a known name is near to ``name``, else nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    near = nearest(name, known)
+    return f'; did you mean "{near}"?' if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` is most likely a slip of; None where none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 class Variables:

@@ -251,6 +251,67 @@ def test_all_problems_are_told_at_once(problems: Problems) -> None:
         assert part in text
 
 
+ONE_UNKNOWN_AND_OTHERS = [
+    # A cluster's unknown key beside a contradiction of its known ones.
+    (
+        CLUSTERS + '"client.idd" = "x"\n"sasl.username" = "u"\n' + FLOW,
+        ["client.idd", 'clusters.berlin."sasl.username" = *'],
+    ),
+    # A flow's unknown key beside contradictions, of its own and its clients' keys.
+    (
+        CLUSTERS + FLOW + 'naem = 1\ncommit-min-interval-ms = 2000\nfrom = 5\nuntil = 4\nproducer.acks = "1"\n'
+        'consumer."auto.offset.reset" = "latest"',
+        ["naem", "commit-min-interval-ms", "until", "producer.acks", "auto.offset.reset"],
+    ),
+    # A client's unknown key, and its cluster's, beside a contradiction.
+    (
+        CLUSTERS + '"client.idd" = "x"\n' + FLOW + 'producer.x = 1\nproducer."batch.size" = 2147483647\n'
+        'producer."transaction.timeout.ms" = 5',
+        ["client.idd", "producer.x", '"batch.size" = 2147483647: must be at most', '"transaction.timeout.ms" = 5'],
+    ),
+    (
+        CLUSTERS + FLOW + 'consumer.x = 1\nconsumer."fetch.max.wait.ms" = 30000\nproducer.x = 1',
+        ["consumer.x", "producer.x", '"fetch.max.wait.ms" = 30000: must be below'],
+    ),
+    # A key without a default that is wrong.
+    (
+        CLUSTERS + FLOW.replace('"orders"', '"("') + 'producer."transactional.id" = "x"',
+        ["topics", '"transactional.id"'],
+    ),
+    # Flows that feed each other, one of them with an unknown key.
+    (
+        CLUSTERS
+        + FLOW
+        + 'naming = "identity"\nx = 1\n[flows.back]\nsource = "berlin"\ntarget = "paris"\ntopics = ["orders"]\n'
+        'naming = "identity"',
+        ["paris-berlin.x", "feed each other"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("toml", "expected"), ONE_UNKNOWN_AND_OTHERS)
+def test_an_unknown_key_hides_no_other_problem(problems: Problems, toml: str, expected: list[str]) -> None:
+    found = problems(toml)
+    assert len(found) == len(expected), found
+    for part in expected:
+        assert any(part in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        CLUSTERS.replace('"bootstrap.servers" = "berlin', '"bootstrap.server" = "berlin') + FLOW,
+        CLUSTERS + '"securty.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n' + FLOW,
+        CLUSTERS + '"request.timeout.mss" = 5000\n' + FLOW + 'producer."delivery.timeout.ms" = 20000',
+        CLUSTERS + FLOW + "commit-interval-mss = 5000\ncommit-min-interval-ms = 2000",
+        CLUSTERS + FLOW + 'commit-interval-ms = "5000"\ncommit-min-interval-ms = 2000',
+        CLUSTERS + FLOW + 'producer."delivery.timeout.ms" = "x"\nproducer."transaction.timeout.ms" = 60000',
+    ],
+)
+def test_nothing_is_concluded_from_a_key_that_is_wrong(problems: Problems, toml: str) -> None:
+    assert len(problems(toml)) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
