@@ -12,8 +12,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mirror.config import clients, loops, schema, together
-from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.clients import Checked
+from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
 from mirror.config.naming import nearest
 from mirror.config.problems import Sources, model_problems, plain
@@ -50,11 +50,22 @@ def load(
         secrets_dir = Path(environ[SECRETS_DIR])
     file = FileSource(path, text)
     overrides: list[OverrideSource] = [EnvironmentSource(environ, file.toml_data)]
-    if secrets_dir is not None:
-        overrides.append(SecretsSource(secrets_dir, file.toml_data))
+    secrets = None if secrets_dir is None else SecretsSource(secrets_dir, file.toml_data)
+    overrides += [] if secrets is None else [secrets]
     data = Layers(sources=(*overrides, file)).tables()
     origins = {path: origin for source in reversed(overrides) for path, origin in source.origins.items()}
-    return _checked(data, Sources(str(path), origins), [problem for source in overrides for problem in source.problems])
+    problems = [problem for source in overrides for problem in source.problems]
+    if secrets is not None:
+        problems += secrets.others({path.resolve(), *_files_named(data)})
+    return _checked(data, Sources(str(path), origins), problems)
+
+
+def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
+    """The certificates and keys that clusters name: they may be in the secrets folder, too."""
+    for _, table in schema.tables(data, "clusters"):
+        for key, value in table.items():
+            if key.endswith(".location") and isinstance(value, str) and "\0" not in value:
+                yield Path(value).resolve()
 
 
 def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> MirrorConfig:
