@@ -191,7 +191,8 @@ class SecretsSource(OverrideSource):
     """One file per value, ``clusters__paris__sasl_password`` and its like.
 
     Any other file is a problem, unless the configuration names it (:meth:`others`): it is most likely a secret whose
-    name has a slip, and what it should have overridden would be used instead. Folders, and what is hidden, hold none.
+    name has a slip, and what it should have overridden would be used instead. Folders, configurations (``.toml``) and
+    what is hidden hold none.
     """
 
     def __init__(self, directory: Path, data: Mapping[str, object]) -> None:
@@ -199,7 +200,8 @@ class SecretsSource(OverrideSource):
         files = _visible(directory)
         self._files = {naming.PREFIX + file.name: file for file in files}
         values = {name: _secret(file) for name, file in self._files.items() if _is_of_a_section(file)}
-        self._others = [file for file in files if not _is_of_a_section(file) and not _is_folder(file)]
+        others = (file for file in files if not _is_of_a_section(file) and file.suffix != ".toml")
+        self._others = [file for file in others if not _is_folder(file)]
         super().__init__(values, data)
 
     def others(self, named: Collection[Path]) -> list[Problem]:

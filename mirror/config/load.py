@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,11 +38,13 @@ def load(
     environ: Mapping[str, str] | None = None,
     secrets_dir: Path | None = None,
     text: bytes | None = None,
+    why_not_loaded: Callable[[str], str | None] | None = None,
 ) -> MirrorConfig:
     """The configuration in ``path`` (TOML), overridden by ``environ`` over ``secrets_dir`` over the file.
 
     ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says;
-    ``text`` is in the place of the file's content where it is not None.
+    ``text`` is in the place of the file's content where it is not None. ``why_not_loaded`` says what is wrong with a
+    transform; without it only its name is checked.
     Raises ConfigError with every problem found, or with the one that kept a layer from being read.
     """
     environ = os.environ if environ is None else environ
@@ -56,8 +58,8 @@ def load(
     origins = {path: origin for source in reversed(overrides) for path, origin in source.origins.items()}
     problems = [problem for source in overrides for problem in source.problems]
     if secrets is not None:
-        problems += secrets.others({path.resolve(), *_files_named(data)})
-    return _checked(data, Sources(str(path), origins), problems)
+        problems += secrets.others(set(_files_named(data)))
+    return _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
 
 
 def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
@@ -68,7 +70,9 @@ def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
                 yield Path(value).resolve()
 
 
-def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> MirrorConfig:
+def _checked(
+    data: Mapping[str, Any], sources: Sources, problems: list[Problem], why_not_loaded: Callable[[str], str | None]
+) -> MirrorConfig:
     tables = dict(schema.tables(data, "clusters"))
     clusters = {name: clients.check_cluster(("clusters", name), table, sources) for name, table in tables.items()}
     problems = [*problems, *_section_problems(data, sources)]
@@ -81,6 +85,8 @@ def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem])
         problems += itertools.chain.from_iterable(client.problems for client in checked.values())
         target, producer = clusters.get(flow.target), checked["producer"]
         problems += together.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
+        if flow.transform and (why := why_not_loaded(flow.transform)):
+            problems.append(sources.problem(("flows", name, "transform"), flow.transform, why))
         if doubtful.isdisjoint(_OF_GRAPH) and {flow.source, flow.target} <= clusters.keys():
             flows.append(flow)
     problems += _graph_problems(flows, tables, sources)

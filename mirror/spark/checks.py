@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
 from mirror.config import loops
+from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
 from mirror.spark.authorized import ask
 from mirror.spark.permissions import Lacking, Seen, judge
 from mirror.spark.planner import idle_patterns, select_topics, writer_of
+from mirror.spark.transforms import why_not_loaded
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -71,6 +73,8 @@ def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
     rivals = {other.source for flow in flows for other in _others(config, flow, clusters)}
     clusters |= look_at(config, rivals - clusters.keys())
     findings = check(config, flows, clusters)
+    for flow in flows:
+        findings.warnings[flow.name] = [*_of_configuration(config, flow), *findings.warnings.get(flow.name, [])]
     for name, seen in look_for_permissions(config, flows, clusters).items():
         if isinstance(seen, MirrorError):
             # No reason to refuse: what is really missing is found out by the copy, in its own time.
@@ -85,6 +89,13 @@ def check_flows(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Findings:
             {each.name: findings.problems[each.name] for each in flows if each.name in findings.problems}
         )
     return findings
+
+
+def _of_configuration(config: MirrorConfig, flow: FlowConfig) -> list[str]:
+    """What can be said without its clusters. Executors may have a transform that this host has not."""
+    why = why_not_loaded(flow.transform) if flow.transform else None
+    lines = [] if why is None else [f'transform = "{flow.transform}" {why}; without it no partition is copied']
+    return [*lines, *notices(config, flow)]
 
 
 def look_at(config: MirrorConfig, names: Iterable[str]) -> dict[str, ClusterSeen | MirrorError]:

@@ -222,6 +222,15 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
         run.run(flow(), FlowReport("f", datetime.now(UTC)))
 
 
+def test_what_the_configuration_says_in_vain_is_a_warning(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    config = config_of(flow(consumer={"group.id": "x"}, transform="no_such_module:function"))
+    transform, key = check_flows(config, config.select()).warnings["f"]
+    assert transform.startswith('transform = "no_such_module:function" cannot be loaded: ModuleNotFoundError')
+    assert key.startswith('flows.f.consumer."group.id" has no effect')
+
+
 def test_looking_changes_nothing(folder: Path) -> None:
     made = [fakes.Cluster(f"{name}:1", folder).make() for name in "ab"]
     made[0].add_topic("orders", [1])

@@ -94,7 +94,14 @@ def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None
     one_replica, too_few = pair.prepare(flow(replication_factor=1))
     assert "a.orders has one replica" in one_replica
     assert "KIP-185" in one_replica
-    assert "min.insync.replicas = 2 but has 1" in too_few
+    assert "min.insync.replicas = 2, with 1 replicas" in too_few
+
+
+def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.add_topic("a.orders", [0, 0])
+    (line,) = pair.prepare(flow())
+    assert line.startswith("target topic a.orders: more partitions than the source topic (of a.orders: 2, the source's")
 
 
 NOTES = "mirror-progress.f.internal"
