@@ -15,8 +15,9 @@ from pydantic_settings import (
 )
 
 from mirror.config import naming, schema
+from mirror.config.not_toml import not_text, not_toml
 from mirror.config.problems import plain
-from mirror.errors import ConfigError, Problem, printable
+from mirror.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -82,13 +83,16 @@ class FileSource(TomlConfigSettingsSource):
                     data = file.read(_LARGEST_FILE_BYTES + 1)
             if len(data) > _LARGEST_FILE_BYTES:
                 self._refuse(f"larger than {_LARGEST_FILE_BYTES >> 20} MiB: is this a configuration?")
-            tables: dict[str, Any] = _sealed((), tomllib.loads(data.decode().replace("\r\n", "\n")))
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin a file with a byte order mark
         except UnicodeDecodeError as error:
-            self._refuse(f"not UTF-8 text, from byte {error.start} on")
+            self._refuse(not_text(data, error))
+        try:
+            tables: dict[str, Any] = _sealed((), tomllib.loads(text))
         except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
-            self._refuse(f"not TOML: {printable(str(error))}")
+            self._refuse(not_toml(text, error))
         except RecursionError:
             self._refuse("not a configuration: nested too deeply")
         return tables

@@ -319,10 +319,11 @@ def test_nothing_is_concluded_from_a_key_that_is_wrong(problems: Problems, toml:
             b"[clusters\n",
             "mirror.toml: not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)",
         ),
-        (b"a = 1\na = 2", "mirror.toml: not TOML: Cannot overwrite a value (at end of document)"),
+        (b"a = 1\na = 2", "mirror.toml: not TOML: line 2: the key a is there twice, first in line 1; remove one"),
         (b"a = 1" + b"0" * 5000, "mirror.toml: not TOML: Exceeds the limit"),
         (b"a = " + b"[" * 100_000, "mirror.toml: not a configuration: nested too deeply"),
         (b"a = 1 # \xff", "mirror.toml: not UTF-8 text, from byte 8 on"),
+        ("a = 1".encode("utf-16"), "mirror.toml: not UTF-8 text but UTF-16; save it as UTF-8"),
         (b"", "mirror.toml: clusters: there are none; add a table [clusters.NAME]"),
     ],
 )
@@ -332,6 +333,12 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, expecte
     with pytest.raises(ConfigError) as caught:
         load(file, environ={})
     assert expected in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text(CLUSTERS + FLOW, encoding="utf-8-sig")
+    assert load(file, environ={}).flows
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
