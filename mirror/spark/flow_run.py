@@ -100,6 +100,8 @@ class FlowRun:
         except Exception as error:
             if planning := ledger.error():
                 raise PlanningFailed(planning) from error
+            if not ledger.attempts():
+                ledger.check()  # what the tasks answered may have found no room
             if ledger.plan() is None:
                 raise
             # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.

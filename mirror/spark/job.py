@@ -99,7 +99,7 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
     Raises FlowError where another job has the folder.
     """
     with locked(report_dir):
-        summary = Summary(report_dir)
+        summary = Summary(report_dir, consoles.warning)
         try:
             yield summary
         finally:

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import FlowError
 from mirror.spark.attempts import Attempt
 from mirror.spark.config_in_force import forget
 from mirror.spark.files import TARGETS, write_atomically
@@ -42,6 +43,9 @@ KEPT_EPOCHS: Final = 200
 """How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
+_PROBE: Final = "probe"
+_PROBE_BYTES: Final = 64 * 1024
+"""About what a small run writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,11 @@ class Ledger:
     def open(cls, report_dir: Path, flow: str, run: str) -> Ledger:
         """A new run's ledger; ``run`` sorts by time. All but the last :data:`KEPT_RUNS` runs of the flow are removed.
 
-        Raises OSError where the folder cannot be made.
+        Raises FlowError where it cannot be written: a run could not be planned then.
         """
         folder = report_dir.absolute() / "ledger" / flow
         path = folder / run
-        path.mkdir(parents=True, exist_ok=True)
+        cls(path).check()
         for each in folder.iterdir():
             forget(each)  # of a stream that was killed
         for left in folder.glob("*/config.toml"):
@@ -74,6 +78,18 @@ class Ledger:
         for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
         return cls(path)
+
+    def check(self) -> None:
+        """Raises FlowError where nothing can be written: full, read-only, or not this user's."""
+        try:
+            write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
+            (self.path / _PROBE).unlink()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise FlowError(
+                f"the ledger {self.path} cannot be written: {why}; without it nothing can be planned, and what came of"
+                " a run is not known: mend that, or choose another folder by --report-dir"
+            ) from error
 
     @classmethod
     def runs(cls, report_dir: Path, flow: str) -> list[Ledger]:

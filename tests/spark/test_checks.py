@@ -155,7 +155,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), Summary(folder / "report"))
+        job.checked(config, config.select(), Summary(folder / "report", pytest.fail))
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"
