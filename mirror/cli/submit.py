@@ -12,7 +12,8 @@ from mirror.cli.check_config import why_not_loaded
 from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.java import find_java
-from mirror.spark.submission import Submission, is_local
+from mirror.spark.masters import check_master, is_local
+from mirror.spark.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ def submit(
     # What is wrong with the configuration or the machine is said at once, not after Spark's start.
     importable = why_not_loaded if is_local(master) else None  # executors elsewhere may have other packages
     flows = load(config, secrets_dir=secrets_dir, why_not_loaded=importable).select(flow)
+    check_master(master)
     find_java()
     arguments = ["--config", str(config), "--report-dir", str(report_dir), *more]
     if flow is not None:

@@ -13,10 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+
 from mirror.config.exposed import sent_in_the_clear
 from mirror.config.load import load
+from mirror.errors import FlowError
 from mirror.spark.checks import Findings, FlowsRefused, check_flows
-from mirror.spark.complaints import complain
+from mirror.spark.complaints import complain, one_line_each
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.report_file import ReportFile
@@ -30,6 +33,8 @@ from mirror.spark.table import flow_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
+
+    from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -113,7 +118,7 @@ def _run_flows(
     warn_of_clear_text(config, flows, consoles)
     findings = checked(config, flows, summary)
     with showing(args.report_dir, consoles) as telemetry:
-        spark = session()
+        spark = start_spark()
         # Once more: a new SparkContext puts its own handler for SIGINT in place.
         _catch_signals()
         runner = FlowRun(
@@ -139,6 +144,14 @@ def warn_of_clear_text(config: MirrorConfig, flows: Sequence[FlowConfig], consol
     """Say of which clusters of ``flows`` a password or token can be read on the way there."""
     for line in sent_in_the_clear(config, (name for flow in flows for name in (flow.source, flow.target))):
         consoles.warning(line)
+
+
+def start_spark() -> SparkSession:
+    """The session of this job. Raises FlowError where Spark cannot be started (no master, a wrong setting)."""
+    try:
+        return session()
+    except Py4JJavaError as error:
+        raise FlowError(f"Spark could not be started: {'; '.join(one_line_each(error))}") from error
 
 
 def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary) -> Findings:
