@@ -224,11 +224,13 @@ def _clashes(
         for topic, rival in rivals.items():
             if rival not in there.topics:
                 continue
+            # A prefix on both sides keeps topics apart already, unless they have one source.
+            plain = [each for each in (one, two) if each.naming == "identity"]
+            advice = f', or use naming = "prefix" in flow {plain[0].name}' if plain else ""
             by = {flow.name: f"{flow.source}: {topic}", other.name: f"{other.source}: {rival}"}
             problems.append(
                 f"flows {one.name} and {two.name} both copy into topic {flow.target_topic(topic)} of cluster"
-                f" {one.target} ({by[one.name]}, {by[two.name]}); exclude it from one of them,"
-                ' or use naming = "prefix"'
+                f" {one.target} ({by[one.name]}, {by[two.name]}); exclude it from one of them{advice}"
             )
     return problems, warnings
 

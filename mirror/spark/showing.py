@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
     """A run's telemetry, as the environment asks for it. Raises ConfigError, FlowError where it asks for nonsense."""
     settings = TelemetrySettings.of(os.environ)
+    for line in settings.warnings:
+        consoles.warning(line)
     telemetry = RunTelemetry(settings, report_dir, SystemClock())
     if settings.prometheus is not None:
         # With port 0 the port is known from here alone; with any other, who sets the scraping up sees that it is on.

@@ -84,11 +84,18 @@ def test_two_flows_into_one_topic() -> None:
     findings = found(flow(), IDENTITY, c=cluster("c", "a.orders"))
     expected = (
         "flows f and g both copy into topic a.orders of cluster b (a: orders, c: a.orders); exclude it from one of"
-        ' them, or use naming = "prefix"'
+        ' them, or use naming = "prefix" in flow g'
     )
     assert findings.problems == {"f": [expected], "g": [expected]}
     assert str(FlowsRefused(findings.problems)) == expected, "told once"
     assert lines(found(flow(), IDENTITY, c=cluster("c", "a.clicks"))) == []
+
+
+def test_a_prefix_is_not_advised_where_both_flows_have_it() -> None:
+    (line,) = set(lines(found(flow(), flow("g"))))
+    assert line.endswith(
+        "both copy into topic a.orders of cluster b (a: orders, a: orders); exclude it from one of them"
+    )
 
 
 def test_also_where_the_target_has_two_names() -> None:
