@@ -165,11 +165,17 @@ def _size(size: int | None) -> str:
 
 
 def _time(one: FlowForecast) -> str:
+    where = "as in earlier runs" if one.overhead_measured else "as measured elsewhere, on two cores"
+    start = f"{one.overhead_seconds:.0f} s of it are Spark's start, {where}"
     if one.seconds is None or one.bytes_per_second is None:
-        return "unknown (no earlier run in the report folder tells a rate)" if one.bytes is not None else "unknown"
-    rate = f"at {decimal(int(one.bytes_per_second))}/s"
-    if one.seconds < _MINUTE_S:
-        return f"{one.seconds:.1f} s {rate}"
-    if one.seconds < _HOUR_S:
-        return f"{one.seconds / _MINUTE_S:.0f} min {rate}"
-    return f"{one.seconds / _HOUR_S:.1f} h {rate}"
+        why = " (no earlier run in the report folder tells a rate)" if one.bytes is not None else ""
+        return f"unknown{why}; {start}"
+    return f"{_duration(one.seconds)}, copying at {decimal(int(one.bytes_per_second))}/s; {start}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h"

@@ -64,7 +64,9 @@ class FlowRun:
         secrets_dir: Path | None,
         report_dir: Path,
         debug: bool,
+        began_ms: int | None = None,
     ) -> None:
+        """``began_ms``: when a scheduled run began (ms since 1970); its first flow records what starting took."""
         self._spark: Final = spark
         self._config: Final = config
         self._consoles: Final = consoles
@@ -74,6 +76,7 @@ class FlowRun:
         self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
         self._report_dir: Final = report_dir
         self._debug: Final = debug
+        self._began_ms = began_ms
         self._warned: set[tuple[str, str]] = set()
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
@@ -192,6 +195,10 @@ class FlowRun:
         attempts = ledger.attempts()
         if self._withheld is not None:
             plan = replace(plan, withheld=self._withheld)
+        if self._began_ms is not None and attempts:
+            copying_s = max(each.result.seconds for each in attempts)
+            ledger.write_overhead(max(0.0, (SystemClock().wall() - self._began_ms) / 1000 - copying_s))
+        self._began_ms = None  # Spark is there for the flows that follow
         report.partitions = join(plan, attempts)
         show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:

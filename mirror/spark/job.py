@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -28,6 +30,7 @@ from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_s
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session
 from mirror.spark.showing import showing
+from mirror.spark.submission import BEGAN
 from mirror.spark.table import flow_table
 
 if TYPE_CHECKING:
@@ -91,10 +94,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace, consoles: Consoles) -> int:
+    began_ms = int(os.environ.get(BEGAN) or time.time_ns() // 1_000_000)
     config = load(args.config, secrets_dir=args.secrets_dir)
     flows = config.select(args.flow)
     with summarized(args.report_dir, consoles, indent=2) as summary, ReportFile(args.report_dir, consoles.warning):
-        return _run_flows(config, flows, args, consoles, summary)
+        return _run_flows(config, flows, args, consoles, summary, began_ms)
 
 
 @contextlib.contextmanager
@@ -113,7 +117,12 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
 
 
 def _run_flows(
-    config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    args: argparse.Namespace,
+    consoles: Consoles,
+    summary: Summary,
+    began_ms: int,
 ) -> int:
     warn_of_clear_text(config, flows, consoles)
     findings = checked(config, flows, summary)
@@ -131,6 +140,7 @@ def _run_flows(
             secrets_dir=args.secrets_dir,
             report_dir=args.report_dir,
             debug=args.debug,
+            began_ms=began_ms,
         )
         reports: list[FlowReport] = []
         for flow in flows:

@@ -11,6 +11,7 @@ is in it only informs: the truth about progress is on the target. Each file appe
                                      error.json               by the source: why it cannot plan; gone once it can
                                      idle.json                by a stream's source: its last plan, if without tasks
                                      targets.json             by the script: which target topics are ready, or why not
+                                     overhead.json            by the script: what of a run's time was not copying
                                      config.socket            by a stream's source: where its configuration is asked for
                                      said.jsonl               by a stream's source: lines for people
 
@@ -19,6 +20,7 @@ A scheduled run is one epoch, 0. A stream's epochs count from 1.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
@@ -43,6 +45,7 @@ KEPT_EPOCHS: Final = 200
 """How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
+_OVERHEAD: Final = "overhead.json"
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 64 * 1024
 """About what a small run writes."""
@@ -179,6 +182,16 @@ class Ledger:
     def done_ms(self, epoch: int = 0) -> int:
         """When the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
         return int(self._results(epoch).stat().st_mtime * 1000)
+
+    def write_overhead(self, seconds: float) -> None:
+        """Record what of a scheduled run's time was not copying: Spark's start, planning, its end. Best effort."""
+        with contextlib.suppress(OSError):
+            write_atomically(self.path / _OVERHEAD, json.dumps({"seconds": round(seconds, 3)}).encode())
+
+    def overhead(self) -> float | None:
+        """That time in seconds; None where it is not known. Raises ValueError, TypeError or KeyError for nonsense."""
+        text = _read(self.path / _OVERHEAD)
+        return float(json.loads(text)["seconds"]) if text else None
 
     def say(self, line: str) -> None:
         """A line for people, to be told by the driver's script."""

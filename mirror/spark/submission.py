@@ -54,6 +54,8 @@ PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Environment of Spark's processes: the interpreter that ``python.sh`` stands for."""
 
 LOOPBACK: Final = "127.0.0.1"
+BEGAN: Final = "MIRROR_JOB_BEGAN_MS"
+"""Environment of the script: when it was submitted, in ms since 1970."""
 
 _JOBS: Final = Path(__file__).with_name("jobs")
 """Not those of the checkout, which an installed wheel has not."""
@@ -140,7 +142,8 @@ class Submission:
         with locked(self.report_dir):
             log = self._empty_log()
         with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
-            environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
+            began = {BEGAN: str(time.time_ns() // 1_000_000)}
+            environment = self.environment({**os.environ, **began}, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
         if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received
