@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import SparkFiles
 
+from mirror.errors import ConfigError, Problem
 from mirror.spark.config_in_force import config_in_force
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -25,6 +26,17 @@ SOURCE_FORMAT = "mirror-ranges"
 SINK_FORMAT = "mirror"
 DEFAULT_PARALLELISM = 2
 """Tasks of an epoch, for those who do not say: a stream's take a slot each for as long as it lasts."""
+
+
+_WHERE: Final = f"options of {SOURCE_FORMAT} and {SINK_FORMAT}"
+_REQUIRED: Final = {
+    "config": "the path of the TOML file with clusters and flows",
+    "flow": "the name of a flow in it",
+    "ledger": "a folder for plans and results, such as mirror-report/ledger/FLOW/notebook",
+}
+_OPTIONAL: Final = ("secrets-dir", "parallelism", "run")
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options of a streaming query, which Spark passes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +67,18 @@ class FlowOptions:
 
     @classmethod
     def from_spark(cls, options: Mapping[str, str]) -> FlowOptions:
-        """From Spark options, whose keys ignore case. Raises KeyError where one is missing."""
-        secrets_dir = options.get("secrets-dir")
+        """From Spark options, whose keys ignore case. Raises ConfigError that names all that are missing or unknown."""
+        given = {key.lower(): value for key, value in options.items()}
+        if problems := list(_problems(given)):
+            raise ConfigError(problems)
+        secrets_dir = given.get("secrets-dir")
         return cls(
-            Path(options["config"]),
-            options["flow"],
-            Path(options["ledger"]),
+            Path(given["config"]),
+            given["flow"],
+            Path(given["ledger"]),
             Path(secrets_dir) if secrets_dir else None,
-            int(options.get("parallelism", DEFAULT_PARALLELISM)),
-            options.get("run", ""),
+            int(given.get("parallelism", DEFAULT_PARALLELISM)),
+            given.get("run", ""),
         )
 
     def read(self) -> bytes:
@@ -88,3 +103,19 @@ class FlowOptions:
         if not self.config.exists() and (shipped := Path(SparkFiles.get(self.config.name))).exists():
             return shipped
         return self.config
+
+
+def _problems(given: Mapping[str, str]) -> Iterator[Problem]:
+    """What is wrong with options whose keys are in lower case."""
+    for key, what in _REQUIRED.items():
+        if not given.get(key):
+            yield Problem(_WHERE, key, "(not set)", f"required: {what}")
+    known = [*_REQUIRED, *_OPTIONAL]
+    for key in sorted(given.keys() - {*known, *_OF_SPARK}):
+        # Here and not above: each epoch's commit is a new process, which imports this module.
+        from mirror.config.naming import suggestion
+
+        yield Problem(_WHERE, key, "***", f"no such option{suggestion(key, known)}; there are: {', '.join(known)}")
+    parallelism = given.get("parallelism", "1")
+    if not (parallelism.isdecimal() and int(parallelism)):
+        yield Problem(_WHERE, "parallelism", f'"{parallelism}"', "must be a whole number from 1")
