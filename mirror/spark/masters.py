@@ -13,11 +13,6 @@ _STANDALONE: Final = "spark://"
 _OTHERS: Final = re.compile(r"local|local\[[^\]]+\]|local-cluster\[[^\]]+\]|yarn|k8s://.+")
 
 
-def is_local(master: str) -> bool:
-    """Whether Spark runs the tasks in this host's one JVM."""
-    return master == "local" or master.startswith("local[")
-
-
 def check_master(master: str) -> None:
     """Raises FlowError where Spark knows no such master, or where no standalone one can be reached."""
     if master.startswith(_STANDALONE):

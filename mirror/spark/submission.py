@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
-from mirror.spark.masters import is_local
 from mirror.spark.report_lock import locked
 
 if TYPE_CHECKING:
@@ -63,6 +62,11 @@ _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _PYTHON_SCRIPT: Final = Path(__file__).with_name("python.sh")
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """One compiler: this JVM moves no records, and half of its CPU went into compiling for a long life."""
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs the tasks in this host's one JVM."""
+    return master == "local" or master.startswith("local[")
 
 
 @dataclass(frozen=True, slots=True)
