@@ -111,8 +111,8 @@ def _flow(
     try:
         return FlowConfig.model_validate({**keys, FLOW_NAME: name}, by_alias=True, by_name=False), frozenset(doubtful)
     except ValidationError as error:
-        told = model_problems(error, ("flows", name), sources, allowed)
-        problems += told
+        found = model_problems(error, ("flows", name), sources, allowed)
+        problems += found
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
     usable = {key: value for key, value in keys.items() if key not in wrong}
     usable |= {client: _readable(keys[client]) for client in schema.CLIENT_KEYS if client in wrong}

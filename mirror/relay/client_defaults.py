@@ -9,7 +9,7 @@ PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
 210 KB and 1 MiB, Kafka's default, a fifth of what comes is for nothing, with 4 MiB a 20th."""
 
 BATCH_BYTES: Final = 256 * 1024
-"""``batch.size``: what is encoded anew goes together up to it, of what is there; nothing is waited for. With Kafka's
+"""``batch.size``: what is encoded again goes together up to it, of what is there; nothing is waited for. With Kafka's
 16 KiB, half a compacted topic's batches would each stay a request of its own."""
 
 RECODED_BYTES: Final = 16 * 1024
@@ -24,7 +24,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 def batch_bytes(kafkas: int, buffer_memory: int) -> int:
     """``batch.size`` in bytes; ``kafkas`` is that of Kafka's clients."""
-    # Less than the buffer: what takes all of it waits until nobody else has any.
+    # Less than the buffer: what takes all of it would have to wait until it is empty.
     return max(kafkas, min(BATCH_BYTES, buffer_memory // AROUND))
 
 

@@ -104,12 +104,12 @@ def _copy(
     some_id = {"transactional.id": "mirror"} if policy.exactly_once else {}
     writing = ProducerSettings.parse({**target_options, **some_id})
     backlogs = max(1, sum(one.end > one.start for one in ranges))
-    told = ConsumerSettings.parse({"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, **source_options})
+    asked = ConsumerSettings.parse({"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, **source_options})
     source_options = _reading_options(
-        source_options, told, backlogs, writing.buffer_memory, policy.max_bytes_per_second
+        source_options, asked, backlogs, writing.buffer_memory, policy.max_bytes_per_second
     )
     reading = ConsumerSettings.parse(source_options)
-    bound_heap(told.fetch_max_bytes // _RELEASED)
+    bound_heap(asked.fetch_max_bytes // _RELEASED)
     times = Times(
         delivery_ms=writing.delivery_timeout_ms,
         request_ms=writing.cluster.request_timeout_ms,

@@ -164,7 +164,7 @@ def _of_progress_topic(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
     name = topic_of(flow.name)
     notes = {name: seen.target[name]} if name in seen.target else {}
     unread = _missing(notes, AclOperation.READ)
-    why = "no partition can begin without a look at its progress"
+    why = "no partition can begin before its progress is read"
     lacking.problems += _topic_lines(flow.target, unread, why, besides=_OF_TARGET_TOPICS)
     if not unread:
         unwritten = _missing(notes, AclOperation.WRITE)

@@ -127,7 +127,7 @@ def test_what_kubernetes_says_of_services_is_no_override(read: Load) -> None:
 
 
 def test_every_variable_that_this_project_reads_is_known() -> None:
-    """A new one has to be added to naming.OWN, or whoever sets it could copy nothing."""
+    """A new one has to be added to naming.OWN, or who sets it could copy nothing."""
     root = Path(__file__).parents[2]
     sources = [*root.glob("mirror/**/*.py"), *root.glob("tests/**/*.py"), *root.glob("jobs/*.py"), root / "Makefile"]
     read = re.compile(r"(?:environ(?:\.get\(|\[)|getenv\(|envvar=|Final = )\"(MIRROR_[A-Z0-9_]*[A-Z0-9])\"")

@@ -48,10 +48,10 @@ def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, uniq
     run = site.finish(site.launch([sys.executable, "notebook.py"], environ=environ))
     assert run.status == 0, run.err
     progress, unknown, missing = (json.loads(line) for line in run.out.splitlines())
-    told = json.loads(progress)
-    assert told["epoch"] == 1
-    assert told["ends"] == {topic: 3}
-    assert told["lag"] == 3
+    offset = json.loads(progress)
+    assert offset["epoch"] == 1
+    assert offset["ends"] == {topic: 3}
+    assert offset["lag"] == 3
     assert 'ledgr = ***: no such option; did you mean "ledger"?' in unknown
     assert "ledger = (not set): required: a folder for plans and results" in missing
     assert target.read(f"a.{topic}") == [b"1", b"2", b"3"]
