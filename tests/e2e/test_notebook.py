@@ -20,10 +20,14 @@ README = Path(__file__).parents[2] / "README.md"
 THEN = """
 import json, time
 
-until = time.monotonic() + 300
-while query.isActive and not query.lastProgress and time.monotonic() < until:
+until = time.monotonic() + 120
+offset = None
+while query.isActive and offset is None and time.monotonic() < until:
     time.sleep(0.2)
-print(json.dumps(query.lastProgress and query.lastProgress["sources"][0]["endOffset"]))
+    offset = query.lastProgress and query.lastProgress["sources"][0]["endOffset"]
+if offset is None:
+    print(query.exception(), query.status, query.recentProgress, file=sys.stderr)
+print(json.dumps(offset))
 query.stop()
 for wrong in ({**options, "ledgr": "x"}, {key: value for key, value in options.items() if key != "ledger"}):
     try:
@@ -48,6 +52,7 @@ def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, uniq
     run = site.finish(site.launch([sys.executable, "notebook.py"], environ=environ))
     assert run.status == 0, run.err
     progress, unknown, missing = (json.loads(line) for line in run.out.splitlines())
+    assert progress is not None, run.err
     offset = json.loads(progress)
     assert offset["epoch"] == 1
     assert offset["ends"] == {topic: 3}
