@@ -102,6 +102,8 @@ class Ledger:
 
     def before(self) -> Ledger | None:
         """The run before this one, if it is remembered."""
+        if not self.path.parent.is_dir():  # the first plan makes it, for a query of somebody's own
+            return None
         older = [path for path in self.path.parent.iterdir() if path.name < self.path.name]
         return Ledger(max(older)) if older else None
 

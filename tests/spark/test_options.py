@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import ConfigError
+from mirror.spark.ledger import Ledger
 from mirror.spark.options import DEFAULT_PARALLELISM, FlowOptions
 
 GIVEN = {"config": "mirror.toml", "flow": "f", "ledger": "l"}
@@ -31,3 +32,7 @@ def test_every_option_that_is_missing_or_unknown_is_named() -> None:
         f"{where}: path = ***: no such option; {known}",
         f'{where}: parallelism = "0": must be a whole number from 1',
     ]
+
+
+def test_a_ledger_that_is_not_there_yet_has_no_run_before(tmp_path: Path) -> None:
+    assert Ledger(tmp_path / "ledger" / "f" / "notebook").before() is None
