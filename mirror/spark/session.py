@@ -10,10 +10,9 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from mirror.spark.masters import is_local
 from mirror.spark.ranges_source import RangesSource
 from mirror.spark.sink import MirrorSink
-from mirror.spark.submission import LOOPBACK
+from mirror.spark.submission import LOOPBACK, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
