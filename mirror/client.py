@@ -36,6 +36,7 @@ from mirror.runtime.admin import Admin
 from mirror.runtime.buffer import BufferMemory
 from mirror.runtime.consumer import Consumer
 from mirror.runtime.producer import Producer
+from mirror.wire.decode import Record
 
 __all__ = [
     "EARLIEST",
@@ -68,6 +69,7 @@ __all__ = [
     "PatternType",
     "Producer",
     "ProducerState",
+    "Record",
     "RecordMetadata",
     "ReplicaLog",
     "ResourceType",

@@ -29,6 +29,7 @@
         │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
         ├── NoPosition           a partition without a position and without a rule for where to begin
         ├── LogTruncated         the log was cut back below the position: records that were read are gone (KIP-320)
+        │   └── TopicRecreated   the topic was deleted and made again under its name (KIP-516)
         ├── ClientClosed         the call came after, or was cut short by, close()
         └── NetworkThreadDied    the network thread is gone; carries what killed it
 
@@ -54,6 +55,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def brief(text: str, longest: int = 500) -> str:
+    """``text`` of a broker in one line, with at most ``longest`` characters of it: it may have sent millions."""
+    text = text.strip()
+    line = " ".join(text[:longest].split())
+    return line if len(text) <= longest else f"{line}..."
 
 
 class MirrorError(Exception):
@@ -315,6 +323,10 @@ class LogTruncated(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.diverging_offset), self.__dict__
+
+
+class TopicRecreated(LogTruncated):
+    """The topic was deleted and made again under its name (KIP-516): the same offset means another record there."""
 
 
 class ClientClosed(KafkaError):

@@ -49,6 +49,9 @@ def test_two_seeds_do_not_retry_in_step() -> None:
 def test_initial_above_max_gives_constant_max() -> None:
     backoff = Backoff(500, 200, random.Random(1))
     assert {backoff.after(n) for n in range(1, 100)} == {200}
+    # By so little that the jitter of the first wait would reach below the maximum.
+    near = Backoff(110, 100, random.Random(1))
+    assert {near.after(n) for n in range(1, 100)} == {100}
 
 
 @given(st.integers(1, 5_000))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -40,6 +41,52 @@ def test_a_process_that_was_stopped_knows_for_how_long() -> None:
             assert float(child.stdout.readline()) >= STOPPED_S * 1000 - 20
         finally:
             child.kill()
+
+
+@pytest.mark.parametrize(("worked_ms", "forgiven_ms"), [(0, 40), (15, 25), (35, 0), (45, 0)])
+def test_a_beat_that_is_late_because_other_threads_worked_is_not_forgiven(
+    worked_ms: float, forgiven_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy loop holds the interpreter, and the thread that beats waits for it."""
+    monkeypatch.setattr("tests.stalls._run_delay_ms", lambda _: 0.0)
+    monkeypatch.setattr("tests.stalls.now_ms", lambda: 1_050.0)
+    monkeypatch.setattr("tests.stalls._worked_ms", lambda: 200.0 + worked_ms)
+    stalls = Stalls()
+    stalls._until, stalls._lost, stalls._worked = [1_000.0], [0.0], 200.0
+    stalls._look()
+    assert stalls.between(1_000, 1_050) == pytest.approx(forgiven_ms)
+
+
+def test_what_other_threads_wait_for_a_cpu_is_not_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy loop in one of them waits all the time where the machine is busy."""
+    me, times, over = threading.get_native_id(), iter(range(1_000_000)), threading.Event()
+    monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: 0.0 if thread == me else 50.0 * next(times))
+    monkeypatch.setattr("tests.stalls.now_ms", lambda: 1_000.0)
+    stalls = Stalls()
+    stalls._until, stalls._lost = [990.0], [0.0]
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        stalls._look()
+        stalls._look()
+    finally:
+        over.set()
+        other.join()
+    assert stalls._lost == [0.0, 0.0, 0.0]
+
+
+def test_what_the_measuring_thread_waited_for_a_cpu_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is not the one that entered the context."""
+    waited = {"ms": 0.0}
+    me = threading.get_native_id()
+    monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: waited["ms"] if thread == me else 1e9)
+    stalls = Stalls()
+    stalls._thread_id, stalls._waited = -1, 1e9
+    stalls._until, stalls._lost = [0.0, 1e12], [0.0, 0.0]
+    with stalls.timing() as took:
+        time.sleep(0.02)
+        waited["ms"] = 15
+    assert took.running_ms == pytest.approx(took.ms - 15)
 
 
 @pytest.mark.parametrize(

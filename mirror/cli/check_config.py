@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.console import warn
 from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.config.exposed import sent_in_the_clear
+from mirror.config.in_force import given, in_force
 from mirror.config.load import load
-
-_PLAIN_WIDTH: Final = 160
-"""Columns of a table that goes to a file or a pipe: there is no terminal's width to keep to."""
+from mirror.config.naming import KeyPath
+from mirror.config.notices import notices
+from mirror.spark.terminal import Terminal
 
 
 def check_config(
@@ -25,29 +25,48 @@ def check_config(
 ) -> None:
     """Check a configuration and show what it means, overrides and defaults included; secrets stay hidden.
 
+    Keys without effect are warnings. A transform has to be importable here.
+
     Exit status: 0 it is right, 1 it is not.
     """
-    described = load(config, secrets_dir=secrets_dir).described()
+    loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
+    without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
+    for line in dict.fromkeys([*without_effect, *sent_in_the_clear(loaded, loaded.clusters)]):
+        warn(line)
+    tables = in_force(loaded)
     if as_json:
-        print(json.dumps(described, indent=2, ensure_ascii=False))
+        print(json.dumps(tables, indent=2, ensure_ascii=False))
         return
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-    for section, entries in described.items():
+    console = Terminal()
+    here = given(loaded)
+    for section, entries in tables.items():
         for name, settings in entries.items():
-            console.print(_table(f"{section}.{name}", settings))
+            console.print(_table((section, name), settings, here))
 
 
-def _table(title: str, settings: Mapping[str, object]) -> Table:
-    table = Table(title=Text(title), title_justify="left", title_style="bold")
+def why_not_loaded(transform: str) -> str | None:
+    """Why it cannot be imported here; what copies is loaded only where there is one."""
+    from mirror.spark import transforms
+
+    return transforms.why_not_loaded(transform)
+
+
+def _table(path: KeyPath, settings: Mapping[str, object], given: Collection[KeyPath]) -> Table:
+    table = Table(title=Text(".".join(path)), title_justify="left", title_style="bold")
     table.add_column("key", no_wrap=True)
     table.add_column("value", overflow="fold")
+    table.add_column("")
     for key, value in settings.items():
-        if isinstance(value, Mapping):
-            for inner, option in value.items():
-                table.add_row(Text(f'{key}."{inner}"'), _value(option))
-        else:
-            table.add_row(Text(key), _value(value))
+        inner = value if isinstance(value, Mapping) and key != "headers" else {}
+        for option, plain in inner.items():
+            table.add_row(Text(f'{key}."{option}"'), _value(plain), _mark((*path, key, option) in given))
+        if not inner:
+            table.add_row(Text(key), _value(value), _mark((*path, key) in given))
     return table
+
+
+def _mark(given: bool) -> Text:
+    return Text("" if given else "default", style="dim")
 
 
 def _value(value: object) -> Text:

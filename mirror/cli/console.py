@@ -6,6 +6,7 @@ import sys
 import traceback
 
 from mirror.errors import MirrorError, printable
+from mirror.spark.files import file_trouble
 
 
 def complain(error: Exception, *, debug: bool) -> None:
@@ -16,9 +17,16 @@ def complain(error: Exception, *, debug: bool) -> None:
         print(f"mirror: {line}", file=sys.stderr)
 
 
+def warn(line: str) -> None:
+    """Say on stderr what a user should know, and what stops nothing."""
+    print(f"mirror: warning: {printable(line)}", file=sys.stderr)
+
+
 def _lines(error: Exception, *, debug: bool) -> list[str]:
     if isinstance(error, MirrorError):
         return str(error).splitlines() or [type(error).__name__]
+    if line := file_trouble(error):
+        return [line]
     text = printable(" ".join(str(error).split()))
     hint = "" if debug else " (unexpected; mirror --debug shows the traceback)"
     return [f"{type(error).__name__}: {text}{hint}" if text else f"{type(error).__name__}{hint}"]

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-Config = Annotated[Path, typer.Option("--config", help="The TOML file with clusters and flows.")]
+Config = Annotated[Path, typer.Option("--config", readable=False, help="The TOML file with clusters and flows.")]
 Flow = Annotated[str | None, typer.Option("--flow", help="Only this flow (default: all).")]
 ReportDir = Annotated[
     Path,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +17,7 @@ from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.checks import check_flows
 from mirror.spark.forecast import Action, FlowForecast, PartitionForecast, forecast
+from mirror.spark.terminal import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +29,6 @@ NOTHING_TO_DO: Final = 0
 COULD_NOT_LOOK: Final = 1
 SOMETHING_TO_DO: Final = 3
 
-_PLAIN_WIDTH: Final = 160
-"""Columns of a table that goes to a file or a pipe: there is no terminal's width to keep to."""
 _STYLES: Final = {Action.COPY: "green", Action.WAIT: "yellow", Action.FAIL: "red"}
 _FEW: Final = 5
 """Topics named in a line; of the others their number."""
@@ -69,7 +66,7 @@ def plan(
     if as_json:
         print(json.dumps({"flows": [_to_json(each, findings) for each in forecasts], "errors": errors}, indent=2))
     else:
-        console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+        console = Terminal()
         for one in forecasts:
             _print(one, findings, console)
     if errors:
@@ -103,7 +100,7 @@ def _to_json(one: FlowForecast, findings: Findings) -> dict[str, object]:
     return {**told, "warnings": [*findings.warnings.get(one.flow, []), *one.warnings]}
 
 
-def _print(one: FlowForecast, findings: Findings, console: Console) -> None:
+def _print(one: FlowForecast, findings: Findings, console: Terminal) -> None:
     def say(text: str) -> None:
         # Topic names are never markup, and lines are not cut.
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -168,11 +165,17 @@ def _size(size: int | None) -> str:
 
 
 def _time(one: FlowForecast) -> str:
+    where = "as in earlier runs" if one.overhead_measured else "as measured elsewhere, on two cores"
+    start = f"{one.overhead_seconds:.0f} s of it are Spark's start, {where}"
     if one.seconds is None or one.bytes_per_second is None:
-        return "unknown (no earlier run in the report folder tells a rate)" if one.bytes is not None else "unknown"
-    rate = f"at {decimal(int(one.bytes_per_second))}/s"
-    if one.seconds < _MINUTE_S:
-        return f"{one.seconds:.1f} s {rate}"
-    if one.seconds < _HOUR_S:
-        return f"{one.seconds / _MINUTE_S:.0f} min {rate}"
-    return f"{one.seconds / _HOUR_S:.1f} h {rate}"
+        why = " (no earlier run in the report folder tells a rate)" if one.bytes is not None else ""
+        return f"unknown{why}; {start}"
+    return f"{_duration(one.seconds)}, copying at {decimal(int(one.bytes_per_second))}/s; {start}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h"

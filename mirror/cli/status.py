@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
@@ -19,13 +18,13 @@ from mirror.cli.options import REPORT_DIR, AsJson, Config, Flow, ReportDir, Secr
 from mirror.config.load import load
 from mirror.errors import KafkaError
 from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch, look
+from mirror.spark.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.spark.status import FlowStatus
 
-_PLAIN_WIDTH: Final = 160
 pause = time.sleep
 """Between two looks."""
 
@@ -110,5 +109,5 @@ def _view(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: i
     return Group(status_view.live(found, errors, most, width), at)
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+def _console() -> Terminal:
+    return Terminal()

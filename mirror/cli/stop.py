@@ -13,7 +13,7 @@ import typer
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir
 from mirror.client import Admin
 from mirror.config.load import load
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, printable
 from mirror.spark.run_orders import RunOrders
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def stop(
     if as_json:
         print(json.dumps(told, indent=2))
     for one in () if as_json else told:
-        print(_line(one))
+        print(printable(_line(one)))
     states = {one["state"] for one in told}
     raise typer.Exit(1 if "unknown" in states else 3 if wait and "told" in states else 0)
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Never
 
 import typer
 
+from mirror.cli.check_config import why_not_loaded
 from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.java import find_java
+from mirror.spark.masters import check_master
 from mirror.spark.progress_lines import stamped
-from mirror.spark.submission import Submission
+from mirror.spark.submission import Submission, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,9 @@ def submit(
 ) -> Never:
     """Submit the job with these options, and end with its status. Raises MirrorError where it cannot be started."""
     # What is wrong with the configuration or the machine is said at once, not after Spark's start.
-    flows = load(config, secrets_dir=secrets_dir).select(flow)
+    importable = why_not_loaded if is_local(master) else None  # executors elsewhere may have other packages
+    flows = load(config, secrets_dir=secrets_dir, why_not_loaded=importable).select(flow)
+    check_master(master)
     find_java()
     arguments = ["--config", str(config), "--report-dir", str(report_dir), *more]
     if flow is not None:

@@ -9,7 +9,8 @@ from typing import Final
 from mirror.cluster.acls import operations_of
 from mirror.cluster.calls import Call, ClusterView, Failures, check
 from mirror.cluster.each_key import ControllerCall, EachKey
-from mirror.cluster.topics import NewTopic, PartitionDescription, TopicDescription, is_topic_name
+from mirror.cluster.offset_calls import LeadersCall
+from mirror.cluster.topics import NewTopic, PartitionDescription, TopicDescription, TopicPartition, is_topic_name
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import (
@@ -106,6 +107,35 @@ class DescribeEachTopic(EachKey[str, TopicDescription]):
                 self.absent(told.name or "")
             else:
                 self.take(told.name or "", told.error_code, _description(told))
+        return self.open(keys)
+
+
+class TopicIds(LeadersCall[uuid.UUID | None]):
+    """The id that each partition's leader knows for its topic; left out where it knows no topic of that name."""
+
+    api = Api.METADATA
+    needs = "Describe"
+
+    def __init__(self, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("asking for topic ids", tps, deadline_ms, timeout_ms)
+
+    def about(self, key: TopicPartition) -> str:
+        """For errors."""
+        return f"asking for the topic id of {key}"
+
+    def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> MetadataRequest:
+        """Each topic once."""
+        del view, timeout_ms
+        return MetadataRequest(tuple(MetadataRequestTopic(name) for name in sorted({tp.topic for tp in keys})))
+
+    def accept(self, keys: Collection[TopicPartition], response: MetadataResponse) -> Failures:
+        """Per topic, for all of its partitions that were asked for."""
+        for topic in response.topics:
+            for tp in [tp for tp in keys if tp.topic == topic.name]:
+                if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self.absent(tp)
+                else:
+                    self.take(tp, topic.error_code, topic.topic_id)
         return self.open(keys)
 
 

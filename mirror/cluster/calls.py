@@ -11,12 +11,12 @@ from mirror.backoff import Backoff
 from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.metadata import Metadata
-from mirror.cluster.request_state import TimedRequestState
+from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import Hopeless, KafkaError, KafkaTimeout
-from mirror.timing import FOREVER_MS
+from mirror.timing import FOREVER_MS, remaining
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 from mirror.wire.verdicts import Verdict, broker_error, verdict
@@ -46,6 +46,9 @@ class ClusterView:
 class Call(CompletableEvent[T], Generic[T, K]):
     """One call of an application thread. Each key is answered by one broker; a failed key is retried alone.
 
+    ``pending`` are the keys to be asked for now; those that failed rest first, each for as long as its own failures in
+    a row demand.
+
     Subclasses say where a key goes (:meth:`route`), what to ask (:meth:`request`) and how to read the answer
     (:meth:`accept`).
     """
@@ -59,20 +62,35 @@ class Call(CompletableEvent[T], Generic[T, K]):
         super().__init__(what, deadline_ms, timeout_ms)
         self.pending: set[K] = set(keys)
         self.in_flight = 0
-        self.state: TimedRequestState | None = None
+        self.states: KeyStates[K] | None = None
         self._view: ClusterView | None = None
         self._answers_seen = -1
 
     def begin(self, view: ClusterView, backoff: Backoff) -> None:
         """The network thread takes the call up."""
         self._view = view
-        self.state = TimedRequestState(backoff, self.deadline_ms)
+        self.states = KeyStates(backoff)
 
     @property
     def advancing(self) -> bool:
-        """Also while what it waits for (metadata, a coordinator) has just been answered and not yet been used."""
+        """Also while what it waits for (metadata, a coordinator) has just been answered and not yet been used.
+
+        Not while a key rests: its attempt failed, and the next is not due before the deadline is looked at.
+        """
+        if self.resting:
+            return False
         waiting = self._view is not None and bool(self.pending) and self._answers_seen >= 0
         return self.stepped or (waiting and self._view is not None and self._view.answers != self._answers_seen)
+
+    @property
+    def resting(self) -> bool:
+        """Whether some key failed and may not be asked for again yet."""
+        return self.states is not None and bool(self.states.resting)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no key has to be asked for any more."""
+        return not (self.pending or self.in_flight or self.resting)
 
     def wait_for_the_way(self, view: ClusterView) -> None:
         """There is no route yet; from here on only an answer of metadata or coordinators counts as a step."""
@@ -146,7 +164,8 @@ class GroupCall(Call[T, str]):
         if node is None or node not in view.metadata.brokers:
             if node is not None:
                 view.metadata.request_update()  # a broker that came later
-            self.last_error = view.coordinators.last_error or view.metadata.last_error or self.last_error
+            why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
+            self.last_error = why or view.metadata.last_error or self.last_error
             return {}
         return {node: (self.group,)}
 
@@ -201,16 +220,15 @@ class Calls:
         requests: list[Request] = []
         wait = FOREVER_MS
         for call in self._active:
-            state = call.state
-            if state is None or not call.pending:
+            if call.states is None:
                 continue
-            if state.can_send(now):
-                requests += self._attempt(call, state, now)
-            else:
-                wait = min(wait, state.wait_ms(now))
+            call.pending.update(call.states.rested(now))
+            wait = min(wait, call.states.wait_ms(now))
+            if call.pending:
+                requests += self._attempt(call, now)
         return Poll(requests, wait)
 
-    def _attempt(self, call: Call[Any, Any], state: TimedRequestState, now: int) -> list[Request]:
+    def _attempt(self, call: Call[Any, Any], now: int) -> list[Request]:
         if self._view.metadata.hopeless is not None:
             call.fail(self._view.metadata.hopeless)
             return []
@@ -222,7 +240,7 @@ class Calls:
         if not routes:
             call.wait_for_the_way(self._view)
             return []
-        timeout_ms = state.timeout_ms(now, self._request_timeout_ms)
+        timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
         return [self._request(call, node, tuple(keys), timeout_ms) for node, keys in list(routes.items())]
 
     def _request(self, call: Call[Any, Any], node: int | None, keys: tuple[Any, ...], timeout_ms: int) -> Request:
@@ -251,12 +269,12 @@ class Calls:
             except KafkaError as error:
                 call.fail(error)
                 return
+            if call.states is not None:
+                call.states.succeeded([key for key in asked if key not in failures])
             if failures:
                 call.reroute(tuple(failures), self._view)
                 self._retry(call, tuple(failures), next(iter(failures.values())), now)
             else:
-                if call.state is not None:
-                    call.state.succeeded()
                 call.stepped = True
                 self._finish(call)
 
@@ -274,15 +292,14 @@ class Calls:
         return failed
 
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
-        call.pending.update(keys)
         if call.last_error is None or not isinstance(error, KafkaTimeout):
             # "No answer in the 6 ms that were left" says less than what went wrong before.
             call.last_error = error
         call.stepped = False
-        if call.state is not None:
-            call.state.failed(now)
+        if call.states is not None:
+            call.states.failed(keys, now)
 
     @staticmethod
     def _finish(call: Call[Any, Any]) -> None:
-        if not call.pending and not call.in_flight and not call.future.done():
+        if call.finished and not call.future.done():
             call.complete(call.result())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import random
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from mirror.backoff import Backoff
-from mirror.cluster.request_state import RequestState
+from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
@@ -28,19 +28,22 @@ class KeyType(enum.IntEnum):
 class Coordinators:
     """Request manager and store of coordinators, looked up in batches (KIP-699), one for all clients of a cluster.
 
-    ``answers`` counts the look-ups that went well; ``changes`` rises with every answer and every failure.
+    Of each kind one request is under way at a time. A key that could not be found rests for itself: neither does it
+    delay the others, nor do they end its backoff (KIP-580).
+    ``answers`` counts the answers that settled some key; ``changes`` rises with every answer and every failure.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
-        self._states = {kind: RequestState(backoff) for kind in KeyType}
+        self._states: dict[KeyType, KeyStates[str]] = {kind: KeyStates(backoff) for kind in KeyType}
+        self._under_way: set[KeyType] = set()
         self._nodes: dict[tuple[KeyType, str], int] = {}
         self._wanted: dict[KeyType, set[str]] = defaultdict(set)
         self.answers = 0
         self.changes = 0
         self._refused: dict[tuple[KeyType, str], KafkaError] = {}
-        self.last_error: KafkaError | None = None
+        self._errors: dict[tuple[KeyType, str], KafkaError] = {}
 
     def node(self, kind: KeyType, key: str) -> int | None:
         """The coordinator, or None: then it is looked up. Raises the error of a look-up that was refused for good."""
@@ -56,6 +59,10 @@ class Coordinators:
         """It is not there (any more): the next :meth:`node` looks it up again."""
         self._nodes.pop((kind, key), None)
 
+    def why_unknown(self, kind: KeyType, key: str) -> KafkaError | None:
+        """Why the last request for it did not find it; None where it did, or has not ended."""
+        return self._errors.get((kind, key))
+
     def retain(self, nodes: Collection[int]) -> None:
         """The cluster's brokers are these: what another one coordinated is to be looked up again."""
         self._nodes = {key: node for key, node in self._nodes.items() if node in nodes}
@@ -64,52 +71,65 @@ class Coordinators:
         """A FindCoordinator for each kind that has keys to look up."""
         requests: list[Request] = []
         wait = FOREVER_MS
-        for kind, keys in self._wanted.items():
-            if not keys:
+        for kind, wanted in self._wanted.items():
+            if not wanted or kind in self._under_way:
                 continue
-            if self._states[kind].can_send(now):
-                self._states[kind].sent()
-                requests.append(self._request(kind, keys))
+            states = self._states[kind]
+            states.rested(now)
+            if keys := wanted.difference(states.resting):
+                self._under_way.add(kind)
+                requests.append(self._request(kind, tuple(sorted(keys))))
             else:
-                wait = min(wait, self._states[kind].wait_ms(now))
+                wait = min(wait, states.wait_ms(now))
         return Poll(requests, wait)
 
-    def _request(self, kind: KeyType, keys: set[str]) -> Request:
-        body = FindCoordinatorRequest(int(kind), tuple(sorted(keys)))
+    def _request(self, kind: KeyType, keys: tuple[str, ...]) -> Request:
+        body = FindCoordinatorRequest(int(kind), keys)
         return Request(
             api=Api.FIND_COORDINATOR,
             body=body,
             node=None,
             lane=Lane.CONTROL,
             timeout_ms=self._request_timeout_ms,
-            on_response=lambda response, now: self._learn(kind, response, now),
-            on_failure=lambda error, now: self._failed(kind, error, now),
+            on_response=lambda response, now: self._learn(kind, keys, response, now),
+            on_failure=lambda error, now: self._ended(kind, dict.fromkeys(keys, error), now),
         )
 
-    def _learn(self, kind: KeyType, response: FindCoordinatorResponse, now: int) -> None:
-        failed: KafkaError | None = None
-        self.changes += 1
-        for told in response.coordinators:
-            if not told.error_code:
-                self._nodes[kind, told.key] = told.node_id
-                self._wanted[kind].discard(told.key)
+    def _learn(self, kind: KeyType, asked: tuple[str, ...], response: FindCoordinatorResponse, now: int) -> None:
+        left_out = "the broker's answer leaves it out"
+        failed = {key: KafkaError(f"{_about(kind, key)}: {left_out}") for key in asked}
+        for answer in response.coordinators:
+            if answer.key not in failed:
                 continue
-            what = "group" if kind is KeyType.GROUP else "transactional id"
-            about = f"looking up the coordinator of {what} {told.key!r}"
-            error = broker_error(told.error_code, about, told.error_message, needs="Describe")
-            if verdict(told.error_code) is Verdict.FATAL:
-                self._refused[kind, told.key] = error
-                self._wanted[kind].discard(told.key)
+            if not answer.error_code:
+                self._nodes[kind, answer.key] = answer.node_id
+                self._settled(kind, answer.key)
+                del failed[answer.key]
+                continue
+            error = broker_error(answer.error_code, _about(kind, answer.key), answer.error_message, needs="Describe")
+            if verdict(answer.error_code) is Verdict.FATAL:
+                self._refused[kind, answer.key] = error
+                self._settled(kind, answer.key)
+                del failed[answer.key]
             else:
-                failed = error
-        if failed is not None:
-            self._failed(kind, failed, now)
-        else:
-            self._states[kind].succeeded()
+                failed[answer.key] = error
+        if len(failed) < len(asked):
             self.answers += 1
-            self.last_error = None
+        self._ended(kind, failed, now)
 
-    def _failed(self, kind: KeyType, error: KafkaError, now: int) -> None:
-        self._states[kind].failed(now)
-        self.last_error = error
+    def _settled(self, kind: KeyType, key: str) -> None:
+        self._wanted[kind].discard(key)
+        self._states[kind].succeeded((key,))
+        self._errors.pop((kind, key), None)
+
+    def _ended(self, kind: KeyType, failed: Mapping[str, KafkaError], now: int) -> None:
+        """The request under way has ended; the keys that ``failed`` are to be asked for again."""
+        self._under_way.discard(kind)
+        self._states[kind].failed(failed, now)
+        self._errors |= {(kind, key): error for key, error in failed.items()}
         self.changes += 1
+
+
+def _about(kind: KeyType, key: str) -> str:
+    what = "group" if kind is KeyType.GROUP else "transactional id"
+    return f"looking up the coordinator of {what} {key!r}"

@@ -120,7 +120,7 @@ class EachKey(Call[Outcomes[K, V], K]):
 
     def finish_if_settled(self) -> None:
         """End a call whose last keys were settled without a request."""
-        if not self.pending and not self.in_flight:
+        if self.finished:
             self.complete(self.result())
 
 
@@ -169,7 +169,9 @@ class GroupsCall(EachKey[str, V]):
             if node is not None:
                 routes.setdefault(node, []).append(group)
             else:
-                self.last_error = view.coordinators.last_error or view.metadata.last_error or self.last_error
+                why = view.coordinators.why_unknown(KeyType.GROUP, group) or view.metadata.last_error
+                if why is not None:
+                    self.waiting(group, why)
         self.finish_if_settled()
         return routes
 

@@ -39,7 +39,8 @@ class Leader:
 class TopicState:
     """One topic as last told. ``error`` is why it is not known (code 3: it does not exist).
 
-    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one.
+    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one. ``seen`` has
+    leader epochs that are known of records, with the id of the topic that these are in.
     """
 
     topic_id: uuid.UUID | None = None
@@ -47,6 +48,15 @@ class TopicState:
     error: int = 0
     partitions: int = 0
     doubts: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, tuple[int, uuid.UUID | None]] = field(default_factory=dict)
+
+    def least_epoch(self, partition: int) -> int:
+        """What a leader of ``partition`` has at least, if who tells of it does not lag."""
+        known = self.leaders.get(partition)
+        epoch, topic_id = self.seen.get(partition, (-1, None))
+        if None not in {topic_id, self.topic_id} and topic_id != self.topic_id:
+            epoch = -1
+        return max(epoch, -1 if known is None else known.epoch)
 
 
 class Metadata:
@@ -56,6 +66,9 @@ class Metadata:
     rises with everything that a core may wait for: answers, failures, leaders that a broker named. A leader is replaced
     by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320), unless nothing else
     is heard any more.
+
+    Requests are numbered: ``answered`` is the last one that was answered, ``next_request`` the first that is not sent
+    yet. Its answer is the first that is certain to be as new as the present.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
@@ -70,6 +83,8 @@ class Metadata:
         self._refusals = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
+        self.answered = 0
+        self.next_request = 1
         self.changes = 0
         self._updated_ms: int | None = None
         self.brokers: Mapping[int, Broker] = {}
@@ -147,6 +162,20 @@ class Metadata:
         self.changes += 1
         return True
 
+    def saw(self, tp: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
+        """A record of this leader epoch was read, of the topic with this id (None: not known): older leaders are gone.
+
+        As ``Metadata.updateLastSeenEpochIfNewer``: a broker that lags may take itself for the leader that it was.
+        """
+        state = self._topics.get(tp.topic)
+        if state is None:
+            return
+        state.seen[tp.partition] = epoch, topic_id
+        known = state.leaders.get(tp.partition)
+        if known is not None and known.epoch < state.least_epoch(tp.partition):
+            del state.leaders[tp.partition]
+            self._stale = True
+
     def poll(self, now: int) -> Poll:
         """A Metadata request where one is due."""
         due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
@@ -154,6 +183,7 @@ class Metadata:
         if wait > 0:
             return Poll([], wait)
         self._state.sent()
+        self.next_request += 1
         self._was_stale, self._stale = self._stale, False
         self._touched_before, self._touched = self._touched, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
@@ -179,6 +209,7 @@ class Metadata:
         self.last_error = None
         self._refusals = 0
         self.answers += 1
+        self.answered = self.next_request - 1  # one at a time is under way
         self.changes += 1
         told = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
         self.brokers = {broker.node_id: broker for broker in told if _may_be(broker)}
@@ -229,13 +260,11 @@ class Metadata:
         state.partitions = len(told.partitions)
         complete = True
         for part in told.partitions:
-            known = state.leaders.get(part.partition_index)
-            if (
-                known is not None
-                and part.leader_epoch < known.epoch
-                and not self._believed(state, part.partition_index)
-            ):
-                continue
+            if part.leader_epoch < state.least_epoch(part.partition_index):
+                if not self._believed(state, part.partition_index):
+                    complete = complete and part.partition_index in state.leaders
+                    continue
+                state.seen.pop(part.partition_index, None)
             state.doubts.pop(part.partition_index, None)
             if part.leader_id in self.brokers:
                 state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)

@@ -17,6 +17,12 @@ from mirror.wire.messages.admin import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from mirror.wire.messages.epochs import (
+    EpochPartition,
+    EpochTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from mirror.wire.messages.fetch import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -142,6 +148,43 @@ class ListEachOffset(LeadersCall[OffsetResult]):
                 found = OffsetResult(told.offset, told.timestamp, told.leader_epoch)
                 tp = TopicPartition(topic.name, told.partition_index)
                 self.take(tp, told.error_code, found)
+        return self.open(keys)
+
+
+class EpochEndOffsets(LeadersCall[int]):
+    """Where each partition's log left a leader epoch: the first offset of a later one, as its leader has it."""
+
+    api = Api.OFFSET_FOR_LEADER_EPOCH
+    needs = "Describe"
+
+    def __init__(self, epochs: Mapping[TopicPartition, int], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("looking up leader epochs", epochs.keys(), deadline_ms, timeout_ms)
+        self._epochs = dict(epochs)
+
+    def about(self, key: TopicPartition) -> str:
+        """For errors."""
+        return f"looking up leader epoch {self._epochs[key]} of {key}"
+
+    def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetForLeaderEpochRequest:
+        """With the leader epoch we know, so that a stale leader says so (KIP-320)."""
+        del timeout_ms
+
+        def partition(tp: TopicPartition) -> EpochPartition:
+            leader = view.metadata.leader(tp)
+            return EpochPartition(tp.partition, self._epochs[tp], leader.epoch if leader else -1)
+
+        return OffsetForLeaderEpochRequest(
+            tuple(
+                EpochTopic(topic, tuple(partition(TopicPartition(topic, p)) for p in partitions))
+                for topic, partitions in by_topic(keys).items()
+            )
+        )
+
+    def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
+        """Per partition."""
+        for topic in response.topics:
+            for told in topic.partitions:
+                self.take(TopicPartition(topic.topic, told.partition), told.error_code, told.end_offset)
         return self.open(keys)
 
 
@@ -293,7 +336,8 @@ class DeleteGroupOffsets(EachKey[TopicPartition, None]):
         """All to the group's coordinator, once it is known."""
         node = coordinator(self.group, view)
         if node is None:
-            self.last_error = view.coordinators.last_error or view.metadata.last_error or self.last_error
+            why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
+            self.last_error = why or view.metadata.last_error or self.last_error
             return {}
         return {node: set(self.pending)}
 

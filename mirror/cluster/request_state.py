@@ -1,13 +1,27 @@
-"""When a request may be tried again: the one place where backoff and deadline meet (``RequestState``, KIP-580).
+"""When a request may be tried again after failures in a row (``RequestState``, KIP-580).
 
 Everything that retries (metadata, coordinators, calls, fetches, offsets, producer ids) holds one of these per thing
-that it asks for.
+that it asks for, or :class:`KeyStates` where one request asks for many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterable
+from typing import Generic, TypeVar
+
 from mirror.backoff import Backoff
-from mirror.timing import FOREVER_MS, remaining
+from mirror.timing import FOREVER_MS
+
+K = TypeVar("K", bound=Hashable)
+
+Waits = dict[int, int]
+"""Failures in a row -> ms to wait, for what failed with one answer: it goes in one request again, not in one each."""
+
+
+def _wait(backoff: Backoff, failures: int, waits: Waits) -> int:
+    if failures not in waits:
+        waits[failures] = backoff.after(failures)
+    return waits[failures]
 
 
 class RequestState:
@@ -39,11 +53,11 @@ class RequestState:
         self.failures = 0
         self.not_before_ms = 0
 
-    def failed(self, now: int) -> None:
-        """It failed: wait longer each time."""
+    def failed(self, now: int, waits: Waits | None = None) -> None:
+        """It failed: wait longer each time. Those that fail with the same answer share ``waits``."""
         self.in_flight = False
         self.failures += 1
-        self.not_before_ms = now + self._backoff.after(self.failures)
+        self.not_before_ms = now + _wait(self._backoff, self.failures, {} if waits is None else waits)
 
     def pause(self, now: int, times: int) -> None:
         """Nothing failed, but the next attempt keeps the distance it would have after ``times`` failures."""
@@ -54,23 +68,52 @@ class RequestState:
         self.not_before_ms = 0
 
 
-class TimedRequestState(RequestState):
-    """With the deadline of the call behind it (seed 001: ``TimedRequestState``).
+class KeyStates(Generic[K]):
+    """The failures in a row of each of many keys, and how long each rests after them.
 
-    The deadline is only looked at after a failed attempt: the first is always made, and success after success is never
-    cut short.
+    Keys are asked for together, and some of them fail: neither does the success of one end the backoff of another, nor
+    does the failure of one delay another (KIP-580). Keys with equally many failures that fail with the same answer rest
+    equally long, so that they go in one request again. A key without failures costs nothing here.
     """
 
-    __slots__ = ("deadline_ms",)
+    __slots__ = ("_backoff", "_failures", "_next_ms", "_resting")
 
-    def __init__(self, backoff: Backoff, deadline_ms: int) -> None:
-        super().__init__(backoff)
-        self.deadline_ms = deadline_ms
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._failures: dict[K, int] = {}
+        self._resting: dict[K, int] = {}
+        self._next_ms = FOREVER_MS
 
-    def timeout_ms(self, now: int, request_timeout_ms: int) -> int:
-        """Of one request: ``min(remaining API time, request.timeout.ms)``."""
-        return min(remaining(self.deadline_ms, now), request_timeout_ms)
+    def failed(self, keys: Iterable[K], now: int) -> None:
+        """The same answer, or its absence, failed all of ``keys``: each rests longer each time."""
+        waits: Waits = {}
+        for key in keys:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self._resting[key] = now + _wait(self._backoff, failures, waits)
+        self._next_ms = min([self._next_ms, *(now + wait for wait in waits.values())])
 
-    def expired(self, now: int) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline_ms <= now
+    def succeeded(self, keys: Collection[K]) -> None:
+        """They were answered as hoped: their failures are forgotten."""
+        if self._failures:
+            for key in keys:
+                self._failures.pop(key, None)
+                self._resting.pop(key, None)
+
+    @property
+    def resting(self) -> Collection[K]:
+        """The keys that may not be asked for yet, as of the last :meth:`rested`."""
+        return self._resting.keys()
+
+    def rested(self, now: int) -> Collection[K]:
+        """The keys whose wait has ended by ``now``; each is returned once."""
+        if now < self._next_ms:
+            return ()
+        keys = [key for key, until in self._resting.items() if until <= now]
+        for key in keys:
+            del self._resting[key]
+        self._next_ms = min(self._resting.values(), default=FOREVER_MS)
+        return keys
+
+    def wait_ms(self, now: int) -> int:
+        """Milliseconds until :meth:`rested` may return a key; FOREVER_MS where none rests."""
+        return FOREVER_MS if self._next_ms == FOREVER_MS else max(0, self._next_ms - now)

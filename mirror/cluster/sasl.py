@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from mirror.errors import AuthenticationFailed, KafkaError
+from mirror.errors import AuthenticationFailed, KafkaError, brief
 from mirror.wire.messages.session import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -28,9 +28,6 @@ from mirror.wire.verdicts import (
 
 MAX_CHALLENGE: Final = 65_536
 """Bytes of one message of a broker's; those of an honest one have some hundreds. It is read before it is trusted."""
-
-_LONGEST_TEXT: Final = 300
-"""Characters of what a broker says that an error repeats."""
 
 _SEPARATOR: Final = "\x01"
 
@@ -122,12 +119,6 @@ class OAuthBearer:
         """Without the token; with the broker's own reason, where it gave one before."""
         shown = brief(text.replace(self._token, "***"))
         return f"{shown} ({self._refusal})" if self._refusal else shown
-
-
-def brief(text: str) -> str:
-    """In one line, and no longer than anybody reads."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]}..."
 
 
 def offered(mechanisms: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from scramp import ScramClient, ScramException  # type: ignore[import-untyped] # ships no types
 
-from mirror.cluster.sasl import brief
+from mirror.errors import brief
 
 MIN_ITERATIONS: Final = 4_096
 """Of SCRAM (RFC 7677, and what brokers allow): with fewer, who listens in would find the password sooner."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ _CONVERT_KEY: Final = (
     "then openssl pkcs12 -in keys.p12 -out keys.pem"
 )
 _JAVA_STORE: Final = re.compile(r"\.(jks|p12|pfx|keystore|truststore|bcfks)$", re.IGNORECASE)
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 
@@ -246,5 +246,13 @@ def _wrong_url(url: str) -> Iterator[tuple[str, str]]:
         return
     if parts.username or parts.password:
         yield key, "must not contain a name or password: they have keys of their own"
-    elif not host or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL)):
+    elif not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         yield key, "must begin with https:// (http:// only to this machine), for the client's secret goes there"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, a name or an address, is this machine by itself: what is sent there passes no network."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -25,7 +25,7 @@ from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
-from mirror.wire.frames import Buffer, FrameReader
+from mirror.wire.frames import MAX_FRAME, MAX_FRAME_BEFORE_READY, Buffer, FrameReader
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.session import (
     ApiVersionsRequest,
@@ -103,7 +103,7 @@ class BrokerSession:
         self._exchange: SaslExchange | None = None
         self._authenticate_by_ms = FOREVER_MS
         self._renew_at_ms = FOREVER_MS
-        self._frames = FrameReader()
+        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[tuple[Request, int]] = deque()
         self._in_flight: deque[InFlight] = deque()
         self._correlation_id = 0
@@ -271,11 +271,16 @@ class BrokerSession:
         if self._suspicion is Suspicion.WANTS_SASL:
             self._write_own(Api.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), now)
         elif self._login is None:
-            self.phase = Phase.READY
-            self._release(now)
+            self._become_ready(now)
         else:
             self._authenticate(now)
             self._begin_exchange(now)
+
+    def _become_ready(self, now: int) -> None:
+        """The broker has said what it speaks, and has taken the login: from here on its answers may be large."""
+        self.phase = Phase.READY
+        self._frames.max_frame = MAX_FRAME
+        self._release(now)
 
     def _cleared(self, body: SaslHandshakeResponse, now: int) -> None:
         """A listener without SASL refuses the handshake as such, and goes on."""
@@ -284,8 +289,7 @@ class BrokerSession:
             what = "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
             raise AuthenticationFailed(f"{self.label}: the listener wants SASL ({has}): {what}")
         self._suspicion = None
-        self.phase = Phase.READY
-        self._release(now)
+        self._become_ready(now)
 
     # --- SASL
 
@@ -318,8 +322,7 @@ class BrokerSession:
         self._exchange = None
         renew_after_ms = self._login.renew_after_ms(lifetime_ms) if self._login and lifetime_ms else FOREVER_MS
         self._renew_at_ms = deadline(now, renew_after_ms)
-        self.phase = Phase.READY
-        self._release(now)
+        self._become_ready(now)
 
     # --- time, and the end
 

@@ -143,19 +143,6 @@ def read_options(options: Mapping[str, object], own: Mapping[str, Key], where: s
     return Options(cluster, values, problems)
 
 
-def split_options(
-    options: Mapping[str, object], own: Mapping[str, Key], where: str
-) -> tuple[ClusterSettings, dict[str, Any]]:
-    """``options`` of a consumer or producer as its cluster's settings and the checked values of its ``own`` keys.
-
-    Raises ConfigError with the problems of both, an unknown key told once.
-    """
-    cluster, values, problems = read_options(options, own, where)
-    if problems or cluster is None:
-        raise ConfigError(problems)
-    return cluster, values
-
-
 def _read(keys: Mapping[str, Key], options: Mapping[str, object], where: str) -> tuple[dict[str, Any], list[Problem]]:
     """Every key's value, the default for those that could not be read, and why not."""
     try:

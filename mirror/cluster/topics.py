@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def is_topic_name(name: str) -> bool:
     """Whether a topic can have that name (``Topic.validate``)."""
-    return _NAME.fullmatch(name) is not None
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,15 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset: the next one to read, the epoch of the last record read, and a text of the committer's."""
+    """A committed offset: the next one to read, the epoch of the last record read, and a text of the committer's.
+
+    ``topic_id`` is the topic that the offset belongs to, where that is known: a seek takes it, a commit does not.
+    """
 
     offset: int
     leader_epoch: int | None = None
     metadata: str = ""
+    topic_id: uuid.UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import SecretStr
 
+from mirror.cluster.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
-from mirror.config.naming import KeyPath, is_secret
+from mirror.config.naming import KeyPath, is_secret, nearest
 from mirror.config.problems import HIDDEN, without_credentials
 from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS, of_cluster_only
 from mirror.consumer.settings import ConsumerSettings
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from mirror.config.problems import Sources
 
 Table = Mapping[str, object]
+
+_UNREADABLE: Final = object()
+"""Stands for the value of a doubtful key: no key's settings can read it."""
+
+_OF_REACHING: Final = frozenset({"bootstrap.servers", *SECURITY_KEYS})
+"""Only a cluster's own table has these, and its problems with them."""
 
 OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.timeout.ms"})
 
@@ -44,15 +51,31 @@ _TYPE_NAMES: Final = {
 }
 
 
-def cluster_problems(path: KeyPath, table: Table, sources: Sources) -> list[Problem]:
-    """What is wrong with one cluster's table."""
-    if problems := list(_key_problems(path, table, CLUSTER_KEYS, sources)):
-        return problems
+class Checked(NamedTuple):
+    """A table of dotted keys, and what is wrong with it.
+
+    ``table`` has the keys that exist. Of those that are ``doubtful`` the value is not known: it is wrong, or an unknown
+    key nearly has their name. Nothing is concluded from these.
+    """
+
+    problems: list[Problem]
+    table: Table
+    doubtful: frozenset[str]
+
+    def to_parse(self) -> dict[str, object]:
+        """The table as a client takes it, so that its settings draw no conclusion from a doubtful key either."""
+        return {**dict.fromkeys(self.doubtful, _UNREADABLE), **revealed(self.table)}
+
+
+def check_cluster(path: KeyPath, table: Table, sources: Sources) -> Checked:
+    """One cluster's table."""
+    checked = _check_keys(path, table, CLUSTER_KEYS, sources)
     try:
-        ClusterSettings.parse(revealed(table))
+        ClusterSettings.parse(checked.to_parse())
     except ConfigError as error:
-        return [_placed(problem, path, sources) for problem in error.problems]
-    return []
+        more = [_placed(problem, path, sources) for problem in error.problems if problem.key not in checked.doubtful]
+        return checked._replace(problems=[*checked.problems, *more])
+    return checked
 
 
 def addresses(table: Table) -> frozenset[Address]:
@@ -64,27 +87,28 @@ def addresses(table: Table) -> frozenset[Address]:
     return frozenset((host.lower(), port) for host, port in settings.bootstrap)
 
 
-def client_problems(client: str, path: KeyPath, table: Table, cluster: Table | None, sources: Sources) -> list[Problem]:
-    """What is wrong with a flow's ``producer`` or ``consumer`` table.
+def check_client(client: str, path: KeyPath, table: Table, cluster: Checked | None, sources: Sources) -> Checked:
+    """A flow's ``producer`` or ``consumer`` table.
 
     Contradictions are looked for together with the table of the ``cluster`` that the client will talk to; None where
-    that is unknown or wrong itself.
+    that is not known.
     """
     astray = [key for key in table if of_cluster_only(key)]
     own = {key: value for key, value in table.items() if key not in astray}
+    checked = _check_keys(path, own, CLIENT_KEYS[client], sources)
     problems = [
         *(sources.problem((*path, key), table[key], "belongs to the cluster's table") for key in astray),
-        *_key_problems(path, own, CLIENT_KEYS[client], sources),
+        *checked.problems,
     ]
-    if problems or cluster is None:
-        return problems
-    # What belongs to transactions is the flow's: mirror.config.together looks at it.
-    own = {key: value for key, value in table.items() if key not in OF_TRANSACTIONS}
-    try:
-        _PARSE[client](revealed({**cluster, **own}))
-    except ConfigError as error:
-        return [_placed(problem, path, sources) for problem in error.problems]
-    return []
+    if cluster is not None:
+        # What belongs to transactions is the flow's: mirror.config.together looks at it.
+        both = {key: value for key, value in checked.to_parse().items() if key not in OF_TRANSACTIONS}
+        try:
+            _PARSE[client]({**cluster.to_parse(), **both})
+        except ConfigError as error:
+            others = checked.doubtful | (cluster.table.keys() | cluster.doubtful | _OF_REACHING) - own.keys()
+            problems += [_placed(each, path, sources) for each in error.problems if each.key not in others]
+    return checked._replace(problems=problems)
 
 
 def revealed(table: Table) -> dict[str, object]:
@@ -92,25 +116,35 @@ def revealed(table: Table) -> dict[str, object]:
     return {key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in table.items()}
 
 
+def _check_keys(path: KeyPath, table: Table, keys: Mapping[str, Key], sources: Sources) -> Checked:
+    problems = list(_key_problems(path, table, keys, sources))
+    unknown = [name for name in table if name not in keys]
+    meant = {near for name in unknown if (near := nearest(name, keys)) and near not in table}
+    wrong = {name for name in table if name in keys and _wrong(keys[name], table[name])}
+    return Checked(problems, {name: table[name] for name in table if name in keys}, frozenset(meant | wrong))
+
+
 def _key_problems(path: KeyPath, table: Table, keys: Mapping[str, Key], sources: Sources) -> Iterator[Problem]:
-    for name, value in revealed(table).items():
+    for name, value in table.items():
         here = (*path, name)
         key = keys.get(name)
         if key is None:
-            yield sources.unknown(here, table[name], keys)
-            continue
-        # Clients take "1000" for a number, as Java's do; in a typed file it is more likely a slip.
-        if not isinstance(value, _TYPES[key.kind]) or (key.kind == "int" and isinstance(value, bool)):
-            yield sources.problem(here, _safe(key, value), f"must be {_TYPE_NAMES[key.kind]}")
-            continue
-        try:
-            key.read(value)
-        except ValueError as error:
-            yield sources.problem(here, _safe(key, value), str(error))
+            yield sources.unknown(here, value, keys)
+        elif why := _wrong(key, value):
+            yield sources.problem(here, SecretStr("") if key.secret else value, why)
 
 
-def _safe(key: Key, value: object) -> object:
-    return SecretStr("") if key.secret else value
+def _wrong(key: Key, value: object) -> str | None:
+    """What ``value`` must be instead."""
+    plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+    # Clients take "1000" for a number, as Java's do; in a typed file it is more likely a slip.
+    if not isinstance(plain, _TYPES[key.kind]) or (key.kind == "int" and isinstance(plain, bool)):
+        return f"must be {_TYPE_NAMES[key.kind]}"
+    try:
+        key.read(plain)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _placed(problem: Problem, path: KeyPath, sources: Sources) -> Problem:

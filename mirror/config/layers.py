@@ -15,11 +15,12 @@ from pydantic_settings import (
 )
 
 from mirror.config import naming, schema
+from mirror.config.not_toml import not_text, not_toml
 from mirror.config.problems import plain
-from mirror.errors import ConfigError, Problem, printable
+from mirror.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LARGEST_SECRET_BYTES: Final = 1024 * 1024
 _LARGEST_FILE_BYTES: Final = 8 * 1024 * 1024
 """Ten thousand flows take one."""
+_MOST_COMPARED: Final = 20_000
+"""Names among which the nearest is looked for, at about 50 us each."""
 
 
 class Layers(BaseSettings):
@@ -56,30 +59,40 @@ class Layers(BaseSettings):
 class FileSource(TomlConfigSettingsSource):
     """The TOML file. Raises ConfigError where it cannot be read as one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: bytes | None = None) -> None:
+        """``text`` is in the place of the file's content where it is not None."""
         self._path = path
+        self._text = text
         try:
-            if not path.exists():
+            if text is None and not path.exists():
                 self._refuse("no such file; give the configuration's path with --config")
-            if not path.is_file():
+            if text is None and not path.is_file():
                 self._refuse("not a file; give the path of a TOML file")
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
         super().__init__(Layers, path.absolute())  # absolute, or the parent class would expand a folder called ~
 
+    def _read_files(self, files: Any, deep_merge: bool = False) -> dict[str, Any]:
+        return super()._read_files(files, deep_merge) if self._text is None else self._read_file(self._path)
+
     def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         try:
-            with file_path.open("rb") as file:
-                data = file.read(_LARGEST_FILE_BYTES + 1)
+            data = self._text
+            if data is None:
+                with file_path.open("rb") as file:
+                    data = file.read(_LARGEST_FILE_BYTES + 1)
             if len(data) > _LARGEST_FILE_BYTES:
                 self._refuse(f"larger than {_LARGEST_FILE_BYTES >> 20} MiB: is this a configuration?")
-            tables: dict[str, Any] = _sealed((), tomllib.loads(data.decode().replace("\r\n", "\n")))
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin a file with a byte order mark
         except UnicodeDecodeError as error:
-            self._refuse(f"not UTF-8 text, from byte {error.start} on")
+            self._refuse(not_text(data, error))
+        try:
+            tables: dict[str, Any] = _sealed((), tomllib.loads(text))
         except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
-            self._refuse(f"not TOML: {printable(str(error))}")
+            self._refuse(not_toml(text, error))
         except RecursionError:
             self._refuse("not a configuration: nested too deeply")
         return tables
@@ -131,6 +144,16 @@ class OverrideSource(InitSettingsSource):
     def _refuse(self, name: str, text: str) -> None:
         self.problems.append(plain(self.called(name), "", text))
 
+    def written(self, variable: str) -> str:
+        """How a person writes here what the environment calls ``variable``."""
+        raise NotImplementedError
+
+    def _did_you_mean(self, name: str, known: Iterable[str]) -> str:
+        # Without what all of them begin with: it would make any two of them alike.
+        short = {one.removeprefix(naming.PREFIX): one for one in known}
+        near = naming.nearest(name.upper().removeprefix(naming.PREFIX), short)
+        return f'; did you mean "{self.written(short[near])}"?' if near else ""
+
     def _unknown(self, name: str) -> str:
         for section in ("clusters", "flows"):
             if not name.startswith(naming.variable((section, ""))):
@@ -138,11 +161,19 @@ class OverrideSource(InitSettingsSource):
             known = [entry for entry, _ in schema.tables(self._data, section)]
             inside = [entry for entry in known if name.startswith(naming.variable((section, entry, "")))]
             if inside:
-                hint = naming.suggestion(name, self._variables.names())
-                return f"no such key in {naming.dotted((section, max(inside, key=len)))}{hint}"
+                entry = max(inside, key=len)
+                begin = naming.variable((section, entry, ""))
+                hint = self._did_you_mean(name, (one for one in self._variables.names() if one.startswith(begin)))
+                return f"no such key in {naming.dotted((section, entry))}{hint}"
             return f"names none of the file's {section}; there are: {', '.join(known) or 'none'}"
+        return self._no_key(name)
+
+    def _no_key(self, name: str) -> str:
         clusters, flows = naming.variable(("clusters", "")), naming.variable(("flows", ""))
-        return f"unknown; an override begins with {clusters} or {flows}"
+        names = self._variables.names()
+        # To compare with a million names would take minutes.
+        hint = self._did_you_mean(name, (*naming.OWN, *(names if len(names) <= _MOST_COMPARED else ())))
+        return f"unknown; an override begins with {self.written(clusters)} or {self.written(flows)}{hint}"
 
 
 class EnvironmentSource(OverrideSource):
@@ -155,18 +186,46 @@ class EnvironmentSource(OverrideSource):
         """The variable as it is."""
         return f"environment variable {name}"
 
+    def written(self, variable: str) -> str:
+        """As it is."""
+        return variable
+
 
 class SecretsSource(OverrideSource):
-    """One file per value, ``clusters__paris__sasl_password`` and its like; other files are somebody else's."""
+    """One file per value, ``clusters__paris__sasl_password`` and its like.
+
+    Any other file is a problem, unless the configuration names it (:meth:`others`): it is most likely a secret whose
+    name has a slip, and what it should have overridden would be used instead. Folders, configurations (``.toml``) and
+    what is hidden hold none.
+    """
 
     def __init__(self, directory: Path, data: Mapping[str, object]) -> None:
         """Raises ConfigError where ``directory`` or one of its files cannot be read."""
-        self._files = {naming.PREFIX + file.name: file for file in _secret_files(directory)}
-        super().__init__({name: _secret(file) for name, file in self._files.items()}, data)
+        files = _visible(directory)
+        self._files = {naming.PREFIX + file.name: file for file in files}
+        values = {name: _secret(file) for name, file in self._files.items() if _is_of_a_section(file)}
+        others = (file for file in files if not _is_of_a_section(file) and file.suffix != ".toml")
+        self._others = [file for file in others if not _is_folder(file)]
+        super().__init__(values, data)
+
+    def others(self, named: Collection[Path]) -> list[Problem]:
+        """The files that are neither a value's nor among those that the configuration has ``named`` (resolved)."""
+        strangers = [file for file in self._others if file.resolve() not in named]
+        return [plain(self.called(naming.PREFIX + file.name), "", self._no_key(file.name)) for file in strangers]
 
     def called(self, name: str) -> str:
         """The file."""
         return f"secrets file {self._files[name]}"
+
+    def written(self, variable: str) -> str:
+        """As a file's name."""
+        return variable.removeprefix(naming.PREFIX).lower()
+
+    def _no_key(self, name: str) -> str:
+        clusters, flows = (self.written(naming.variable((section, ""))) for section in ("clusters", "flows"))
+        names = self._variables.names()
+        hint = self._did_you_mean(name, names if len(names) <= _MOST_COMPARED else ())
+        return f"no key's value: such a file is named {clusters}NAME__KEY or {flows}NAME__KEY{hint}"
 
     def _sealed(self, path: KeyPath, value: Any) -> Any:
         """Headers have names of the user's own, which do not say what is a secret; that they are here does."""
@@ -178,20 +237,34 @@ class SecretsSource(OverrideSource):
 def _is_override(name: str) -> bool:
     """Whether a variable is meant for the file's keys; ``MIRROR_DEBUG`` and its like are not.
 
-    A section written with too few underscores counts, or it would be passed over in silence.
+    One that is nothing else counts, or it would be ignored in silence.
     """
     upper = name.upper()
-    return upper.startswith(("MIRROR_CLUSTERS", "MIRROR_FLOWS")) or (
-        upper.startswith(naming.PREFIX) and naming.LEVEL in upper
-    )
+    if upper.startswith(naming.PREFIX) and naming.LEVEL in upper:
+        return True
+    if naming.is_own(name) or naming.is_service_link(name):
+        return False
+    return name.startswith(naming.PREFIX) or upper.startswith(("MIRROR_CLUSTERS", "MIRROR_FLOWS"))
 
 
-def _secret_files(directory: Path) -> list[Path]:
+def _visible(directory: Path) -> list[Path]:
+    """What is in there but for hidden files: those of Kubernetes (``..data``), and of editors."""
     try:
-        return [file for file in sorted(directory.iterdir()) if file.name.lower().startswith(("clusters__", "flows__"))]
+        return [file for file in sorted(directory.iterdir()) if not file.name.startswith(".")]
     except OSError as error:
         text = f"cannot be read: {error.strerror}; give another with --secrets-dir or MIRROR_SECRETS_DIR"
         raise ConfigError([plain(f"secrets directory {directory}", "", text)]) from error
+
+
+def _is_of_a_section(file: Path) -> bool:
+    return file.name.lower().startswith(("clusters__", "flows__"))
+
+
+def _is_folder(file: Path) -> bool:
+    try:
+        return file.is_dir()
+    except OSError:
+        return False
 
 
 def _secret(file: Path) -> str:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from mirror.config import clients, loops, schema, together
+from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
+from mirror.config.naming import nearest
 from mirror.config.problems import Sources, model_problems, plain
 from mirror.errors import ConfigError, Problem
 
 SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
+
+_STAND_INS: Final[Mapping[str, Any]] = {"source": "", "target": "", "topics": ["x"]}
+"""For keys without a default whose value is wrong, so that the others can be looked at together."""
+_OF_GRAPH: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming"})
+"""What says which flows feed each other."""
 
 _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "clusters": (re.compile(r"[A-Za-z0-9._-]+"), "a cluster's name is made of letters, digits, '.', '_' and '-'"),
@@ -25,57 +32,98 @@ _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 }
 
 
-def load(path: Path, *, environ: Mapping[str, str] | None = None, secrets_dir: Path | None = None) -> MirrorConfig:
+def load(
+    path: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    secrets_dir: Path | None = None,
+    text: bytes | None = None,
+    why_not_loaded: Callable[[str], str | None] | None = None,
+) -> MirrorConfig:
     """The configuration in ``path`` (TOML), overridden by ``environ`` over ``secrets_dir`` over the file.
 
-    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says.
+    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says;
+    ``text`` is in the place of the file's content where it is not None. ``why_not_loaded`` says what is wrong with a
+    transform; without it only its name is checked.
     Raises ConfigError with every problem found, or with the one that kept a layer from being read.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(SECRETS_DIR):
         secrets_dir = Path(environ[SECRETS_DIR])
-    file = FileSource(path)
+    file = FileSource(path, text)
     overrides: list[OverrideSource] = [EnvironmentSource(environ, file.toml_data)]
-    if secrets_dir is not None:
-        overrides.append(SecretsSource(secrets_dir, file.toml_data))
+    secrets = None if secrets_dir is None else SecretsSource(secrets_dir, file.toml_data)
+    overrides += [] if secrets is None else [secrets]
     data = Layers(sources=(*overrides, file)).tables()
     origins = {path: origin for source in reversed(overrides) for path, origin in source.origins.items()}
-    return _checked(data, Sources(str(path), origins), [problem for source in overrides for problem in source.problems])
+    problems = [problem for source in overrides for problem in source.problems]
+    if secrets is not None:
+        problems += secrets.others(set(_files_named(data)))
+    return _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
 
 
-def _checked(data: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> MirrorConfig:
-    clusters = dict(schema.tables(data, "clusters"))
-    found = {name: clients.cluster_problems(("clusters", name), table, sources) for name, table in clusters.items()}
-    usable = {name: table for name, table in clusters.items() if not found[name]}
-    problems = [*problems, *_section_problems(data, sources), *itertools.chain.from_iterable(found.values())]
+def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
+    """The certificates and keys that clusters name: they may be in the secrets folder, too."""
+    for _, table in schema.tables(data, "clusters"):
+        for key, value in table.items():
+            if key.endswith(".location") and isinstance(value, str) and "\0" not in value:
+                yield Path(value).resolve()
+
+
+def _checked(
+    data: Mapping[str, Any], sources: Sources, problems: list[Problem], why_not_loaded: Callable[[str], str | None]
+) -> MirrorConfig:
+    tables = dict(schema.tables(data, "clusters"))
+    clusters = {name: clients.check_cluster(("clusters", name), table, sources) for name, table in tables.items()}
+    problems = [*problems, *_section_problems(data, sources)]
+    problems += itertools.chain.from_iterable(cluster.problems for cluster in clusters.values())
     flows = []
     for name, table in schema.tables(data, "flows"):
-        flow = _flow(name, table, sources, problems)
+        flow, doubtful = _flow(name, table, sources, problems)
         problems += _end_problems(name, table, clusters, sources)
-        of_clients = list(_client_problems(name, table, usable, sources))
-        problems += of_clients
-        if flow is not None:
-            problems += together.problems(flow, None if of_clients else usable.get(flow.target), sources)
-        if flow is not None and {flow.source, flow.target} <= clusters.keys():
+        checked = {client: _client(name, table, client, clusters, sources) for client in schema.CLIENT_KEYS}
+        problems += itertools.chain.from_iterable(client.problems for client in checked.values())
+        target, producer = clusters.get(flow.target), checked["producer"]
+        problems += together.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
+        if flow.transform and (why := why_not_loaded(flow.transform)):
+            problems.append(sources.problem(("flows", name, "transform"), flow.transform, why))
+        if doubtful.isdisjoint(_OF_GRAPH) and {flow.source, flow.target} <= clusters.keys():
             flows.append(flow)
-    problems += _graph_problems(flows, clusters, sources)
+    problems += _graph_problems(flows, tables, sources)
     if problems:
         raise ConfigError(problems)
-    configs = {name: ClusterConfig(name=name, options=dict(table)) for name, table in clusters.items()}
+    configs = {name: ClusterConfig(name=name, options=dict(table)) for name, table in tables.items()}
     return MirrorConfig(clusters=configs, flows={flow.name: flow for flow in flows})
 
 
-def _flow(name: str, table: Mapping[str, Any], sources: Sources, problems: list[Problem]) -> FlowConfig | None:
-    """The flow of that table, or None and its ``problems`` added."""
+def _flow(
+    name: str, table: Mapping[str, Any], sources: Sources, problems: list[Problem]
+) -> tuple[FlowConfig, frozenset[str]]:
+    """The flow of that table, and its keys whose value is not known; what is wrong is added to ``problems``.
+
+    In the place of a wrong value the flow has its default, and where there is none something that can be used.
+    """
     allowed = FlowConfig.allowed()
-    if FLOW_NAME in table:
-        problems.append(sources.unknown(("flows", name, FLOW_NAME), table[FLOW_NAME], allowed))
-        return None
+    keys = {key: value for key, value in table.items() if key in allowed}
+    unknown = [key for key in table if key not in allowed]
+    problems += (sources.unknown(("flows", name, key), table[key], allowed) for key in unknown)
+    doubtful = {near for key in unknown if (near := nearest(key, allowed)) and near not in table}
     try:
-        return FlowConfig.model_validate({**table, FLOW_NAME: name}, by_alias=True, by_name=False)
+        return FlowConfig.model_validate({**keys, FLOW_NAME: name}, by_alias=True, by_name=False), frozenset(doubtful)
     except ValidationError as error:
-        problems += model_problems(error, ("flows", name), sources, allowed)
-        return None
+        found = model_problems(error, ("flows", name), sources, allowed)
+        problems += found
+        wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
+    usable = {key: value for key, value in keys.items() if key not in wrong}
+    usable |= {client: _readable(keys[client]) for client in schema.CLIENT_KEYS if client in wrong}
+    flow = FlowConfig.model_validate({**_STAND_INS, **usable, FLOW_NAME: name}, by_alias=True, by_name=False)
+    return flow, frozenset(doubtful | wrong)
+
+
+def _readable(table: object) -> dict[str, Any]:
+    """What of a client's table is of a type that such a table can hold."""
+    items = table.items() if isinstance(table, Mapping) else ()
+    return {key: value for key, value in items if isinstance(value, str | int)}
 
 
 def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Problem]:
@@ -106,14 +154,14 @@ def _end_problems(
             yield sources.problem(("flows", flow, end), name, f"no such cluster; there are: {known}")
 
 
-def _client_problems(
-    flow: str, table: Mapping[str, Any], clusters: Mapping[str, Mapping[str, Any]], sources: Sources
-) -> Iterator[Problem]:
-    for client, end in (("consumer", "source"), ("producer", "target")):
-        options, name = table.get(client, {}), table.get(end)
-        if isinstance(options, Mapping):  # anything else is told by the model
-            cluster = clusters.get(name) if isinstance(name, str) else None
-            yield from clients.client_problems(client, ("flows", flow, client), options, cluster, sources)
+def _client(
+    flow: str, table: Mapping[str, Any], client: str, clusters: Mapping[str, Checked], sources: Sources
+) -> Checked:
+    options, name = table.get(client, {}), table.get("source" if client == "consumer" else "target")
+    if not isinstance(options, Mapping):  # the model says so
+        options = {}
+    cluster = clusters.get(name) if isinstance(name, str) else None
+    return clients.check_client(client, ("flows", flow, client), options, cluster, sources)
 
 
 def _graph_problems(

@@ -24,6 +24,14 @@ KeyPath: TypeAlias = tuple[str, ...]
 PREFIX: Final = "MIRROR_"
 LEVEL: Final = "__"
 
+OWN: Final = frozenset({"MIRROR_DEBUG", "MIRROR_KAFKA_HOME", "MIRROR_LOG_FORMAT", "MIRROR_SECRETS_DIR"})
+"""Variables of this program that are no key's."""
+
+_OWN: Final = ("MIRROR_JOB_", *(f"MIRROR_{kind}_" for kind in ("BENCH", "CAMPAIGN", "E2E", "FAULTS", "FUZZ")))
+"""How others begin: those that the command line sets for Spark's processes, and those of the tests."""
+
+_SERVICE_LINK: Final = re.compile(r"MIRROR_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SECRET: Final = re.compile(
     r"passw|pwd|passphrase|secret|token|jaas|credential|private[._-]?key|keystore[._-]key", re.IGNORECASE
@@ -56,8 +64,26 @@ def is_secret(path: KeyPath) -> bool:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` when a known name is near to ``name``, else nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    near = nearest(name, known)
+    return f'; did you mean "{near}"?' if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` is most likely a slip of; None where none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def is_own(name: str) -> bool:
+    """Whether the variable ``name`` belongs to this program, and is no key's."""
+    return name in OWN or name.startswith(_OWN)
+
+
+def is_service_link(name: str) -> bool:
+    """Whether Kubernetes sets the variable ``name``, in every pod beside a service whose name begins with "mirror".
+
+    Spark's own service of the driver's pod is one, where the application is called "mirror".
+    """
+    return _SERVICE_LINK.fullmatch(name) is not None
 
 
 class Variables:

@@ -119,8 +119,6 @@ def model_problems(
 def _model_problem(detail: ErrorDetails, prefix: KeyPath, sources: Sources, allowed: Mapping[str, str]) -> Problem:
     key, *index = (str(part) for part in detail["loc"])
     path = (*prefix, key)
-    if detail["type"] == "extra_forbidden":
-        return sources.unknown(path, detail["input"], allowed)
     if detail["type"] == "missing":
         return sources.problem(path, None, f"required: {allowed[key]}")
     found = detail["input"]

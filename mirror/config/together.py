@@ -5,27 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from mirror.config.clients import OF_TRANSACTIONS, revealed
 from mirror.config.points import Point
 from mirror.config.problems import shown
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
 
 if TYPE_CHECKING:
+    from mirror.config.clients import Checked
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.problems import Sources
 
 _INT32_MAX: Final = 2**31 - 1
 _TIMEOUT: Final = "transaction.timeout.ms"
+_TIMES: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
+"""What the shortest transaction time-out is made of (the last two raise a delivery time-out that is not given)."""
 
 
-def problems(flow: FlowConfig, target: Mapping[str, object] | None, sources: Sources) -> Iterator[Problem]:
-    """What is contradictory in ``flow``; ``target`` is its target cluster's table, None where that cannot be used."""
+def problems(
+    flow: FlowConfig,
+    sources: Sources,
+    *,
+    doubtful: frozenset[str] = frozenset(),
+    target: Checked | None = None,
+    producer: Checked | None = None,
+) -> Iterator[Problem]:
+    """What is contradictory in ``flow``, as far as it is known: nothing is concluded from its ``doubtful`` keys.
+
+    ``target`` is its target cluster's table and ``producer`` its own for the producer; None where there is none.
+    """
     here = ("flows", flow.name)
-    if flow.commit_min_interval_ms > flow.commit_interval_ms:
+    commits = {"commit-interval-ms", "commit-min-interval-ms"}
+    if flow.commit_min_interval_ms > flow.commit_interval_ms and doubtful.isdisjoint(commits):
         allowed = f"must be at most commit-interval-ms ({flow.commit_interval_ms})"
         yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
-    yield from _point_problems(flow, sources)
+    if doubtful.isdisjoint({"from", "until", "start"}):
+        yield from _point_problems(flow, sources)
     if "transactional.id" in flow.producer:
         allowed = "each partition's transactions have a name of their own, made from the flow's: remove the key"
         yield sources.problem((*here, "producer", "transactional.id"), flow.producer["transactional.id"], allowed)
@@ -38,8 +52,11 @@ def problems(flow: FlowConfig, target: Mapping[str, object] | None, sources: Sou
     if "auto.offset.reset" in flow.consumer:
         allowed = "is of no use: the flow's start and on-gap say where to begin and go on; remove the key"
         yield sources.problem((*here, "consumer", "auto.offset.reset"), flow.consumer["auto.offset.reset"], allowed)
-    if target is not None:
-        yield from _timeout_problems(flow, target, sources)
+    if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
+        return
+    if (target.doubtful | producer.doubtful).isdisjoint({*_TIMES, _TIMEOUT}):
+        times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIMES}
+        yield from _timeout_problems(flow, times, sources)
 
 
 def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
@@ -58,14 +75,14 @@ def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
         yield sources.problem((*here, "until"), flow.until, f"must be after start ({shown(flow.start)})")
 
 
-def _timeout_problems(flow: FlowConfig, target: Mapping[str, object], sources: Sources) -> Iterator[Problem]:
+def _timeout_problems(flow: FlowConfig, times: Mapping[str, object], sources: Sources) -> Iterator[Problem]:
     path = ("flows", flow.name, "producer", _TIMEOUT)
     given = flow.producer.get(_TIMEOUT)
     if not flow.exactly_once:
         if given is not None:
             yield sources.problem(path, given, 'is of no use with delivery = "at-least-once": remove the key')
         return
-    shortest, parts = _shortest_transaction(flow, target)
+    shortest, parts = _shortest_transaction(flow, times)
     if isinstance(given, int) and given < shortest:
         yield sources.problem(path, given, f"must be at least {parts}")
     elif given is None and shortest > _INT32_MAX:
@@ -87,14 +104,16 @@ def target_options(config: MirrorConfig, flow: FlowConfig) -> dict[str, object]:
     return {**config.clusters[flow.target].client_options(), **flow.producer}
 
 
-def _shortest_transaction(flow: FlowConfig, target: Mapping[str, object]) -> tuple[int, str]:
+def _shortest_transaction(flow: FlowConfig, times: Mapping[str, object]) -> tuple[int, str]:
     """Below it the coordinator aborts before a batch's own time is up, which looks as if another took over. In words.
 
     A transaction's first batch may be ``commit-interval-ms`` old when its last one begins its delivery.
     """
-    own = {key: value for key, value in flow.producer.items() if key not in OF_TRANSACTIONS}
-    settings = ProducerSettings.parse(revealed({**target, **own}))
-    delivery_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
+    own = {key: value for key, value in times.items() if key != "delivery.timeout.ms"}
+    settings = ProducerSettings.parse({"bootstrap.servers": "any:1", **own})
+    request_ms = settings.cluster.request_timeout_ms
+    given = times.get("delivery.timeout.ms")
+    delivery_ms = settings.delivery_timeout_ms if not isinstance(given, int) else given
     shortest = delivery_ms + request_ms + flow.commit_interval_ms
     parts = (
         f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms})"

@@ -24,12 +24,13 @@ class ConsumerCore:
 
     def __init__(self, settings: ConsumerSettings, loop: ClusterLoop, parts_of: PartsOf = lambda _views: ()) -> None:
         cluster = settings.cluster
-        self.positions = Positions(Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng))
+        backoff = Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, loop.rng)
+        self.positions = Positions(backoff)
         self.metadata = loop.metadata
         self._offsets = Offsets(settings, loop.metadata, self.positions, loop.calls)
         self._channel = loop.new_channel()
         self._network = loop.network
-        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel, parts_of)
+        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel, backoff, parts_of)
         self._poll_event: PollEvent | None = None
         self._woken = False
         self._position_events: list[PositionEvent] = []
@@ -96,7 +97,9 @@ class ConsumerCore:
         position = self.positions.get(tp)
         if position is not None and position.error is not None:
             return position.error
-        return self.metadata.why_unknown(tp) if self.metadata.leader(tp) is None else None
+        if self.metadata.leader(tp) is None:
+            return self.metadata.why_unknown(tp)
+        return self._offsets.last_error(tp)
 
     def leave(self, event: LeaveEvent, now: int) -> None:
         """The consumer closed: let go of everything, end the fetch sessions, and answer when that is done."""

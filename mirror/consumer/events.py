@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -156,17 +157,24 @@ class AssignEvent(Event):
 
 
 class SeekEvent(Event):
-    """Go on at an offset, with the leader epoch of the record before it where that is known."""
+    """Go on at an offset, with the leader epoch of the record before it and the topic's id where these are known."""
 
-    def __init__(self, tp: TopicPartition, offset: int, leader_epoch: int | None) -> None:
+    def __init__(
+        self, tp: TopicPartition, offset: int, leader_epoch: int | None, topic_id: uuid.UUID | None = None
+    ) -> None:
         self._tp = tp
         self._offset = offset
         self._leader_epoch = leader_epoch
+        self._topic_id = topic_id
 
     def apply(self, core: ConsumerCore, now: int) -> None:
         """At once."""
         del now
         core.positions.seek(self._tp, self._offset, self._leader_epoch)
+        if self._leader_epoch is not None:
+            core.metadata.saw(self._tp, self._leader_epoch, self._topic_id)
+        if self._topic_id is not None:
+            core.positions.expect(self._tp, self._topic_id, core.metadata.next_request)
 
 
 class ResetEvent(Event):

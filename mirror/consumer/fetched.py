@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,7 +38,8 @@ class Fetched:
     ``offset`` is where the fetch began (it may lie inside the first batch), ``next_offset`` where the next one will.
     ``batches`` are made anew from their bytes at each look (:class:`mirror.wire.records.Batches`). ``size`` is their
     bytes; ``held`` what their part of the answer takes, with a last batch that was cut off. The views keep the whole
-    answer's memory alive, but for what is released of it.
+    answer's memory alive, but for what is released of it. ``topic_id`` is the topic that they were read from, where
+    brokers know ids.
     """
 
     tp: TopicPartition
@@ -50,6 +52,7 @@ class Fetched:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     leader_epoch: int = -1
+    topic_id: uuid.UUID | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
     part: Part | None = field(default=None, repr=False, compare=False)

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader, Metadata
+from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched, Part, PartsOf
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import CorruptBatch, Hopeless, KafkaError, LogTruncated, OffsetOutOfRange
+from mirror.consumer.topic_check import TopicCheck
+from mirror.errors import CorruptBatch, Hopeless, KafkaError, OffsetOutOfRange
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import (
@@ -50,6 +53,7 @@ class _Asked:
     offset: int
     generation: int
     leader_epoch: int
+    topic_id: uuid.UUID | None
 
 
 class Fetching:
@@ -64,17 +68,28 @@ class Fetching:
     batch at the end of a part that the limit cut off, and with what the application was given beyond its own room.
     Per partition: where batches of ``max.partition.fetch.bytes`` wait, nothing is asked for. So it is less than twice
     that, or less than that and one larger batch.
+
+    A broker that does not answer, or refuses a whole Fetch, backs off as one (KIP-580); a partition that is refused in
+    an answer has a backoff of its own.
     """
 
     def __init__(
-        self, settings: ConsumerSettings, metadata: Metadata, positions: Positions, channel: int, parts_of: PartsOf
+        self,
+        settings: ConsumerSettings,
+        metadata: Metadata,
+        positions: Positions,
+        channel: int,
+        backoff: Backoff,
+        parts_of: PartsOf,
     ) -> None:
         self._settings = settings
         self._parts_of = parts_of
         self._channel = channel
         self._metadata = metadata
         self._positions = positions
+        self._topics = TopicCheck(metadata, positions, settings.fetch_max_wait_ms)
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
+        self._nodes: dict[int, RequestState] = defaultdict(lambda: RequestState(backoff))
         self._granted: dict[int, int] = {}
         self._largest: dict[str, int] = {}
         # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
@@ -103,12 +118,14 @@ class Fetching:
             if leader is None:
                 self._metadata.want((tp.topic,))
                 self._metadata.request_update()
-            elif self._recreated(tp, position):
-                self._positions.stop(tp, LogTruncated(f"{tp}: the topic was deleted and made anew under its name"))
-            elif not position.must_validate(leader) and position.fetch is not None:
+            elif self._topics.has(tp, position) and not position.must_validate(leader) and position.fetch is not None:
                 node = self._replica(position, leader, now)
-                if node not in self._granted:
-                    by_node.setdefault(node, []).append(_Asked(tp, position.fetch, position.generation, leader.epoch))
+                if not self._nodes[node].can_send(now):
+                    wait = min(wait, self._nodes[node].wait_ms(now))
+                elif node not in self._granted:
+                    topic_id = self._metadata.topic_id(tp.topic)
+                    asked = _Asked(tp, position.fetch, position.generation, leader.epoch, topic_id)
+                    by_node.setdefault(node, []).append(asked)
         requests = self._requests(by_node, now)
         # Nobody waits for room where nobody keeps it.
         if self._held_up and self._kept:
@@ -152,12 +169,6 @@ class Fetching:
         alone = self._positions.hungry and not self._positions.buffered and not self._kept
         return room > 0 and (alone or least <= room + max(0, spare))
 
-    def _recreated(self, tp: TopicPartition, position: Position) -> bool:
-        """Whether the position is one in an earlier topic of this name (KIP-516): here it would mean other records."""
-        topic_id = self._metadata.topic_id(tp.topic)
-        position.topic_id = position.topic_id or topic_id
-        return position.topic_id != topic_id
-
     def _wants(self, position: Position) -> bool:
         full = position.buffered >= self._settings.max_partition_fetch_bytes
         return position.fetch is not None and not (position.paused or position.stopped or full)
@@ -171,7 +182,7 @@ class Fetching:
         return leader.node
 
     def _request(self, node: int, asked: list[_Asked], room: int) -> Request:
-        wanted = {one.tp: Wanted(self._metadata.topic_id(one.tp.topic), self._partition(one)) for one in asked}
+        wanted = {one.tp: Wanted(one.topic_id, self._partition(one)) for one in asked}
         request = self._sessions[node].next_request(wanted)
         return Request(
             api=Api.FETCH,
@@ -240,11 +251,16 @@ class Fetching:
     def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
         self._answered(node)
         self._sessions[node].failed()
-        self._metadata.request_update()
         for one in asked:
             if isinstance(error, Hopeless) and self._positions.get(one.tp, one.generation) is not None:
                 self._positions.report(one.tp, error)
-            self._retry(one, error, now)
+        self._node_failed(node, error, asked, now)
+
+    def _node_failed(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+        self._metadata.request_update()
+        self._nodes[node].failed(now)
+        for one in asked:
+            self._note(one, error)
 
     def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
         self._answered(node)
@@ -252,17 +268,16 @@ class Fetching:
             # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
             self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
             if verdict(response.error_code) is not Verdict.NEW_SESSION:
-                self._metadata.request_update()
-                error = broker_error(response.error_code, "fetching")
-                for one in asked:
-                    self._retry(one, error, now)
+                self._node_failed(node, broker_error(response.error_code, "fetching"), asked, now)
             return
+        self._nodes[node].succeeded()
         self._sessions[node].answered(response.session_id)
         pending = {one.tp: one for one in asked}
         # All of them before any is given back: a page may hold the end of one and the beginning of the next.
         records = [told.records for topic in response.responses for told in topic.partitions if told.records]
         parts = iter(self._parts_of(records))
-        refused = set()
+        refused: set[TopicPartition] = set()
+        waits: Waits = {}
         for topic in response.responses:
             name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for told in topic.partitions:
@@ -270,25 +285,33 @@ class Fetching:
                 sent = pending.get(TopicPartition(name, told.partition_index))
                 if told.error_code and sent is not None:
                     refused.add(sent.tp)
-                wanted = sent is not None and self._take_in(sent, told, part, now)
+                by_name = topic.topic_id is None
+                wanted = sent is not None and self._take_in(sent, told, part, waits, now, by_name=by_name)
                 if part is not None and not wanted:
                     part.release()
         for one in asked:
             # Those that the answer does not name have nothing new (KIP-227).
             position = None if one.tp in refused else self._positions.get(one.tp, one.generation)
             if position is not None and not position.stopped:
+                position.state.succeeded()
                 position.heard_ms, position.error = now, None
 
-    def _take_in(self, asked: _Asked, told: FetchResponsePartition, part: Part | None, now: int) -> bool:
-        """Whether any of its records are wanted."""
+    def _take_in(
+        self, asked: _Asked, told: FetchResponsePartition, part: Part | None, waits: Waits, now: int, *, by_name: bool
+    ) -> bool:
+        """Whether any of its records are wanted.
+
+        ``by_name``: before version 13, where an answer does not say which topic it is from.
+        """
         position = self._positions.get(asked.tp, asked.generation)
         if position is None or position.fetch != asked.offset:
             return False
         if told.error_code:
-            self._refused(asked, position, told, now)
+            self._refused(asked, position, told, waits, now)
             return False
-        position.state.succeeded()
-        position.error = None
+        if by_name and self._topics.is_unproven(position, now):
+            return False
+        position.topic_id = position.topic_id or asked.topic_id
         position.validated = max(position.validated, asked.leader_epoch)
         if told.preferred_read_replica >= 0:
             position.preferred = told.preferred_read_replica
@@ -296,6 +319,7 @@ class Fetching:
         committed = self._settings.read_committed and told.last_stable_offset >= 0
         position.end = self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
         if not told.records:
+            position.learn_epoch(asked.leader_epoch)
             return False
         try:
             batches = Batches(told.records, asked.offset, told.high_watermark if told.high_watermark >= 0 else NO_END)
@@ -316,12 +340,14 @@ class Fetching:
             last_stable_offset=told.last_stable_offset,
             log_start_offset=told.log_start_offset,
             leader_epoch=asked.leader_epoch,
+            topic_id=asked.topic_id,
             aborted=told.aborted_transactions or (),
             part=part,
         )
         self._brought[asked.tp] = next(self._answers)
         self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
         self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
+        position.learn_epoch(asked.leader_epoch)  # batches of the formats before version 2 have none
         return True
 
     def _is_ahead(self, asked: _Asked, records: memoryview) -> bool:
@@ -339,7 +365,7 @@ class Fetching:
         self._ahead[asked.tp] = asked.offset
         return True
 
-    def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, now: int) -> None:
+    def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, waits: Waits, now: int) -> None:
         about = f"fetching {asked.tp} at offset {asked.offset}"
         if told.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range(asked, position, told, about, now)
@@ -350,7 +376,8 @@ class Fetching:
             return
         self._metadata.request_update()
         leader = told.current_leader
-        self._retry(asked, error, now)
+        self._note(asked, error)
+        position.state.failed(now, waits)
         if leader is not None and leader.leader_id >= 0:
             moved = self._metadata.moved(asked.tp, Leader(leader.leader_id, leader.leader_epoch))
             if moved:
@@ -365,16 +392,17 @@ class Fetching:
             error.log_start = told.log_start_offset
         if position.preferred is not None:
             # A follower may lag behind what the leader already gave us: ask the leader before believing it.
-            self._retry(asked, error, now)
+            self._note(asked, error)
+            position.state.failed(now)
         elif self._settings.offset_reset is None:
             self._positions.stop(asked.tp, error)
         else:
             _log.warning("%s; auto.offset.reset decides where to go on", error)
             self._positions.reset(asked.tp, self._settings.offset_reset)
 
-    def _retry(self, asked: _Asked, error: KafkaError, now: int) -> None:
+    def _note(self, asked: _Asked, error: KafkaError) -> None:
+        """Keep why a partition brought nothing."""
         position = self._positions.get(asked.tp, asked.generation)
         if position is not None:
             position.preferred = None  # where it was a follower that failed: back to the leader
             position.error = error
-            position.state.failed(now)

@@ -99,6 +99,11 @@ class Offsets:
         """No position is left: end the look-ups under way."""
         self._settle()
 
+    def last_error(self, tp: TopicPartition) -> KafkaError | None:
+        """Why the call that finds its position, if one is under way, has found none so far."""
+        errors = (look_up.call.last_error for look_up in self._under_way if tp in look_up.generations)
+        return next((as_kafka_error(error) for error in errors if error is not None), None)
+
     def poll(self, now: int) -> Poll:
         """Begin the look-ups that are due; their requests come from :class:`Calls`."""
         del now
@@ -114,7 +119,7 @@ class Offsets:
             elif position.fetch is None:
                 if position.asked or not position.paused:  # who paused it may be about to seek
                     uncommitted.append(tp)
-            elif (leader := self._metadata.leader(tp)) is not None and position.must_validate(leader):
+            elif self._must_validate(tp, position):
                 suspects[tp.topic][tp] = position.epoch if position.epoch is not None else -1
         if uncommitted:
             self._look_up_committed(uncommitted)
@@ -124,6 +129,11 @@ class Offsets:
         for epochs in suspects.values():
             self._validate(epochs)
         return IDLE
+
+    def _must_validate(self, tp: TopicPartition, position: Position) -> bool:
+        """Not in another topic of this name: its epochs say nothing of the position."""
+        leader, topic_id = self._metadata.leader(tp), self._metadata.topic_id(tp.topic)
+        return leader is not None and position.must_validate(leader) and not position.is_outside(topic_id)
 
     def _start(
         self, tps: Collection[TopicPartition], call: Call[T, Any], use: Callable[[TopicPartition, Position, T], None]
@@ -201,10 +211,11 @@ class Offsets:
 
         def use(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, EpochEnd]) -> None:
             end = found[tp]
-            if end.end_offset < 0 or end.leader_epoch < 0:
+            unknown = end.end_offset < 0 or end.leader_epoch < 0
+            if unknown and not position.by_leader:  # a log of a format before version 2 has no epochs at all
                 text = f"{tp}: leader epoch {position.epoch} is not in its log any more"
                 self._positions.stop(tp, LogTruncated(text))
-            elif position.fetch is not None and end.end_offset < position.fetch:
+            elif not unknown and position.fetch is not None and end.end_offset < position.fetch:
                 text = f"{tp}: its log was truncated at offset {end.end_offset}, before the position {position.fetch}"
                 self._positions.stop(tp, LogTruncated(text, end.end_offset))
             else:

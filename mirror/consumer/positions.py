@@ -23,20 +23,25 @@ class Position:
 
     ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
     ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
-    found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``reset`` is the ListOffsets
-    time to begin at. ``generation`` tells late answers: every decision of the application has one of its own, and so
-    has every giving up of what was fetched; ``sought`` is that of the decision.
+    found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``by_leader``: no record's epoch
+    is known, and ``epoch`` is that of a leader whose log had the position. ``reset`` is the ListOffsets time to begin
+    at. ``generation`` tells late answers: every decision of the application has one of its own, and so has every giving
+    up of what was fetched; ``sought`` is that of the decision.
     ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
     ``buffered`` is the bytes of its batches that wait to be taken.
     ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new; ``end`` is where
     the log ends for this reader, as it last said.
-    ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516).
+    ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516). It is
+    known from a seek, or from the first answer. ``proof`` is the number of the metadata request whose answer can say
+    whether that topic is still there; ``denials`` counts the answers in a row that had another topic. ``unproven``:
+    records that came by the topic's name are not to be had before such an answer.
     """
 
     state: RequestState
     fetch: int | None = None
     consumed: int | None = None
     epoch: int | None = None
+    by_leader: bool = False
     validated: int = -1
     reset: int | None = None
     looking_up: bool = False
@@ -49,6 +54,9 @@ class Position:
     sought: int = 0
     consumed_epoch: int | None = None
     topic_id: uuid.UUID | None = None
+    proof: int = 0
+    denials: int = 0
+    unproven: bool = False
     preferred: int | None = None
     preferred_until_ms: int = 0
     heard_ms: int | None = None
@@ -57,6 +65,15 @@ class Position:
     def must_validate(self, leader: Leader) -> bool:
         """Whether the leader changed since the position was known to be in its log."""
         return self.epoch is not None and leader.epoch > self.validated
+
+    def learn_epoch(self, leader_epoch: int) -> None:
+        """A leader of this epoch has the position in its log: a later one that cut its log back lacks it."""
+        if self.epoch is None and leader_epoch >= 0:
+            self.epoch, self.by_leader = leader_epoch, True
+
+    def is_outside(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether the topic with this id (None: not known) is another one than the position's."""
+        return None not in {topic_id, self.topic_id} and topic_id != self.topic_id
 
 
 class Heard(NamedTuple):
@@ -135,6 +152,11 @@ class Positions:
         position.fetch = position.consumed = offset
         position.epoch = position.consumed_epoch = epoch
 
+    def expect(self, tp: TopicPartition, topic_id: uuid.UUID, proof: int) -> None:
+        """The position that was just sought is one in this topic; ``proof`` as in :class:`Position`."""
+        position = self._by_tp[tp]
+        position.topic_id, position.proof = topic_id, proof
+
     def reset(self, tp: TopicPartition, time: int) -> None:
         """Go on at the offset of ``time`` (ms, EARLIEST or LATEST), once it is looked up."""
         self._restart(tp).reset = time
@@ -158,6 +180,7 @@ class Positions:
         for tp in held:
             position = self._by_tp[tp]
             position.fetch, position.epoch = position.consumed, position.consumed_epoch
+            position.by_leader = False
             position.generation = next(self._generations)
 
     # --- what was fetched
@@ -166,7 +189,7 @@ class Positions:
         """Batches came in: the position moves behind them."""
         position = self._by_tp[fetched.tp]
         position.fetch = fetched.next_offset
-        position.epoch = epoch
+        position.epoch, position.by_leader = epoch, False
         position.buffered += fetched.size
         self.ready.add(fetched)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from mirror.cluster.keys import Key
-from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, split_options
+from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, read_options
 from mirror.cluster.topics import EARLIEST, LATEST
 from mirror.errors import ConfigError, Problem
 
@@ -60,14 +60,17 @@ class ConsumerSettings:
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
         """From dotted keys. Raises ConfigError with every problem."""
-        cluster, values = split_options(options, CONSUMER_KEYS, where)
-        wait_ms = values["fetch.max.wait.ms"]
-        if wait_ms >= cluster.request_timeout_ms:
+        cluster, values, problems = read_options(options, CONSUMER_KEYS, where)
+        unread = {problem.key for problem in problems}
+        wait_ms, request_ms = values["fetch.max.wait.ms"], values["request.timeout.ms"]
+        if wait_ms >= request_ms:
             # Each Fetch that finds nothing would be taken for a broker that is silent.
-            if "fetch.max.wait.ms" in options:
-                allowed = f"must be below request.timeout.ms ({cluster.request_timeout_ms})"
-                raise ConfigError([Problem(where, "fetch.max.wait.ms", str(wait_ms), allowed)])
-            wait_ms = cluster.request_timeout_ms // 2
+            if "fetch.max.wait.ms" in options and unread.isdisjoint({"fetch.max.wait.ms", "request.timeout.ms"}):
+                allowed = f"must be below request.timeout.ms ({request_ms})"
+                problems.append(Problem(where, "fetch.max.wait.ms", str(wait_ms), allowed))
+            wait_ms = request_ms // 2
+        if problems or cluster is None:
+            raise ConfigError(problems)
         return cls(
             cluster=cluster,
             fetch_max_bytes=values["fetch.max.bytes"],

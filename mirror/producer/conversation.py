@@ -44,6 +44,7 @@ class Conversation:
         self._concurrent = 0
         self._ticket = 0
         self._trouble: KafkaError | None = None
+        self._sought: Ask | None = None
 
     @property
     def busy(self) -> bool:
@@ -59,6 +60,7 @@ class Conversation:
 
         Raises KafkaError where there is no hope.
         """
+        self._sought = ask
         node = self._coordinators.node(ask.kind, ask.key)
         if node is None:
             return IDLE
@@ -86,7 +88,9 @@ class Conversation:
 
     def why_waiting(self) -> KafkaError | None:
         """What the search for the coordinator met last."""
-        return self._trouble or self._coordinators.last_error or self._metadata.last_error
+        sought = self._sought
+        unknown = None if sought is None else self._coordinators.why_unknown(sought.kind, sought.key)
+        return self._trouble or unknown or self._metadata.last_error
 
     def drop(self) -> None:
         """The answer under way is of no interest any more."""

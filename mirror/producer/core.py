@@ -38,6 +38,17 @@ class ProducerCore:
         self._awaiting: list[AwaitTopicEvent] = []
         self._gone: KafkaError | None = None
 
+    @property
+    def producer_id(self) -> int:
+        """The id that batches go out under, -1 while there is none. A plain value: any thread may look."""
+        identity = (self._transactions or self._identity).identity
+        return -1 if identity is None else identity.producer_id
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many of its own requests may still fence it, or its successor; any thread may look."""
+        return 0 if self._transactions is None else self._transactions.fences_in_doubt
+
     # --- what application threads ask
 
     def enqueue(self, batch: ProducerBatch, now: int) -> None:

@@ -65,6 +65,7 @@ class Transactions:
         self._last_error: KafkaError | None = None
         self._renew = False
         self._fenced_ourselves = False
+        self._inits_unanswered = 0
         self.count = 0
 
     # --- what application threads ask; each raises WrongState, NeedsAbort or what ended the producer
@@ -155,6 +156,14 @@ class Transactions:
             msg = f"a transactional producer does not go from {self.state.name} to {state.name}"
             raise AssertionError(msg)
         self.state = state
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many requests to fence were not answered, that under way included: each may still be carried out.
+
+        A coordinator that was stopped works off what is in its sockets, and fences this producer with it, or the next.
+        """
+        return self._inits_unanswered + (self._step is Step.INIT and self._talk.busy)
 
     # --- what its batches ask
 
@@ -263,6 +272,7 @@ class Transactions:
         if isinstance(error, Hopeless):
             self.end(error)
             return
+        self._inits_unanswered += self._step is Step.INIT
         self._txn.in_doubt = self._txn.in_doubt or self._step is Step.COMMIT_OFFSETS
         self._txn.end_in_doubt = self._txn.end_in_doubt or self._step is Step.END
         self._note(error)

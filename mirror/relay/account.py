@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Account:
     """``known`` is the progress that the target has, None before it was asked; ``target_end`` its end after that.
 
+    ``topic_id`` is the source topic that is read: the planned one until something newer is known.
+
     ``handed`` is what had been sent when the result was handed over, None before: what is copied from then on is told
     with the progress, for whoever goes on from there.
     """
@@ -66,6 +68,15 @@ class Account:
     def is_of_another_topic(self, progress: Progress) -> bool:
         """Whether the topic was deleted and made again since."""
         return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
+
+    @property
+    def copied_topic(self) -> str:
+        """The id of the topic that the progress belongs to, as far as is known: by the progress, else by the plan."""
+        return (self.known.topic_id if self.known is not None else "") or self.topic_id
+
+    def reads(self, topic_id: str) -> None:
+        """An attempt reads from the topic with this id; empty: not known. From here on it goes into the progress."""
+        self.topic_id = topic_id or self.topic_id
 
     def is_to_be_kept_anew(self, progress: Progress, renew_ms: int) -> bool:
         """Whether it was kept ``renew_ms`` ago, or earlier (0: it never is); or tells of what is counted here."""

@@ -30,6 +30,16 @@ class Carrier(Protocol):
         """
         ...
 
+    @property
+    def producer_id(self) -> int:
+        """Under which batches go out; -1 while there is none."""
+        ...
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many requests to shut out others were not answered, and may shut out this one or the next."""
+        ...
+
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Shut out whoever copied this partition before, where that is possible; then read the progress."""
         ...
@@ -68,6 +78,16 @@ class ExactlyOnce:
         self._admin: Final = admin
         self._producer: Final = Producer({**options, "transactional.id": transactional_id(flow, tp)}, memory=memory)
         self._in_transaction = False
+
+    @property
+    def producer_id(self) -> int:
+        """As the coordinator gave it."""
+        return self._producer.producer_id
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """Its producer's."""
+        return self._producer.fences_in_doubt
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Fence, and only then read: what an older attempt has under way is decided by the fence (KIP-447)."""
@@ -125,6 +145,7 @@ class AtLeastOnce:
     """
 
     atomic = False
+    fences_in_doubt = 0
 
     def __init__(self, flow: str, tp: TopicPartition, admin: Admin, producer: Producer, chain: int) -> None:
         """``chain`` numbers the attempts: behind a lost batch nothing of the same attempt is sent."""
@@ -133,6 +154,11 @@ class AtLeastOnce:
         self._admin: Final = admin
         self._producer: Final = producer
         self._chain: Final = chain
+
+    @property
+    def producer_id(self) -> int:
+        """That of all partitions."""
+        return self._producer.producer_id
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Read the progress."""
@@ -200,3 +226,17 @@ def then(first: Future[T], step: Callable[[T], Future[U]], *, otherwise: Future[
 
     first.add_done_callback(go_on)
     return outcome
+
+
+def or_else(first: Future[T], kind: type[Exception], step: Callable[[], Future[T]]) -> Future[T]:
+    """The outcome of ``first``; where it fails with a ``kind`` of error, that of ``step``."""
+    outcome: Future[Future[T]] = Future()
+
+    def tell(told: Future[T]) -> None:
+        try:
+            outcome.set_result(step() if isinstance(told.exception(), kind) else told)
+        except Exception as raised:  # noqa: BLE001 - who waits must hear of it
+            outcome.set_exception(raised)
+
+    first.add_done_callback(tell)
+    return then(outcome, lambda last: last)

@@ -17,6 +17,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import MirrorError
 from mirror.producer.settings import ProducerSettings
+from mirror.relay.client_defaults import AROUND, PARTITION_FETCH_BYTES, batch_bytes, transaction_timeout_ms
 from mirror.relay.facts import TargetFacts
 from mirror.relay.inquiries import Inquiries
 from mirror.relay.policy import CopyPolicy
@@ -33,16 +34,8 @@ _log = logging.getLogger(__name__)
 _SWITCH_S: Final = 0.0005
 _FACTS_MS: Final = 10_000
 _SMALLEST_PART: Final = 16 * 1024
-_PART: Final = 4 * 1024 * 1024
-"""``max.partition.fetch.bytes`` where nothing else is said. At that limit brokers cut the last batch off, and it comes
-again: with batches of 210 KB and 1 MiB, Kafka's default, a fifth of what comes is for nothing, with 4 MiB a 20th."""
-_TOGETHER: Final = 256 * 1024
-"""``batch.size`` where nothing else is said: what is encoded anew goes together up to it, of what is there; nothing is
-waited for. With Kafka's 16 KiB, half a compacted topic's batches would each stay a request of its own."""
-_AROUND: Final = 8
-"""This part of ``fetch.max.bytes`` is left for what stands around the bytes: objects, threads, the ends of pages."""
 _RELEASED: Final = 3
-"""And this part for answers that are done with: the next ones come into their memory."""
+"""This part of ``fetch.max.bytes`` is for answers that are done with: the next ones come into their memory."""
 _NOTES_MS: Final = 10_000
 """How long a task waits for its notes to be written: the progress itself is committed."""
 
@@ -111,12 +104,12 @@ def _copy(
     some_id = {"transactional.id": "mirror"} if policy.exactly_once else {}
     writing = ProducerSettings.parse({**target_options, **some_id})
     backlogs = max(1, sum(one.end > one.start for one in ranges))
-    told = ConsumerSettings.parse({"max.partition.fetch.bytes": _PART, **source_options})
+    asked = ConsumerSettings.parse({"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, **source_options})
     source_options = _reading_options(
-        source_options, told, backlogs, writing.buffer_memory, policy.max_bytes_per_second
+        source_options, asked, backlogs, writing.buffer_memory, policy.max_bytes_per_second
     )
     reading = ConsumerSettings.parse(source_options)
-    bound_heap(told.fetch_max_bytes // _RELEASED)
+    bound_heap(asked.fetch_max_bytes // _RELEASED)
     times = Times(
         delivery_ms=writing.delivery_timeout_ms,
         request_ms=writing.cluster.request_timeout_ms,
@@ -161,8 +154,7 @@ def _copy(
             watcher=watcher,
         )
         stack.callback(task.close)
-        # Less than the buffer: what takes all of it waits until nobody else has any.
-        most = max(writing.batch_size, min(_TOGETHER, writing.buffer_memory // _AROUND))
+        most = batch_bytes(writing.batch_size, writing.buffer_memory)
         together = writing.batch_size if "batch.size" in target_options else most
         results = task.run(ranges, _facts(admin, targets), together, hand_over)
         if task.may_be_the_last:
@@ -186,7 +178,7 @@ def _reading_options(
     """A gap is reported, never skipped; and no partition takes so much at a time that the others have no room."""
     part = min(reading.max_partition_fetch_bytes, max(_SMALLEST_PART, buffer_memory // (2 * partitions)))
     most = reading.fetch_max_bytes
-    ahead = max(1, most - most // _AROUND - most // _RELEASED)
+    ahead = max(1, most - most // AROUND - most // _RELEASED)
     if bytes_per_second:
         # What is fetched ahead comes all at once: no more than a second's worth.
         ahead = min(ahead, max(_SMALLEST_PART, bytes_per_second))
@@ -203,8 +195,8 @@ def _writing_options(options: Mapping[str, object], times: Times, policy: CopyPo
     """A transaction must not end before its batches' own time does, or an expiry would look like fencing."""
     if not policy.exactly_once:
         return dict(options)
-    longest = min(2**31 - 1, times.delivery_ms + times.request_ms + times.commit_ms)
-    return {"transaction.timeout.ms": max(60_000, longest), **options}
+    timeout_ms = transaction_timeout_ms(times.delivery_ms, times.request_ms, times.commit_ms)
+    return {"transaction.timeout.ms": timeout_ms, **options}
 
 
 def _facts(admin: Admin, targets: Sequence[TopicPartition]) -> dict[str, TargetFacts]:

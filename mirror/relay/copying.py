@@ -32,12 +32,17 @@ class Lost(Exception):
         self.piece: Final = piece
 
 
+class TargetShrank(Exception):
+    """A batch was acknowledged at an offset that the target's log had passed before: it is another log, or was cut."""
+
+
 class Copying:
     """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
 
     ``committed`` hears of what each commit took with it, ``answered`` (on the network thread) of each batch's answer:
     whether it was a failure. ``watch`` has the copy stepped when a future is done. ``winding_up``: nothing more is
     sent, what is acknowledged is committed. ``refused``: it may not read, since there is no room for what would come.
+    ``unsure``: nothing is committed before the target's log is known to have what was written to it.
     """
 
     def __init__(
@@ -58,10 +63,11 @@ class Copying:
         who: Hashable,
         now: int,
     ) -> None:
-        self.winding_up = self.refused = False
+        self.winding_up = self.refused = self.unsure = False
         self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who, answered)
         self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
         self.commits.must = must_commit
+        self.outbox.known_end = 0 if progress.target is None else progress.target.end
         self._carrier = carrier
         self._reading = reading
         self._times = times
@@ -110,7 +116,7 @@ class Copying:
     def due_ms(self, now: int) -> int:
         """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
         if self.commits.wanted:
-            free = self.commits.under_way is None and not self.commits.hold
+            free = self.commits.under_way is None and not (self.commits.hold or self.unsure)
             commit = self._commit_due_ms() if free else FOREVER_MS
             return commit if commit > now else FOREVER_MS  # overdue: it waits for something else
         listens = self._quiet and self.wants_more
@@ -119,18 +125,21 @@ class Copying:
     def turn(self, now: int) -> bool:
         """Go on as far as that is possible; True where all that will come is copied and committed.
 
-        Raises Lost, and MirrorError for what cannot be sent.
+        Raises Lost, TargetShrank, and MirrorError for what cannot be sent.
         """
         if not self.wants_more:
             self._reading.heard_ms = now  # it was not asked: its silence tells nothing
         self.outbox.harvest(now)
+        if (low := self.outbox.low) is not None:
+            msg = f"the target acknowledged offset {low[0]}, where its log had reached to {low[1]}"
+            raise TargetShrank(msg)
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
         if self.commits.under_way is not None:
             self._take_commit(now)
         if not self.winding_up:
             self._push(now)
-        free = self.commits.under_way is None and not self.commits.hold
+        free = self.commits.under_way is None and not (self.commits.hold or self.unsure)
         if free and self.commits.wanted and now >= self._commit_due_ms():
             self._watch(self.commits.begin(self._progress_at, now))
         done = self._reading.ended and self.handed_over
@@ -218,7 +227,7 @@ class Copying:
 
     def last_commit(self, now: int) -> Future[None] | None:
         """Where the attempt ends early: what is acknowledged counts, if a commit does not take the rest with it."""
-        if self._carrier.atomic:
+        if self._carrier.atomic or self.unsure:
             return None
         if self.commits.under_way is None and self.outbox.acked_offset > self.commits.known.offset:
             self.commits.begin(self._progress_at, now)

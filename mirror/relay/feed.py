@@ -18,6 +18,7 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
+from mirror.relay.client_defaults import RECODED_BYTES
 from mirror.relay.deep import Made, Reason, Recipe, TimestampRule
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import GapKind
@@ -31,8 +32,6 @@ _AT_A_TIME: Final = 1_000
 _TOGETHER: Final = 64
 """So many batches are put together at most, however small they are: as objects they take 0.8 KB each, of the 50 KB that
 a partition may take (:func:`mirror.relay.copy.copy_ranges`)."""
-_RECODED_BYTES: Final = 16 * 1024
-"""And so many bytes where the codec changes: nobody knows before how much they become."""
 
 Remake = Callable[[Sequence[AnyBatch], Recipe], Future[Made]]
 
@@ -81,7 +80,7 @@ class Feed:
         self._facts = facts
         self._policy = policy
         self._rewrites = policy.rewrites
-        self._batch_size = batch_size if policy.compression is None else min(batch_size, _RECODED_BYTES)
+        self._batch_size = batch_size if policy.compression is None else min(batch_size, RECODED_BYTES)
         self._remake = remake
         self._limit = self._largest = facts.max_message_bytes
         # What the target taught: batches that begin below the offset are made anew for the reason.

@@ -23,11 +23,15 @@ class GapKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """A source partition as it is now: its topic's id, its log's first offset, and its last stable one."""
+    """A source partition as it is now: its topic's id, its log's first offset, and its last stable one.
+
+    ``leader_epoch`` is that of the leader who said so; None where its log has no epochs.
+    """
 
     topic_id: str
     earliest: int
     end: int
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.errors import printable
+from mirror.relay import stored
 from mirror.relay.progress_log import topic_of
 from mirror.timing import FOREVER_MS
 
@@ -84,22 +86,22 @@ def place_of(flow: str) -> tuple[str, TopicPartition]:
 
 
 def from_offset(committed: OffsetAndMetadata | None) -> Orders | None:
-    """What was committed; None where that is nothing, or a stranger's."""
+    """What was committed; None where that is nothing, or a stranger's. Raises nothing, whatever it holds."""
     if committed is None:
         return None
-    try:
-        about = json.loads(committed.metadata)
-        return Orders(
-            run=str(about["run"]),
-            host=str(about["host"]),
-            since_ms=int(about["since"]),
-            epoch=committed.offset,
-            stop=bool(about.get("stop")),
-            ended=bool(about.get("ended")),
-            seen_ms=int(about.get("seen", 0)),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    about = stored.fields(committed.metadata)
+    run, host, since_ms = stored.text(about.get("run")), about.get("host"), stored.time_ms(about.get("since"))
+    if not run or not isinstance(host, str) or since_ms is None:
         return None
+    return Orders(
+        run=printable(run),
+        host=printable(host),
+        since_ms=since_ms,
+        epoch=committed.offset,
+        stop=bool(about.get("stop")),
+        ended=bool(about.get("ended")),
+        seen_ms=stored.time_ms(about.get("seen")) or 0,
+    )
 
 
 class Listening:

@@ -72,7 +72,8 @@ class Step:
 class Outbox:
     """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
 
-    ``target_end`` is the target offset after the last record acknowledged, None before the first. ``sent`` is all that
+    ``target_end`` is the target offset after the last record acknowledged, None before the first; ``known_end`` is how
+    far the target's log reaches at least, and ``low`` an acknowledged offset below that, with it. ``sent`` is all that
     was sent, acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest
     of those acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for
     (KIP-219), ``waits`` whether the next batch found no room.
@@ -89,6 +90,9 @@ class Outbox:
         self.sent_offset = self.acked_offset = start
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
+        self.known_end = 0
+        self.low: tuple[int, int] | None = None
+        self._acknowledged = 0
         self.sent = NOTHING
         self.tally = Tally()
         self.first_time_ms: int | None = None
@@ -161,12 +165,27 @@ class Outbox:
             self.throttled_ms += step.told.throttle_ms
             if piece.batch is not None:
                 self.acked_time_ms = max(piece.batch.max_timestamp, self.acked_time_ms or 0)
-            if step.told.base_offset >= 0:
-                self.target_end = step.told.base_offset + piece.count
+            self._appended(step.told.base_offset, piece.count)
         self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch
         self.tally.add(piece)
         if piece.part is not None:
             piece.part.done()
+
+    def _appended(self, base_offset: int, count: int) -> None:
+        """``count`` records are in the target's log; at an offset that a duplicate's answer (-1) may not tell."""
+        self._acknowledged += count
+        if base_offset < 0:
+            self.known_end += count
+            return
+        if base_offset < self.known_end and self.low is None:
+            self.low = (base_offset, self.known_end)
+        self.target_end = base_offset + count
+        self.known_end = max(self.known_end, self.target_end)
+
+    @property
+    def expected_end(self) -> int:
+        """How far the target's log reaches at least, once all that was sent is acknowledged: in it, records add up."""
+        return self.known_end + self.sent.records - self._acknowledged
 
     def hear(self, step: Step, outcome: RecordMetadata | KafkaError) -> None:
         """What came of ``step``; on the network thread, maybe before it is added."""

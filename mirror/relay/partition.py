@@ -16,15 +16,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import CorruptBatch, DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
+from mirror.errors import (
+    CorruptBatch,
+    DeliveryPhase,
+    FlowError,
+    KafkaTimeout,
+    LogTruncated,
+    MirrorError,
+    OffsetOutOfRange,
+)
 from mirror.relay.account import Account
 from mirror.relay.awaited import Awaited, result_of
-from mirror.relay.copying import Copying, Lost
+from mirror.relay.copying import Copying, Lost, TargetShrank
 from mirror.relay.delivery_clock import DeliveryClock
 from mirror.relay.ending import Ending
 from mirror.relay.expiries import as_mirror_error, timed_out, unreadable
@@ -32,12 +41,13 @@ from mirror.relay.gaps import SourceState
 from mirror.relay.looks import Looks
 from mirror.relay.outbox import Tally
 from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import NOTHING, Progress
+from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.reading import Reading
 from mirror.relay.rulings import Ruling, Rulings
 from mirror.relay.site import Settled, Site, Times
-from mirror.relay.stages import DROP_MS, OF_TARGET, PHASES, WAITED_FOR, Stage, unfinished
+from mirror.relay.stages import DROP_MS, OF_TARGET, PHASES, WAITED_FOR, Stage
+from mirror.relay.target_log import Appended, TargetMark, truncated
 from mirror.relay.trace_parents import TraceParents
 from mirror.timing import FOREVER_MS
 
@@ -66,6 +76,10 @@ class PartitionCopy:
         self._policy = policy
         self._site = site
         self._reading = Reading(one.end, facts, policy, batch_size, remake=site.remake(self), holdings=site.holdings)
+        self._appended = Appended()
+        self._found: Progress | None = None
+        self._later: Future[None] | None = None
+        self._comparing: Future[TargetMark | None] | None = None
         self._rulings = Rulings(self.source, self.target, policy, facts, self._reading.feed, site.wall)
         self._clock = DeliveryClock(one.stuck_since_ms, times, site.wall)
         self._looks = Looks(one, policy, self._reading, times.stall_ms, partial(site.why_silent, self))
@@ -126,7 +140,7 @@ class PartitionCopy:
         return self._until_ms if self.stage in {Stage.RESTING, Stage.DROPPING} else FOREVER_MS
 
     def heard(self, at_ms: int, end: int | None = None) -> None:
-        """The source was not asked, and its silence tells nothing; or it was, and answered that it has nothing new.
+        """The source was asked, and answered that it has nothing new.
 
         ``end`` is then where it ends: what has waited for its first answer has had nothing to fetch, and was idle.
         """
@@ -139,6 +153,11 @@ class PartitionCopy:
     def unheard(self) -> bool:
         """Whether it reads, and the source has not said yet where it ends."""
         return self.stage is Stage.COPYING and self._reading.stable_end == FOREVER_MS
+
+    def not_asked(self, now: int) -> None:
+        """The source was not asked: its silence says nothing, neither against it nor for it."""
+        if self.stage is Stage.COPYING:
+            self._reading.heard_ms = max(now, self._reading.heard_ms)
 
     def refused(self) -> None:
         """It may not read now: there is no room for what would come."""
@@ -183,30 +202,57 @@ class PartitionCopy:
         if future is None:
             return
         error = future.exception()
+        in_doubt = self._carrier.fences_in_doubt
+        self._rulings.fenced(in_doubt, answered=error is None, patience_ms=self._times.request_ms)
         if isinstance(error, KafkaTimeout):
-            self._rulings.fencing_unanswered()
             self._time_out(DeliveryPhase.FENCING, error, now)
         elif error is not None:
             self._fail(error, now)
-        elif (progress := future.result()) is not None:
-            self.account.is_kept = True
-            self._begin_at(progress, now)
         else:
-            self.stage = Stage.SETTLING
-            self._awaited.begin(self._site.settle(self, max(1, self._clock.left_ms() - (now - self._opened_ms))))
+            self._found = found = future.result()
+            if found is not None and found.offset >= self.range.end and self._appended.verified is None:
+                # Nothing is to be written behind what may be missing, and a leader that is away is no trouble.
+                self._appended.verified, self.account.is_kept = found.target, True
+                self._begin_at(found, now)
+            else:
+                self._settle(now)
+
+    def _settle(self, now: int) -> None:
+        self.stage = Stage.SETTLING
+        mark = (None if self._found is None else self._found.target) or self._appended.verified
+        left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
+        self._awaited.begin(self._site.settle(self, self._found, mark, left_ms))
 
     def _settling(self, now: int) -> None:
         future = self._awaited.done()
         if future is None:
             return
         if isinstance(error := future.exception(), KafkaTimeout):
-            self._time_out(DeliveryPhase.METADATA, error, now)
+            if self._nothing_was_due:
+                self._opened_ms = now
+                self._settle(now)  # nobody waits for it: a leader that is away delays nothing
+            else:
+                self._time_out(DeliveryPhase.METADATA, error, now)
             return
         settled: Settled = result_of(future)
+        self._appended.verified, self._later, self._comparing = settled.mark, settled.later, None
+        if settled.later is not None:
+            self._site.watch(self, settled.later)
+        if (low := self._appended.take_low()) is not None and settled.progress is not None:
+            # What it acknowledged is proof enough, also where its log has grown again meanwhile.
+            mark = TargetMark(topic_id="", end=low[1])
+            raise truncated(self.range.flow, self.target, mark, low[0], settled.progress)
+        if self._found is not None and settled.progress is not None:
+            self.account.is_kept = True
+            self._begin_at(replace(settled.progress, target=settled.mark), now)
+            return
         self.account.target_end = settled.target_end
         # Kept before the first record: who may not keep progress would copy all of it again with each run, and a flow
         # that begins at the end of its source would begin at a later end each time.
-        self._begin_at(settled.progress or self._progress(self.range.start, None), now, must_commit=True)
+        # The log may be cut back, and grow again, before a record of it is read. Below its beginning it cannot.
+        epoch = self.range.source_epoch if self.range.anew else None
+        begins = settled.progress or self._progress(self.range.anew, epoch)
+        self._begin_at(replace(begins, target=settled.mark), now, must_commit=True)
 
     def _begin_at(self, progress: Progress, now: int, *, must_commit: bool = False) -> None:
         account = self.account
@@ -222,6 +268,7 @@ class PartitionCopy:
 
     def _read(self, progress: Progress, now: int, *, must_commit: bool) -> None:
         self.stage = Stage.COPYING
+        self.account.reads(progress.topic_id)
         self.account.reads_anew(self._copying)
         self._copying = Copying(
             progress,
@@ -241,7 +288,7 @@ class PartitionCopy:
         )
         self._copying.winding_up = self._ending.winding_up  # it was still opening as the epoch ended
         if not (self._reading.ended or self._ending.winding_up):
-            self._site.read_from(self, progress.offset, progress.leader_epoch)
+            self._site.read_from(self, progress.offset, progress.leader_epoch, self.account.topic_id)
 
     # --- copying
 
@@ -257,6 +304,7 @@ class PartitionCopy:
             self.account.chronicle.carried(trace)
         if fetched.error is None:
             self._looks.given()
+            self.account.reads(str(fetched.topic_id or ""))
             self._ending.trouble = None
         if self._reading.ended:
             self._site.stop_reading(self)
@@ -265,7 +313,12 @@ class PartitionCopy:
     def _copy(self, now: int) -> None:
         copying, reading = self._now_copying, self._reading
         try:
+            self._check_target()
             done = copying.turn(now)
+        except TargetShrank as shrank:
+            self._appended.low = copying.outbox.low
+            self._drop(now, None, str(shrank))
+            return
         except Lost as lost:
             commits = copying.commits
             ruling = self._rulings.lost(lost, copied=commits.known.offset, committing_ms=now - commits.since_ms)
@@ -288,10 +341,44 @@ class PartitionCopy:
             self._look(silent=True)
 
     def _progress(self, offset: int, leader_epoch: int | None) -> Progress:
-        return self.account.progress(offset, leader_epoch, self._copying.outbox.sent if self._copying else NOTHING)
+        copying = self._copying
+        if copying is None:
+            return self.account.progress(offset, leader_epoch)
+        mark = self._appended.at(copying.outbox.expected_end, self._carrier.producer_id)
+        return replace(self.account.progress(offset, leader_epoch, copying.outbox.sent), target=mark)
+
+    def _target_epoch(self) -> int | None:
+        leader = self._site.leader(self)
+        return None if leader is None else leader[1]
+
+    def _check_target(self) -> None:
+        """Take in what was asked about the target's log while it is copied into.
+
+        Raises TargetShrank where a new leader lacks what the one before had, FlowError where the notes, now that they
+        can be read, say that the target was another topic before.
+        """
+        if self._later is not None and self._later.done():
+            later, self._later = self._later, None
+            if isinstance(error := later.exception(), FlowError):
+                raise error
+            if error is not None:
+                _log.warning("%s: begun without its note, which could not be read since: %s", self.target, error)
+        if self._comparing is not None and self._comparing.done():
+            compared, self._comparing = self._comparing, None
+            late = isinstance(compared.exception(), KafkaTimeout)
+            if not late and not self._appended.compared(result_of(compared)):
+                msg = "the target has a new leader, and its log does not reach as far as the last one's"
+                raise TargetShrank(msg)
+        mark = self._appended.verified
+        if mark is not None and self._comparing is None and self._appended.must_be_compared(self._target_epoch()):
+            self._comparing = self._site.compare(self, mark, self._times.stall_ms)
+            self._site.watch(self, self._comparing)
+        # A commit would bring a mark of its own, and hide what the new leader lacks below it.
+        self._now_copying.unsure = self._comparing is not None
 
     def _committed(self, tally: Tally) -> None:
         copying, leader = self._now_copying, self._site.leader(self)
+        self._appended.committed(copying.commits.known.target)
         self.account.committed(tally, copying, self._reading, atomic=self._carrier.atomic, leader=leader)
         self._site.commits.add(copying.commits.took_ms)
         if self.stage is Stage.COPYING:
@@ -381,8 +468,8 @@ class PartitionCopy:
             if self._copying is not None:
                 self._copying.winding_up, self._copying.commits.hold = True, False
             if self.stage is Stage.LOOKING or (at_once and self.stage in _DROPPED):
-                ended = Ruling(Outcome.UNFINISHED, unfinished(self._waited_for()))
-                self._drop(now, Ruling(Outcome.COMPLETE) if self._nothing_was_due else ended)
+                # An attempt that had not come to its end yet does not make the one before it undone.
+                self._drop(now, self._ending.of_epoch(kept=self._nothing_was_due))
         self.step(now)
 
     def _waited_for(self) -> str:
@@ -394,7 +481,8 @@ class PartitionCopy:
     def _nothing_was_due(self) -> bool:
         """Whether it has only just begun to follow, and the plan knew of nothing to copy."""
         one = self.range
-        begins = self.stage is Stage.OPENING and one.stuck_since_ms is None and not self._rulings.expiries
+        opening = self.stage is Stage.OPENING or (self.stage is Stage.SETTLING and self._found is not None)
+        begins = opening and one.stuck_since_ms is None and not self._rulings.expiries
         return begins and self._ending.trouble is None and one.follows and one.source_end == one.start
 
     # --- gaps
@@ -411,15 +499,15 @@ class PartitionCopy:
         if future is None:
             return
         state: SourceState = result_of(future)
-        known = self.account.known
-        assert known is not None  # noqa: S101 - reading begins at it
+        assert self.account.known is not None  # noqa: S101 - reading begins at it
+        known = replace(self.account.known, topic_id=self.account.copied_topic)
         gap = self._looks.found(known, state)
         if gap is None:
             self._read(known, now, must_commit=self._must_commit)
             return
-        self.account.topic_id = state.topic_id
+        self.account.reads(state.topic_id)
         self.account.passed_over(gap.kind, gap.lost)
-        resumed = self._progress(gap.resume, None)
+        resumed = self._progress(gap.resume, state.leader_epoch)
         self._read(resumed, now, must_commit=True)
         self._now_copying.outbox.tally.gaps[gap.kind] += gap.lost
 

@@ -16,7 +16,8 @@ class CopyPolicy:
     ``exactly_once`` or at least once. A commit comes as soon as a partition is caught up, ``commit_interval_ms`` after
     the first record at the latest, ``commit_min_interval_ms`` after the one before at the earliest. ``on_gap`` is
     "fail" or "skip"; so are ``on_too_large`` and ``on_no_key``, each for a single record that the target refuses;
-    ``on_bad_timestamp`` may be "clamp", too. ``start_over`` allows a copy to begin anew where its progress is lost.
+    ``on_bad_timestamp`` may be "clamp", too. ``start_over`` allows a copy to begin again where its progress is lost,
+    or its target's log is not what was copied into.
     ``max_bytes_per_second`` is this task's share of the flow's limit (0: none). ``compression`` is a codec's name, or
     None for the source's own; ``headers`` are added to every record; ``transform`` names a function
     ("package.module:function", "" for none).

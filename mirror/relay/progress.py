@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.relay import stored
+from mirror.relay.target_log import TargetMark, mark_of
 
 SHARDS: Final = 16
 
@@ -31,6 +33,8 @@ class Sums(NamedTuple):
 
 
 NOTHING: Final = Sums()
+_MOST_LEFT: Final = 2**50
+"""More than a copy can leave behind an epoch; results of thousands of partitions still add up to an int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,8 @@ class Progress:
     """``offset`` is the next one to copy, ``leader_epoch`` that of the last batch copied, where there was one.
 
     ``time_ms`` (ms since 1970) is when it was committed; 0 where that is not known. ``left`` is what an epoch copied
-    after its end, and nobody has reported: whoever goes on from here counts it.
+    after its end, and nobody has reported: whoever goes on from here counts it. ``target`` is the log that it was
+    copied into, None where that is not known (version 0.1 did not keep it).
     """
 
     offset: int
@@ -47,6 +52,7 @@ class Progress:
     topic_id: str
     time_ms: int = 0
     left: Sums = NOTHING
+    target: TargetMark | None = None
 
 
 class GroupAdmin(Protocol):
@@ -77,21 +83,22 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "topic": progress.topic_id,
         "time": progress.time_ms,
         **({"left": progress.left} if progress.left != NOTHING else {}),
+        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(about, separators=(",", ":")))
 
 
 def from_offset(committed: OffsetAndMetadata) -> Progress:
-    """What was committed; one of a stranger has no cluster, no topic and no time."""
-    about = _parse(committed.metadata)
-    time = about.get("time")
+    """What was committed; one of a stranger has no cluster, no topic and no time. Raises nothing, whatever it holds."""
+    about = stored.fields(committed.metadata)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
-        source_cluster_id=_text(about.get("cluster")),
-        topic_id=_text(about.get("topic")),
-        time_ms=time if isinstance(time, int) else 0,
+        source_cluster_id=stored.text(about.get("cluster")),
+        topic_id=stored.text(about.get("topic")),
+        time_ms=stored.time_ms(about.get("time")) or 0,
         left=_sums(about.get("left")),
+        target=mark_of(about.get("target")),
     )
 
 
@@ -118,19 +125,7 @@ class ProgressStore:
         return found
 
 
-def _parse(metadata: str) -> dict[str, object]:
-    """The JSON we wrote; empty for anything else."""
-    try:
-        about = json.loads(metadata) if metadata else {}
-    except ValueError:
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
 def _sums(value: object) -> Sums:
-    whole = isinstance(value, list) and len(value) == len(NOTHING) and all(type(each) is int for each in value)
-    return Sums(*value) if isinstance(value, list) and whole else NOTHING
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    found = [stored.number(each, _MOST_LEFT) for each in value] if isinstance(value, list) else []
+    known = [each for each in found if each is not None]
+    return Sums(*known) if len(found) == len(known) == len(NOTHING) else NOTHING

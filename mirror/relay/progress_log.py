@@ -18,7 +18,9 @@ from mirror.client import EARLIEST, LATEST, Admin, Consumer, Fetched, Producer, 
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
+from mirror.relay import stored
 from mirror.relay.progress import Progress
+from mirror.relay.target_log import TargetMark, mark_of, still_there
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
@@ -28,6 +30,10 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _LOG_PARTITION: Final = 0
 _FETCH_BYTES: Final = 1024 * 1024
+_NEAR: Final = 100_000
+"""So many offsets behind a mark's end are looked through for the append that it speaks of."""
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +67,14 @@ class ProgressLog:
 
     # --- the notes
 
-    def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Kept]:
+    def read(self, tps: Collection[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, Kept]:
         """The last note of each of these target partitions; absent where there is none, or no topic of notes.
 
-        Takes ``default.api.timeout.ms`` at most. Notes that are not understood are passed over with a warning. Raises
-        KafkaError.
+        Takes ``timeout_ms`` at most, by default ``default.api.timeout.ms``. Notes that are not understood are passed
+        over with a warning. Raises KafkaError.
         """
         wanted = frozenset(tps)
-        timer = Timer(SystemClock(), self._settings.default_api_timeout_ms)
+        timer = Timer(SystemClock(), self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         if not wanted:
             return {}
         with Admin(self._options) as admin, self._consumer() as consumer:
@@ -90,7 +96,7 @@ class ProgressLog:
                     found.pop(tp, None)
                 else:
                     found[tp] = _kept(record.value)
-            except (ValueError, KeyError, TypeError) as error:
+            except ValueError as error:
                 # An older note of the same partition stands: whether it still holds is asked of the target anyway.
                 strange.append(f"offset {record.offset}: {error}")
         if strange:
@@ -163,6 +169,27 @@ class ProgressLog:
             except OffsetOutOfRange:
                 return False  # retention, or a truncation, was quicker
 
+    def cut_back(self, tp: TopicPartition, mark: TargetMark, cut: int, timeout_ms: int) -> int | None:
+        """The offset that the log of ``tp`` was cut back to, below the end of ``mark``; None where nothing is missing.
+
+        ``cut`` is where the log left the mark's leader epoch, -1 where that is not known. What retention has deleted is
+        not missing. Raises KafkaError, KafkaTimeout where ``timeout_ms`` were not enough.
+        """
+        timer = Timer(SystemClock(), timeout_ms)
+        with Admin(self._options) as admin, self._consumer() as consumer:
+            start, end = self._bounds(admin, tp, timer)
+            if start >= mark.end:
+                return None
+            at = max(start, mark.end - 1)
+            lost = min(at if cut < 0 else max(cut, start), end)
+            if end < mark.end or mark.producer_id < 0:
+                return lost
+            try:
+                there = still_there(_read(consumer, tp, at, min(end, at + _NEAR), timer), mark, at)
+            except OffsetOutOfRange:
+                return None  # retention was quicker
+            return None if there else lost
+
     def _bounds(self, admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
         """Where the log begins and ends, open transactions included."""
         found = [
@@ -216,8 +243,8 @@ def _key(tp: TopicPartition) -> bytes:
 
 
 def _tp(key: bytes | None) -> TopicPartition:
-    """The inverse of :func:`_key`. Raises ValueError, KeyError or TypeError for anything else."""
-    about = _object(key)
+    """The inverse of :func:`_key`. Raises ValueError for anything else."""
+    about = stored.fields(key)
     return TopicPartition(_text(about, "topic"), _number(about, "partition"))
 
 
@@ -231,44 +258,39 @@ def _value(kept: Kept) -> bytes:
         "topic": progress.topic_id,
         "time": progress.time_ms,
         "end": kept.target_end,
+        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
     return json.dumps(about, separators=(",", ":")).encode()
 
 
 def _kept(value: bytes) -> Kept:
-    """The inverse of :func:`_value`. Raises ValueError, KeyError or TypeError for anything else."""
-    about = _object(value)
-    if about["v"] != _VERSION:
-        msg = f"version {about['v']!r}, this program knows {_VERSION}"
+    """The inverse of :func:`_value`. Raises ValueError for anything else."""
+    about = stored.fields(value)
+    if _number(about, "v") != _VERSION:
+        msg = f"version {about['v']}, this program knows {_VERSION}"
         raise ValueError(msg)
     progress = Progress(
         offset=_number(about, "offset"),
-        leader_epoch=None if about["epoch"] is None else _number(about, "epoch"),
+        leader_epoch=None if about.get("epoch") is None else _number(about, "epoch", _INT32_MAX),
         source_cluster_id=_text(about, "cluster"),
         topic_id=_text(about, "topic"),
         time_ms=_number(about, "time"),
+        target=mark_of(about.get("target")),
     )
     return Kept(progress, _number(about, "end"))
 
 
-def _object(text: bytes | None) -> dict[str, Any]:
-    about = json.loads(text or b"null")
-    if not isinstance(about, dict):
-        raise TypeError("not a JSON object")
-    return about
-
-
 def _text(about: Mapping[str, Any], name: str) -> str:
-    value = about[name]
-    if not isinstance(value, str):
-        msg = f"{name} = {value!r} is no text"
-        raise TypeError(msg)
+    value = about.get(name)
+    if not isinstance(value, str) or stored.text(value) != value:
+        msg = f"{name} is no text"
+        raise ValueError(msg)
     return value
 
 
-def _number(about: Mapping[str, Any], name: str) -> int:
-    value = about[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        msg = f"{name} = {value!r} is no number from 0"
-        raise TypeError(msg)
+def _number(about: Mapping[str, Any], name: str, most: int = _INT64_MAX) -> int:
+    value = stored.number(about.get(name), most)
+    if value is None:
+        msg = f"{name} is no number from 0 to {most}"
+        raise ValueError(msg)
     return value

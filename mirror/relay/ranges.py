@@ -20,7 +20,8 @@ class Range:
     ``stuck_since_ms`` (ms since 1970) is since when its first undelivered batch has waited, in epochs before this one.
     A stream follows: its ranges end at :data:`OPEN_END`. ``sick_since_ms``, ``sick_trace`` and ``last_trace`` are as in
     :class:`mirror.relay.story.Story`: they tell this epoch's trace where the story of a sick partition began.
-    ``source_end`` is where the source's log ended when this was planned.
+    ``source_end`` is where the source's log ended when this was planned, ``source_epoch`` the leader epoch in which it
+    did (None: it has none), ``first`` where the flow begins in it without progress (None: at ``start``).
     """
 
     flow: str
@@ -36,6 +37,13 @@ class Range:
     sick_trace: str = ""
     last_trace: str = ""
     source_end: int = 0
+    source_epoch: int | None = None
+    first: int | None = None
+
+    @property
+    def anew(self) -> int:
+        """Where its copy begins where there is no progress, or none that counts."""
+        return self.start if self.first is None else self.first
 
     @property
     def follows(self) -> bool:

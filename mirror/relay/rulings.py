@@ -26,6 +26,7 @@ from mirror.relay.policy import CopyPolicy
 from mirror.relay.ranges import Outcome
 from mirror.relay.refusals import remedy
 from mirror.relay.stages import ABORTS
+from mirror.timing import FOREVER_MS, deadline
 
 if TYPE_CHECKING:
     from mirror.relay.facts import TargetFacts
@@ -54,7 +55,8 @@ class Rulings:
     ) -> None:
         self.expiries = self.aborts = 0
         """In a row, with nothing committed in between."""
-        self._fence_in_doubt = False
+        self._fences_in_doubt = 0
+        self._doubted_until_ms = FOREVER_MS
         self._source: Final = source
         self._target: Final = target
         self._policy: Final = policy
@@ -65,11 +67,15 @@ class Rulings:
     def committed(self) -> None:
         """The copy gets on: what went wrong before counts no more."""
         self.expiries = self.aborts = 0
-        self._fence_in_doubt = False
 
-    def fencing_unanswered(self) -> None:
-        """It may still be carried out, and then fence the next attempt."""
-        self._fence_in_doubt = True
+    def fenced(self, in_doubt: int, *, answered: bool, patience_ms: int) -> None:
+        """The copy has fenced others, or tried to: ``in_doubt`` of its requests were not answered.
+
+        Each of them may still be carried out, and then fence this attempt or the next. Once the coordinator has
+        ``answered``, it works off what it was sent before within ``patience_ms``; a commit is no sign that it has.
+        """
+        self._fences_in_doubt += in_doubt
+        self._doubted_until_ms = deadline(self._wall(), patience_ms) if answered else FOREVER_MS
 
     def lost(self, lost: Lost, *, copied: int, committing_ms: int) -> Ruling | None:
         """On a batch, or a commit under way for ``committing_ms``, that was not taken; all up to ``copied`` is kept.
@@ -105,9 +111,9 @@ class Rulings:
 
     def failed(self, error: BaseException, piece: Piece | None = None) -> Ruling | None:
         """On an error that ends the attempt; ``piece`` is the batch that it befell."""
-        if isinstance(error, Fenced) and self._fence_in_doubt:
-            # By a late copy of what this copy's own earlier attempt had asked, it may be; believed once.
-            self._fence_in_doubt = False
+        if isinstance(error, Fenced) and self._fences_in_doubt and self._wall() < self._doubted_until_ms:
+            # By a late copy of what this copy itself had asked, it may be; believed once for each.
+            self._fences_in_doubt -= 1
             return None
         if isinstance(error, (DeliveryTimeout, TransactionExpired)):
             self.expiries += 1

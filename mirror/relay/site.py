@@ -12,6 +12,7 @@ from mirror.relay.feed import Remake
 from mirror.relay.gaps import SourceState
 from mirror.relay.pace import Holdings, Window
 from mirror.relay.progress import Progress
+from mirror.relay.target_log import TargetMark
 
 if TYPE_CHECKING:
     from mirror.relay.carriers import Carrier
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where a partition without progress begins: at ``progress``, restored, or anew; ``target_end`` is its log's."""
+    """Where a copy begins: at ``progress``, found or restored, or (None) where its flow does.
+
+    ``target_end`` is the end of its target's log, and ``mark`` what is known of that. Where it begins without the notes
+    having been read, ``later`` fails with FlowError as soon as they say that the target did hold something.
+    """
 
     progress: Progress | None
     target_end: int
+    mark: TargetMark | None = None
+    later: Future[None] | None = None
 
 
 class Site(Protocol):
@@ -71,8 +78,11 @@ class Site(Protocol):
         """A new way to the target."""
         ...
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
-        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320)."""
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
+        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320).
+
+        Nothing is read of a topic with another id than ``topic_id``, if it is not empty: TopicRecreated comes instead.
+        """
         ...
 
     def stop_reading(self, copy: PartitionCopy) -> None:
@@ -80,14 +90,21 @@ class Site(Protocol):
         ...
 
     def look(self, copy: PartitionCopy) -> Future[SourceState]:
-        """What the source has now."""
+        """What the source has now, asked with more care where it is not the topic that was copied."""
         ...
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
-        """There is no progress: whether it was forgotten. FlowError where it is lost.
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
+        """Whether the target holds what ``progress`` and ``mark`` say; without progress, whether it was forgotten.
 
-        KafkaTimeout where the target partition does not answer within ``timeout_ms``.
+        FlowError where progress is lost, or the target's log was made again or lost records. KafkaTimeout where the
+        target partition does not answer within ``timeout_ms``.
         """
+        ...
+
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """``mark`` as it holds for the present leader; None where the target has to be settled again."""
         ...
 
     def remake(self, copy: PartitionCopy) -> Remake:

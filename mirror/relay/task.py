@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import Any, Final
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from mirror.meters import Histogram
-from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce, then
+from mirror.relay.carriers import AtLeastOnce, Carrier, ExactlyOnce
 from mirror.relay.deep import Made, Recipe, load_transform, remaking
 from mirror.relay.encoder import Encoder
 from mirror.relay.facts import TargetFacts
@@ -25,9 +26,12 @@ from mirror.relay.orders import Listening, Orders
 from mirror.relay.pace import Holdings, Meter, Window
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import Progress
 from mirror.relay.progress_log import Kept
 from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.settling import Settling
 from mirror.relay.site import Settled, Times
+from mirror.relay.target_log import TargetMark
 from mirror.relay.watching import TaskLook, Unwatched, Watcher
 from mirror.timing import FOREVER_MS, Clock
 from mirror.wire.records import AnyBatch
@@ -110,13 +114,13 @@ class Task:
         self._hear_at = now
         # By the clock on the wall, so that a stream's epochs together do it once an hour.
         self._notes_at = now + _NOTES_EVERY_MS - clock.wall() % _NOTES_EVERY_MS
-        self._notes: Future[dict[TopicPartition, Kept]] | None = None
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
         self._woken = threading.Event()
         self._polling = False
         self._encoder = Encoder(buffer_memory)
         self._inquirers = ThreadPoolExecutor(_INQUIRERS, thread_name_prefix="mirror-inquiry")
+        self._settling = Settling(clients.inquiries, self._in_a_thread, clock.now)
         self._transform = load_transform(policy.transform) if policy.transform else None
 
     def close(self) -> None:
@@ -282,7 +286,7 @@ class Task:
     def _may_read(self, copy: PartitionCopy, now: int) -> bool:
         wants = copy.wants_more
         if wants and not self.holdings.may_take(copy.held, self._part):
-            copy.heard(now)
+            copy.not_asked(now)
             copy.refused()
             return False
         return wants
@@ -312,7 +316,7 @@ class Task:
             self._woken.wait(timeout_ms / 1000)
             self._woken.clear()
             for copy in self._reading.values():
-                copy.heard(now)
+                copy.not_asked(now)
             return
         fetched = self._clients.consumer.poll(timeout_ms, max_bytes=room)
         self._polling = False
@@ -344,10 +348,10 @@ class Task:
         chain = self._chains[copy.target] = self._chains.get(copy.target, 0) + 1
         return AtLeastOnce(flow, copy.target, clients.admin, clients.producer, chain)
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """With the next turn."""
         self._reading[copy.source] = copy
-        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch)
+        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=_uuid(topic_id))
 
     def stop_reading(self, copy: PartitionCopy) -> None:
         """With the next turn."""
@@ -356,23 +360,21 @@ class Task:
 
     def look(self, copy: PartitionCopy) -> Future[SourceState]:
         """In a thread that may wait."""
-        return self._inquirers.submit(self._clients.inquiries.source_state, copy.source)
+        source_state = self._clients.inquiries.source_state
+        return self._inquirers.submit(lambda: source_state(copy.source, copy.account.copied_topic))
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
-        """In a thread that may wait, once the target partition has answered."""
-        inquiries, tp = self._clients.inquiries, copy.target
-        bounds, notes = inquiries.target_bounds(tp, timeout_ms), self._read_notes()
+    def _in_a_thread(self, do: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        return self._inquirers.submit(do, *arguments)
 
-        def settle(known: dict[TopicPartition, Kept]) -> Future[Settled]:
-            return self._inquirers.submit(inquiries.settle, tp, bounds.result(), known.get(tp))
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
+        """Its target is asked first; what has to wait does so in a thread."""
+        return self._settling.settle(copy.target, progress, mark, timeout_ms)
 
-        return then(bounds, lambda _: then(notes, settle))
-
-    def _read_notes(self) -> Future[dict[TopicPartition, Kept]]:
-        """Once for all: where they cannot be read, that is waited for together, not by one after the other."""
-        if self._notes is None or (self._notes.done() and self._notes.exception() is not None):
-            self._notes = self._inquirers.submit(self._clients.inquiries.read_notes)
-        return self._notes
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """Its target is asked."""
+        return self._settling.compare(copy.target, mark, timeout_ms)
 
     def remake(self, copy: PartitionCopy) -> Remake:
         """In the encoder's thread, in turn with the other partitions."""
@@ -420,3 +422,11 @@ class Task:
         """What the consumer last heard of the partition."""
         error = self._clients.consumer.last_error(copy.source)
         return f": {error}" if error is not None else ""
+
+
+def _uuid(topic_id: str) -> uuid.UUID | None:
+    """A topic's id as it is kept with the progress; None for what cannot be one."""
+    try:
+        return uuid.UUID(topic_id)
+    except ValueError:
+        return None

@@ -20,7 +20,14 @@ from mirror.cluster.admin_groups import (
     GroupOperations,
     ListGroups,
 )
-from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeEachTopic, DescribeTopics
+from mirror.cluster.admin_topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeEachTopic,
+    DescribeTopics,
+    TopicIds,
+)
 from mirror.cluster.admin_transactions import (
     DescribeProducers,
     DescribeTransactions,
@@ -33,6 +40,7 @@ from mirror.cluster.offset_calls import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
     DeleteRecords,
+    EpochEndOffsets,
     GroupOffsets,
     ListEachOffset,
 )
@@ -60,6 +68,7 @@ from mirror.cluster.topics import (
 from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
 from mirror.meters import NetworkLook
 from mirror.runtime import arguments
+from mirror.runtime.asked import Asked
 from mirror.runtime.outcomes import as_asked, merged, not_found, pass_on
 from mirror.runtime.thread import acquire, release
 
@@ -96,6 +105,7 @@ class Admin:
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._thread = acquire(ClusterSettings.parse(options))
+        self._asked = Asked("Admin")
         self._closed = False
 
     def network(self) -> NetworkLook:
@@ -121,8 +131,9 @@ class Admin:
             raise ClientClosed(msg)
 
     def _call(self, call: Call[T, Any]) -> T:
-        self._check_open()
-        return self._thread.call(None, call)
+        with self._asked.waiting(call):
+            self._check_open()
+            return self._thread.call(None, call)
 
     def _later(self, make: Callable[[], Call[T, Any]]) -> Future[T]:
         """The future of a call that nobody waits for here. Whatever keeps it from being asked is its error, too."""
@@ -131,10 +142,16 @@ class Admin:
         try:
             self._check_open()
             call = make()
-            call.future.add_done_callback(functools.partial(pass_on, told))
-            self._thread.submit(None, call)
         except KafkaError as error:
             told.set_exception(error)
+            return told
+        call.future.add_done_callback(functools.partial(pass_on, told))
+        self._asked.add(call)
+        try:
+            self._check_open()
+            self._thread.submit(None, call)
+        except KafkaError as error:
+            call.fail(error)
         return told
 
     def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
@@ -177,6 +194,22 @@ class Admin:
         """
         wanted, timer = arguments.topics(names), self._timer(timeout_ms)
         return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
+
+    def describe_topics_async(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> Future[Outcomes[str, TopicDescription]]:
+        """As :meth:`describe_topics` with ``partial=True``, without waiting."""
+        return self._later(lambda: DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)))
+
+    def topic_ids(
+        self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, uuid.UUID | None]:
+        """The id of each partition's topic as that partition's leader knows it; absent where it knows no such topic.
+
+        Brokers learn of topics one after the other: while one is made again, they tell different ids for its name.
+        None where brokers have no ids for topics.
+        """
+        return self._each(TopicIds(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
 
     def create_topics(
         self,
@@ -276,6 +309,15 @@ class Admin:
         wanted = arguments.times_or_ends(times)
         deadline_ms, timeout = self._timer(timeout_ms)
         return ListEachOffset(wanted, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout)
+
+    def epoch_ends_async(
+        self, epochs: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> Future[Outcomes[TopicPartition, int]]:
+        """The first offset of each partition that is of a later leader epoch than the one given (KIP-320).
+
+        That is its log's end where there is none, and -1 where the leader does not know the epoch. Without waiting.
+        """
+        return self._later(lambda: EpochEndOffsets(arguments.leader_epochs(epochs), *self._timer(timeout_ms)))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
@@ -446,9 +488,10 @@ class Admin:
         return self._each(TransactionalIdOperations(names, *self._timer(timeout_ms)), partial=partial)
 
     def close(self) -> None:
-        """Let go of the network thread; safe to call again."""
+        """Let go of the network thread; safe to call again. Calls under way in other threads get ClientClosed."""
         if not self._closed:
             self._closed = True
+            self._asked.end(self._thread)
             release(self._thread)
 
     def __enter__(self) -> Self:

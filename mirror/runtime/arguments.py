@@ -8,6 +8,7 @@ generators will do.
 from __future__ import annotations
 
 import reprlib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -92,8 +93,11 @@ def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetad
     epoch = value.leader_epoch
     if epoch is not None and _whole(f"the leader epoch of {tp}", epoch, -1, _INT32_MAX) < 0:
         epoch = None
-    metadata = text(f"the metadata of {tp}", value.metadata)
-    return OffsetAndMetadata(_whole(f"the offset of {tp}", value.offset, 0, _INT64_MAX), epoch, metadata)
+    metadata, topic_id = text(f"the metadata of {tp}", value.metadata), value.topic_id
+    if topic_id is not None and not isinstance(topic_id, uuid.UUID):
+        msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
+        raise InvalidArgument(msg)
+    return OffsetAndMetadata(_whole(f"the offset of {tp}", value.offset, 0, _INT64_MAX), epoch, metadata, topic_id)
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -111,6 +115,12 @@ def times(values: Mapping[TopicPartition, int], *, low: int = 0) -> dict[TopicPa
 def times_or_ends(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Times in ms by partition, EARLIEST (-2) and LATEST (-1) among them."""
     return times(values, low=EARLIEST)
+
+
+def leader_epochs(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Leader epochs by partition."""
+    pairs = _mapping("leader epochs", values).items()
+    return {(tp := partition(key)): _whole(f"a leader epoch of {tp}", value, 0, _INT32_MAX) for key, value in pairs}
 
 
 def partition_totals(values: Mapping[str, int]) -> dict[str, int]:

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from mirror.cluster.connections import Attempt
 from mirror.cluster.requests import Lane
 from mirror.cluster.session import CLOSED_IN_HANDSHAKE, BrokerSession, Suspicion, disconnected
 from mirror.errors import AuthenticationFailed, KafkaError
@@ -38,14 +39,20 @@ class Stage(enum.Enum):
 class Connection:
     """A socket on its way to a broker, or connected. Raises KafkaError when it breaks.
 
-    ``ready`` and ``watched`` are for the network: whether requests would have gone out at once when it last looked, and
-    the events that the selector tells of ``sock``.
+    ``ready``, ``watched`` and ``attempt`` are for the network: whether requests would have gone out at once when it
+    last looked, the events that the selector tells of ``sock``, and what is counted of the node's failures.
     """
 
     def __init__(
-        self, node: int, lane: Lane, address: tuple[str, int], session: BrokerSession, wrap: WrapSocket | None
+        self,
+        lane: Lane,
+        address: tuple[str, int],
+        session: BrokerSession,
+        wrap: WrapSocket | None,
+        attempt: Attempt,
     ) -> None:
-        self.node = node
+        self.node = attempt.node
+        self.attempt = attempt
         self.lane = lane
         self.address = address
         self.session = session

@@ -97,10 +97,14 @@ class Consumer:
         return self._assigned
 
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on at ``offset``; with a leader epoch it is checked against the log first (KIP-320: LogTruncated)."""
+        """Go on at ``offset``.
+
+        With a leader epoch it is checked against the log first (KIP-320: LogTruncated). With a topic id nothing is
+        read of another topic of the same name (KIP-516: TopicRecreated).
+        """
         tp = arguments.partition(tp)
         place = arguments.offset(tp, offset)
-        self._tell(SeekEvent(tp, place.offset, place.leader_epoch), (tp,))
+        self._tell(SeekEvent(tp, place.offset, place.leader_epoch, place.topic_id), (tp,))
 
     def seek_to_beginning(self, tps: Iterable[TopicPartition] = ()) -> None:
         """Go on at each log's start (all assigned partitions where none is named)."""

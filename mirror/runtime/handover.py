@@ -1,15 +1,13 @@
-"""What a Producer's threads give the network thread: batches with their memory, and the end of their waiting."""
+"""What a Producer's threads give the network thread: batches with their memory."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final
 
-from mirror.cluster.events import Event
-from mirror.errors import ClientClosed
 from mirror.producer.batches import ProducerBatch
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AwaitTopicEvent, SendEvent
+from mirror.producer.events import SendEvent
 from mirror.runtime.buffer import MemoryShare
 from mirror.timing import Clock, deadline, remaining
 
@@ -85,16 +83,3 @@ class Unanswered:
                 woken.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
         finally:
             self._waiting.discard(woken)
-
-
-class StopWaiting(Event):
-    """The producer closes: who waits for metadata is told at once, on the thread that may complete their events."""
-
-    def __init__(self, awaiting: list[AwaitTopicEvent]) -> None:
-        self._awaiting = awaiting
-
-    def apply(self, core: ProducerCore, now: int) -> None:
-        """The core forgets those that are done."""
-        del core, now
-        for event in self._awaiting:
-            event.fail(ClientClosed("this Producer was closed while it waited for metadata"))

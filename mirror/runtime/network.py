@@ -137,7 +137,7 @@ class SelectorNetwork:
         session.met = node in self._met
         session.meters = self.meters
         wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
-        return Connection(node, lane, address, session, wrap)
+        return Connection(lane, address, session, wrap, self._states.begin(node))
 
     def _address(self, node: int) -> tuple[str, int]:
         broker = self._brokers.get(node)
@@ -151,13 +151,14 @@ class SelectorNetwork:
             connection = self._connections.get((node, Lane.CONTROL, 0))
             ready = connection is not None and connection.session.ready
             failed = self._states.error(node) is not None
-            return (self._states.wait_ms(node, now), failed, not ready, connection.session.load if connection else 0)
+            # One that answers on this connection need not be connected to.
+            wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
+            return (wait_ms, failed, not ready, connection.session.load if connection else 0)
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)
-        if best >= 0 and (self._states.wait_ms(best, now) or self._states.failures(best) > 1):
-            # No broker we know can be reached: those that were configured may still lead to the others. Whoever failed
-            # once is not given up when its time has come again.
+        if best >= 0 and self._states.given_up(best, now):
+            # No broker we know can be reached: those that were configured may still lead to the others.
             best = min([best, *self._bootstrap], key=rank)
         return best
 
@@ -204,6 +205,7 @@ class SelectorNetwork:
     def _advance(self, connection: Connection, now: int) -> None:
         try:
             if connection.stage is Stage.IDLE and self._states.wait_ms(connection.node, now) == 0:
+                connection.attempt = self._states.begin(connection.node)
                 setup_ms = self._states.setup_timeout_ms(connection.node)
                 connection.begin(self._resolver, deadline(now, setup_ms))
             if connection.resolved:
@@ -265,7 +267,7 @@ class SelectorNetwork:
                 self._throttled_until[connection.node] = until
         if session.ready:
             self._met.add(connection.node)
-            self._states.succeeded(connection.node)
+            self._states.answered(connection.attempt)
 
     def _watch(self, connection: Connection, *, writes: bool) -> None:
         """Have the selector tell what the connection waits for; whether it wants to write."""
@@ -327,7 +329,7 @@ class SelectorNetwork:
 
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
         """Close a connection that broke; the next one to its node waits a little."""
-        self._states.failed(connection.node, now, error)
+        self._states.failed(connection.attempt, now, error)
         suspicion = connection.suspicion()
         if suspicion is not None:
             self._suspicions[connection.node] = suspicion

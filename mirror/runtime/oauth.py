@@ -16,7 +16,7 @@ from http.client import HTTPException
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.security import SaslSettings, TokenCallback
+from mirror.cluster.security import SaslSettings, TokenCallback, is_loopback
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.background import Background
 from mirror.runtime.one_request import Limit, opener
@@ -31,6 +31,7 @@ _ROUNDING_MS: Final = 1_000
 """Issuers count in whole seconds: a token may expire that much sooner than they say."""
 _LARGEST_ANSWER: Final = 1024 * 1024
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
+_REFUSED_TUNNEL: Final = re.compile(r"Tunnel connection failed: [0-9]{1,3}")
 _TRY_LATER: Final = frozenset({408, 425, 429})
 
 
@@ -129,8 +130,12 @@ def _checked(value: object, lifetime_ms: object) -> Token:
 
 
 def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: int) -> Callable[[], Token]:
-    """Asks ``sasl.oauthbearer.token.endpoint.url`` by the client-credentials grant."""
+    """Asks ``sasl.oauthbearer.token.endpoint.url`` by the client-credentials grant.
+
+    An endpoint on another host is reached through the proxy of ``https_proxy``, unless ``no_proxy`` names the endpoint.
+    """
     url = settings.token_endpoint_url
+    host = urllib.parse.urlsplit(url).hostname or ""
     where = f"token endpoint {url.partition('?')[0]}"
     fields = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
 
@@ -141,9 +146,10 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
             data=urllib.parse.urlencode(fields).encode(),
             headers={"Authorization": f"Basic {pair}", "Accept": "application/json"},
         )
+        proxy = _proxy_to(host)
         with Limit(timeout_ms) as limit:
             try:
-                with opener(context, limit).open(request, timeout=limit.timeout_s) as response:
+                with opener(context, limit, proxy).open(request, timeout=limit.timeout_s) as response:
                     answer = response.read(_LARGEST_ANSWER)
                     if not limit.over:
                         return _token(answer, where, cut_off=bool(response.length))
@@ -154,7 +160,7 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
                     raise refused from None
             except (OSError, HTTPException) as error:
                 if not limit.over:
-                    raise _unreachable(error, where, urllib.parse.urlsplit(url).hostname or "") from None
+                    raise _unreachable(error, where, host, proxy) from None
         raise ConnectionFailed(f"{where}: no whole answer within {timeout_ms} ms")
 
     return fetch
@@ -188,9 +194,23 @@ def _refused(error: urllib.error.HTTPError, where: str) -> KafkaError:
     return AuthenticationFailed(f"{where}: HTTP status {error.code}{reason}")
 
 
-def _unreachable(error: Exception, where: str, host: str) -> KafkaError:
+def _proxy_to(host: str) -> str:
+    """The URL of the proxy that https requests to ``host`` go through; empty where they go there directly."""
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
+        return ""
+    return urllib.request.getproxies().get("https", "")
+
+
+def _unreachable(error: Exception, where: str, host: str, proxy: str) -> KafkaError:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return AuthenticationFailed(f"{where}: {explain(cause, host).replace('the broker', 'the endpoint')}")
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(cause).__name__
-    return ConnectionFailed(f"{where}: {text}")
+    if not proxy:
+        return ConnectionFailed(f"{where}: {text}")
+    # What http.client says of a refused tunnel is the status alone; the proxy's URL may hold a password.
+    refused = _REFUSED_TUNNEL.match(str(cause))
+    through = proxy.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
+    return ConnectionFailed(
+        f"{where}: {refused[0] if refused else text}, through the proxy {through} (https_proxy; see no_proxy)"
+    )

@@ -54,9 +54,14 @@ class Limit:
                     end.shutdown(socket.SHUT_RDWR)
 
 
-def opener(context: ssl.SSLContext, limit: Limit) -> urllib.request.OpenerDirector:
-    """Opens requests within ``limit``; a redirection is an HTTPError."""
-    return urllib.request.build_opener(_Http(limit), _Https(context, limit), _NoRedirect())
+def opener(context: ssl.SSLContext, limit: Limit, proxy: str = "") -> urllib.request.OpenerDirector:
+    """Opens requests within ``limit``; a redirection is an HTTPError.
+
+    https goes through ``proxy`` (a URL) where there is one, in a tunnel (CONNECT): the TLS is still the server's. http
+    never does, for a proxy would read the request. What the environment says of proxies is for the caller to weigh.
+    """
+    proxies = urllib.request.ProxyHandler({"https": proxy} if proxy else {})
+    return urllib.request.build_opener(proxies, _Http(limit), _Https(context, limit), _NoRedirect())
 
 
 class _Watched(HTTPConnection):

@@ -30,8 +30,9 @@ from mirror.producer.core import ProducerCore
 from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
+from mirror.runtime.asked import Asked
 from mirror.runtime.buffer import BufferMemory
-from mirror.runtime.handover import HandOver, StopWaiting, Unanswered
+from mirror.runtime.handover import HandOver, Unanswered
 from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.runtime.transactional import TransactionCalls
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
@@ -84,7 +85,7 @@ class Producer(TransactionCalls):
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._unanswered: Final = Unanswered()
-        self._awaiting: set[AwaitTopicEvent] = set()
+        self._asked = Asked("Producer")
         thread.submit(None, JoinEvent(core))
 
     def __repr__(self) -> str:
@@ -92,6 +93,19 @@ class Producer(TransactionCalls):
         servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in cluster.bootstrap)
         name = f", transactional.id={self._transactional_id!r}" if self._transactional_id is not None else ""
         return f"Producer(bootstrap.servers={servers!r}, client.id={cluster.client_id!r}{name})"
+
+    @property
+    def producer_id(self) -> int:
+        """The id that batches go out under now, -1 while there is none. Asks nobody."""
+        return self._core.producer_id
+
+    @property
+    def fences_in_doubt(self) -> int:
+        """How many requests of ``init_transactions()`` have no answer, and may still fence this producer or the next.
+
+        Asks nobody.
+        """
+        return self._core.fences_in_doubt
 
     # --- single records
 
@@ -294,17 +308,15 @@ class Producer(TransactionCalls):
         began = self._thread.clock.now()
         timeout_ms = min(self._budget.metadata_ms(), remaining(expires_ms, began))
         event = AwaitTopicEvent(place.tp, deadline(began, timeout_ms), timeout_ms)
-        self._awaiting.add(event)  # before the look at whether it is closed: close() looks here after it has said so
         try:
-            self._check_open()
-            self._thread.call(self._core, event)
+            with self._asked.waiting(event):
+                self._check_open()
+                self._thread.call(self._core, event)
         except KafkaTimeout:
             cause = event.last_error
             reason = f": {cause}" if cause is not None else ""
             msg = f"{place.tp}: no metadata of it within {self._budget.metadata_limit()}{reason}"
             raise KafkaTimeout(msg) from cause
-        finally:
-            self._awaiting.discard(event)
         place.known = True
         return self._thread.clock.now() - began
 
@@ -411,9 +423,7 @@ class Producer(TransactionCalls):
             return False
         self._closed = True
         self._memory.close()
-        if self._awaiting:
-            with contextlib.suppress(KafkaError):
-                self._thread.submit(self._core, StopWaiting(list(self._awaiting)))
+        self._asked.end(self._thread)
         return True
 
     def __enter__(self) -> Self:

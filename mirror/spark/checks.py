@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
 from mirror.config import loops
+from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
 from mirror.spark.authorized import ask
 from mirror.spark.permissions import Lacking, Seen, judge
 from mirror.spark.planner import idle_patterns, select_topics, writer_of
+from mirror.spark.transforms import why_not_loaded
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -79,6 +81,8 @@ def check_flows(
     rivals = {other.source for flow in flows for other in _others(config, flow, clusters)}
     clusters |= look_at(config, rivals - clusters.keys(), waiting)
     findings = check(config, flows, clusters)
+    for flow in flows:
+        findings.warnings[flow.name] = [*_of_configuration(config, flow), *findings.warnings.get(flow.name, [])]
     for name, seen in look_for_permissions(config, flows, clusters).items():
         if isinstance(seen, MirrorError):
             # No reason to refuse: what is really missing is found out by the copy, in its own time.
@@ -93,6 +97,13 @@ def check_flows(
             {each.name: findings.problems[each.name] for each in flows if each.name in findings.problems}
         )
     return findings
+
+
+def _of_configuration(config: MirrorConfig, flow: FlowConfig) -> list[str]:
+    """What can be said without its clusters. Executors may have a transform that this host has not."""
+    why = why_not_loaded(flow.transform) if flow.transform else None
+    lines = [] if why is None else [f'transform = "{flow.transform}" {why}; without it no partition is copied']
+    return [*lines, *notices(config, flow)]
 
 
 def look_at(
@@ -239,11 +250,13 @@ def _clashes(
         for topic, rival in rivals.items():
             if rival not in there.topics:
                 continue
+            # A prefix on both sides keeps topics apart already, unless they have one source.
+            plain = [each for each in (one, two) if each.naming == "identity"]
+            advice = f', or use naming = "prefix" in flow {plain[0].name}' if plain else ""
             by = {flow.name: f"{flow.source}: {topic}", other.name: f"{other.source}: {rival}"}
             problems.append(
                 f"flows {one.name} and {two.name} both copy into topic {flow.target_topic(topic)} of cluster"
-                f" {one.target} ({by[one.name]}, {by[two.name]}); exclude it from one of them,"
-                ' or use naming = "prefix"'
+                f" {one.target} ({by[one.name]}, {by[two.name]}); exclude it from one of them{advice}"
             )
     return problems, warnings
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 
 from mirror.errors import MirrorError
+from mirror.spark.files import file_trouble
 from mirror.spark.flow_run import PlanningFailed
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def one_line_each(error: BaseException) -> list[str]:
     """The problems that ``error`` stands for, one line each, without any trace."""
     if isinstance(error, MirrorError):
         return [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if line := file_trouble(error):
+        return [line]
     if isinstance(error, Py4JJavaError):
         with contextlib.suppress(Py4JError, OSError):
             return [f"Spark: {str(error.java_exception).splitlines()[0]}"]
@@ -35,6 +38,6 @@ def complain(error: Exception, consoles: Consoles, *, debug: bool, where: str = 
         if isinstance(error, PlanningFailed):
             consoles.trace(error.remote)
         consoles.trace("".join(traceback.format_exception(error)))
-    elif not isinstance(error, MirrorError):
+    elif not isinstance(error, MirrorError) and file_trouble(error) is None:
         consoles.error("this was not foreseen; --debug shows the traceback")
     return "; ".join(lines)

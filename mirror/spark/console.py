@@ -21,11 +21,11 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkContext
-from rich.console import Console
 
 from mirror.errors import printable
 from mirror.spark.progress_lines import stamped
 from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ERASE: Final = "\r\x1b[2K"
-PLAIN_WIDTH: Final = 160
-"""Columns of a table that goes to a file or pipe; no terminal's width to keep to."""
 
 
 class Consoles:
@@ -46,8 +44,8 @@ class Consoles:
 
     def __init__(self) -> None:
         terminals = os.environ.get(TERMINALS, "").split(",")
-        self._out: Final = _console(_piped(STDOUT_PIPE) or sys.stdout, "stdout" in terminals)
-        self.err: Final = _console(_stderr(), "stderr" in terminals)
+        self._out: Final = Terminal(_piped(STDOUT_PIPE) or sys.stdout, terminal="stdout" in terminals)
+        self.err: Final = Terminal(_stderr(), terminal="stderr" in terminals)
         self._json: IO[str] | None = None
         self._live: Final = dict[str, str]()
         self._lock: Final = threading.RLock()
@@ -137,12 +135,8 @@ class Consoles:
     def trace(self, text: str) -> None:
         """A traceback, for ``--debug``."""
         with self._lock, self._without_live_line():
-            self.err.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _console(file: IO[str], terminal: bool) -> Console:
-    shown = terminal or file.isatty()
-    return Console(file=file, force_terminal=True if terminal else None, width=None if shown else PLAIN_WIDTH)
+            for line in text.splitlines():
+                self.err.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _piped(variable: str) -> IO[str] | None:

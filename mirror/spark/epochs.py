@@ -50,7 +50,7 @@ class Epochs:
         self._options: Final = options
         self._ledger: Final = ledger
         self._clock: Final = clock
-        self._force: Final = InForce(options, ledger, self._say)
+        self._force: Final = InForce(options, self._say)
         self._open = ExitStack()
         self._admins: tuple[Admin, Admin] | None = None
         self._alive: SignOfLife | None = None
@@ -139,7 +139,7 @@ class Epochs:
             with contextlib.suppress(KafkaError):
                 RunOrders(self._admins[1], self._flow, self.run).end()
         self._open.close()
-        self._ledger.forget_config()
+        self._force.close()
 
     def _tell(self, plan: Plan, *, drains: bool) -> None:
         failed = [one for one in plan.settled if one.outcome is Outcome.FAILED]

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Final
 
+from mirror.errors import printable
+
 TARGETS: Final = "targets.json"
 """In a ledger: what the last preparation of the target's topics came to."""
-CONFIG: Final = "config.toml"
-"""In a stream's ledger: the configuration in force."""
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write ``content`` so that a reader sees the old file or the whole new one. Raises OSError."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` so that a reader sees the old file or the whole new one. Raises OSError that names ``path``.
+
+    The file's mode is that of any new file of this process: the umask, or the folder's default ACL, decides it.
+    """
+    try:
+        _write_atomically(path, content)
+    except OSError as error:
+        # A full disk is noticed by a call that knows no name.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp's 0600 would keep a report from the people it is written for.
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def file_trouble(error: BaseException) -> str | None:
+    """The file that ``error`` is about, and what is wrong with it; None where it is about none."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return printable(f"{os.fsdecode(error.filename)}: {error.strerror}")
+    return None

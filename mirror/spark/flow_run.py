@@ -66,7 +66,9 @@ class FlowRun:
         secrets_dir: Path | None,
         report_dir: Path,
         debug: bool,
+        began_ms: int | None = None,
     ) -> None:
+        """``began_ms``: when a scheduled run began (ms since 1970); its first flow records what starting took."""
         self._spark: Final = spark
         self._config: Final = config
         self._consoles: Final = consoles
@@ -76,6 +78,7 @@ class FlowRun:
         self._secrets_dir: Final = secrets_dir.absolute() if secrets_dir else None
         self._report_dir: Final = report_dir
         self._debug: Final = debug
+        self._began_ms = began_ms
         self._warned: set[tuple[str, str]] = set()
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
@@ -103,6 +106,8 @@ class FlowRun:
         except Exception as error:
             if planning := ledger.error():
                 raise PlanningFailed(planning) from error
+            if not ledger.attempts():
+                ledger.check()  # what the tasks answered may have found no room
             if ledger.plan() is None:
                 raise
             # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.
@@ -198,6 +203,10 @@ class FlowRun:
         attempts = ledger.attempts()
         if self._withheld is not None:
             plan = replace(plan, withheld=self._withheld)
+        if self._began_ms is not None and attempts:
+            copying_s = max(each.result.seconds for each in attempts)
+            ledger.write_overhead(max(0.0, (SystemClock().wall() - self._began_ms) / 1000 - copying_s))
+        self._began_ms = None  # Spark is there for the flows that follow
         answered = {(each.result.topic, each.result.partition) for each in attempts}
         silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]
         reached = read_reached(self._options_of(flow.target), flow.name, silent)

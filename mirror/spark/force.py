@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import ConfigError, Problem
+from mirror.spark.config_in_force import ConfigInForce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.ledger import Ledger
     from mirror.spark.options import FlowOptions
 
 
 class InForce:
-    """Loads the file anew when it is asked; ``say`` hears once of what is wrong with it."""
+    """Loads the file again when it is asked; ``say`` hears once of what is wrong with it."""
 
-    def __init__(self, options: FlowOptions, ledger: Ledger, say: Callable[[str], None]) -> None:
+    def __init__(self, options: FlowOptions, say: Callable[[str], None]) -> None:
         self._options: Final = options
-        self._ledger: Final = ledger
+        self._published: Final = ConfigInForce(options.ledger)
         self._say: Final = say
         self._text: bytes | None = None
         self._good: tuple[MirrorConfig, FlowConfig] | None = None
@@ -31,7 +31,7 @@ class InForce:
         """
         try:
             text = self._options.read()
-            found = self._options.load()
+            found = self._options.load(text)
             self._check(found[1])
         except (ConfigError, OSError) as error:
             if self._good is None:
@@ -41,10 +41,17 @@ class InForce:
             return self._good
         if text != self._text:
             # For this run's tasks on this host, and its driver.
-            self._ledger.write_config(text)
+            try:
+                self._published.publish(text)
+            except OSError as error:
+                self._say(f"tasks read the configuration file themselves, also after a bad edit: no socket: {error}")
             self._text = text
         self._good = found
         return found
+
+    def close(self) -> None:
+        """The run has ended."""
+        self._published.close()
 
     def _check(self, flow: FlowConfig) -> None:
         """Raises ConfigError where the flow has become another one: offsets of one cluster mean nothing in another."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.open_transactions import OpenTransaction, lines
 from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.history import bytes_per_second, history_of
+from mirror.spark.history import bytes_per_second, history_of, overhead_seconds
 from mirror.spark.plan import look, plan_of
 from mirror.spark.planner import NO_LEADER
 from mirror.spark.topics import inspect_topics
@@ -28,6 +28,10 @@ _LOST: Final = (
     "it has no progress, and the target partition holds records or did: restored from the topic of notes, or it fails"
     " with progress-lost (start-over = true begins again)"
 )
+
+
+OVERHEAD_S: Final = 13.0
+"""What the smallest of runs took on a machine with two cores, a few records copied."""
 
 
 class Action(enum.StrEnum):
@@ -77,8 +81,10 @@ class PartitionForecast:
 class FlowForecast:
     """One flow. ``records`` and ``bytes`` (None: not known) are what a run would copy.
 
-    ``seconds`` is the time it would take at ``bytes_per_second``; both None where nothing tells. ``changes`` are those
-    of the target's topics. ``withheld`` are the source's open transactions that keep records from being copied.
+    ``seconds`` is the time it would take at ``bytes_per_second``; both None where nothing tells. Of it,
+    ``overhead_seconds`` are not copying but Spark's start: as in earlier runs, or where ``overhead_measured`` is False,
+    as measured elsewhere. ``changes`` are those of the target's topics. ``withheld`` are the source's open transactions
+    that keep records from being copied.
     """
 
     flow: str
@@ -89,6 +95,8 @@ class FlowForecast:
     bytes: int | None
     bytes_per_second: float | None
     seconds: float | None
+    overhead_seconds: float
+    overhead_measured: bool
     changes: list[str]
     warnings: list[str]
     withheld: list[OpenTransaction] = field(default_factory=list)
@@ -131,6 +139,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     copied = [each for each in partitions if each.action is Action.COPY]
     size = None if any(each.bytes is None for each in copied) else sum(each.bytes or 0 for each in copied)
     rate = _rate(bytes_per_second(ledger), flow.max_bytes_per_second)
+    measured = overhead_seconds(ledger.parent)
+    overhead = OVERHEAD_S if measured is None else measured
     return FlowForecast(
         flow=flow.name,
         source=flow.source,
@@ -139,7 +149,9 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         records=sum(each.records for each in copied),
         bytes=size,
         bytes_per_second=rate,
-        seconds=None if rate is None or size is None else size / rate,
+        seconds=None if rate is None or size is None else overhead + size / rate,
+        overhead_seconds=overhead,
+        overhead_measured=measured is not None,
         changes=topics.changes,
         warnings=[*topics.warnings, *lines({tp: one for tp, one in outlook.withheld.items() if one.noted})],
         withheld=list(outlook.withheld.values()),

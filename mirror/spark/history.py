@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import statistics
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
@@ -72,6 +74,27 @@ def bytes_per_second(flow_folder: Path) -> float | None:
         size += sum(one.bytes for one in copied)
         seconds += max((one.seconds for one in copied), default=0.0)
     return size / seconds if size and seconds else None
+
+
+def overhead_seconds(ledger: Path) -> float | None:
+    """What a run takes beside copying, in the middle of those that all flows remember; None where none tells.
+
+    ``ledger`` is the folder of all flows. Only the first flow of a run waits for Spark, so that any flow's runs count.
+    """
+    found = []
+    for folder in _folders(ledger):
+        for run in _runs(folder):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                found.append(run.overhead())
+    known = [seconds for seconds in found if seconds is not None and 0 <= seconds < float("inf")]
+    return statistics.median(known) if known else None
+
+
+def _folders(ledger: Path) -> list[Path]:
+    try:
+        return [folder for folder in ledger.iterdir() if folder.is_dir()]
+    except OSError:
+        return []
 
 
 def _runs(flow_folder: Path) -> list[Ledger]:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+
+from mirror.config.exposed import sent_in_the_clear
 from mirror.config.load import load
+from mirror.errors import FlowError
 from mirror.spark.checks import Findings, FlowsRefused, check_flows
-from mirror.spark.complaints import complain
+from mirror.spark.complaints import complain, one_line_each
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
 from mirror.spark.report_file import ReportFile
@@ -24,11 +30,14 @@ from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_s
 from mirror.spark.run_orders import new_run
 from mirror.spark.session import session
 from mirror.spark.showing import showing
+from mirror.spark.submission import BEGAN
 from mirror.spark.table import SHOWN, flow_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
+
+    from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -87,10 +96,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace, consoles: Consoles) -> int:
+    began_ms = int(os.environ.get(BEGAN) or time.time_ns() // 1_000_000)
     config = load(args.config, secrets_dir=args.secrets_dir)
     flows = config.select(args.flow)
     with summarized(args.report_dir, consoles, indent=2) as summary, ReportFile(args.report_dir, consoles.warning):
-        return _run_flows(config, flows, args, consoles, summary)
+        return _run_flows(config, flows, args, consoles, summary, began_ms)
 
 
 @contextlib.contextmanager
@@ -100,7 +110,7 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
     Raises FlowError where another job has the folder.
     """
     with locked(report_dir):
-        summary = Summary(report_dir)
+        summary = Summary(report_dir, consoles.warning)
         try:
             yield summary
         finally:
@@ -109,12 +119,18 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
 
 
 def _run_flows(
-    config: MirrorConfig, flows: Sequence[FlowConfig], args: argparse.Namespace, consoles: Consoles, summary: Summary
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    args: argparse.Namespace,
+    consoles: Consoles,
+    summary: Summary,
+    began_ms: int,
 ) -> int:
+    warn_of_clear_text(config, flows, consoles)
     findings = checked(config, flows, summary, consoles)
     with showing(args.report_dir, consoles) as telemetry:
         consoles.doing("opening the Spark session")
-        spark = session()
+        spark = start_spark()
         # Once more: a new SparkContext puts its own handler for SIGINT in place.
         _catch_signals()
         runner = FlowRun(
@@ -127,6 +143,7 @@ def _run_flows(
             secrets_dir=args.secrets_dir,
             report_dir=args.report_dir,
             debug=args.debug,
+            began_ms=began_ms,
         )
         reports: list[FlowReport] = []
         for flow in flows:
@@ -134,6 +151,20 @@ def _run_flows(
             _run_flow(runner, flow, reports, consoles, summary, args)
         spark.stop()
     return exit_status(reports)
+
+
+def warn_of_clear_text(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
+    """Say of which clusters of ``flows`` a password or token can be read on the way there."""
+    for line in sent_in_the_clear(config, (name for flow in flows for name in (flow.source, flow.target))):
+        consoles.warning(line)
+
+
+def start_spark() -> SparkSession:
+    """The session of this job. Raises FlowError where Spark cannot be started (no master, a wrong setting)."""
+    try:
+        return session()
+    except Py4JJavaError as error:
+        raise FlowError(f"Spark could not be started: {'; '.join(one_line_each(error))}") from error
 
 
 def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:

@@ -11,7 +11,8 @@ is in it only informs: the truth about progress is on the target. Each file appe
                                      error.json               by the source: why it cannot plan; gone once it can
                                      idle.json                by a stream's source: its last plan, if without tasks
                                      targets.json             by the script: which target topics are ready, or why not
-                                     config.toml              by a stream's source: the configuration in force
+                                     overhead.json            by the script: what of a run's time was not copying
+                                     config.socket            by a stream's source: where its configuration is asked for
                                      said.jsonl               by a stream's source: lines for people
 
 A scheduled run is one epoch, 0. A stream's epochs count from 1.
@@ -19,14 +20,17 @@ A scheduled run is one epoch, 0. A stream's epochs count from 1.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import FlowError
 from mirror.spark.attempts import Attempt
-from mirror.spark.files import CONFIG, TARGETS, write_atomically
+from mirror.spark.config_in_force import forget
+from mirror.spark.files import TARGETS, write_atomically
 from mirror.spark.ledger_table import from_parquet, results_file, told_file, write_results
 from mirror.spark.obstacles import Targets
 from mirror.spark.plan import Plan
@@ -41,6 +45,10 @@ KEPT_EPOCHS: Final = 200
 """How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
+_OVERHEAD: Final = "overhead.json"
+_PROBE: Final = "probe"
+_PROBE_BYTES: Final = 64 * 1024
+"""About what a small run writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +69,30 @@ class Ledger:
     def open(cls, report_dir: Path, flow: str, run: str) -> Ledger:
         """A new run's ledger; ``run`` sorts by time. All but the last :data:`KEPT_RUNS` runs of the flow are removed.
 
-        Raises OSError where the folder cannot be made.
+        Raises FlowError where it cannot be written: a run could not be planned then.
         """
         folder = report_dir.absolute() / "ledger" / flow
         path = folder / run
-        path.mkdir(parents=True, exist_ok=True)
+        cls(path).check()
+        for each in folder.iterdir():
+            forget(each)  # of a stream that was killed
+        for left in folder.glob("*/config.toml"):
+            left.unlink(missing_ok=True)  # of an earlier version's stream; it may hold secrets
         for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
-        for left in folder.glob(f"*/{CONFIG}"):
-            left.unlink(missing_ok=True)  # of a stream that was killed; it may hold secrets
         return cls(path)
+
+    def check(self) -> None:
+        """Raises FlowError where nothing can be written: full, read-only, or not this user's."""
+        try:
+            write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
+            (self.path / _PROBE).unlink()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise FlowError(
+                f"the ledger {self.path} cannot be written: {why}; without it nothing can be planned, and what came of"
+                " a run is not known: mend that, or choose another folder by --report-dir"
+            ) from error
 
     @classmethod
     def runs(cls, report_dir: Path, flow: str) -> list[Ledger]:
@@ -80,6 +102,8 @@ class Ledger:
 
     def before(self) -> Ledger | None:
         """The run before this one, if it is remembered."""
+        if not self.path.parent.is_dir():  # the first plan makes it, for a query of somebody's own
+            return None
         older = [path for path in self.path.parent.iterdir() if path.name < self.path.name]
         return Ledger(max(older)) if older else None
 
@@ -161,6 +185,16 @@ class Ledger:
         """When the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
         return int(self._results(epoch).stat().st_mtime * 1000)
 
+    def write_overhead(self, seconds: float) -> None:
+        """Record what of a scheduled run's time was not copying: Spark's start, planning, its end. Best effort."""
+        with contextlib.suppress(OSError):
+            write_atomically(self.path / _OVERHEAD, json.dumps({"seconds": round(seconds, 3)}).encode())
+
+    def overhead(self) -> float | None:
+        """That time in seconds; None where it is not known. Raises ValueError, TypeError or KeyError for nonsense."""
+        text = _read(self.path / _OVERHEAD)
+        return float(json.loads(text)["seconds"]) if text else None
+
     def say(self, line: str) -> None:
         """A line for people, to be told by the driver's script."""
         with (self.path / _SAID).open("a", encoding="utf-8") as file:
@@ -171,14 +205,6 @@ class Ledger:
         # The last one may be half written.
         lines = (_read(self.path / _SAID) or "").splitlines(keepends=True)
         return [json.loads(line) for line in lines[after:] if line.endswith("\n")]
-
-    def write_config(self, text: bytes) -> None:
-        """The configuration file that is in force from here on. For its owner only: it may hold secrets."""
-        write_atomically(self.path / CONFIG, text, mode=0o600)
-
-    def forget_config(self) -> None:
-        """The run has ended."""
-        (self.path / CONFIG).unlink(missing_ok=True)
 
     def _plan(self, epoch: int) -> Path:
         return self.path / f"plan-{epoch:08}.json"

@@ -31,13 +31,19 @@ _IDS_ASKED: Final = 1_000
 _WORDS: Final = {
     AclOperation.READ: "Read",
     AclOperation.WRITE: "Write",
+    AclOperation.CREATE: "Create",
     AclOperation.ALTER: "Alter",
     AclOperation.DESCRIBE: "Describe",
     AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs",
 }
 
 _PREFIXED: Final = "--resource-pattern-type prefixed"
-_OF_TARGET_TOPICS: Final = (AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
+_OF_TARGET_TOPICS: Final = (
+    AclOperation.WRITE,
+    AclOperation.READ,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.CREATE,  # without Describe, brokers do not tell whether a topic exists: it may have to be created
+)
 _OF_GROUPS: Final = (AclOperation.READ,)
 
 Operations = frozenset[AclOperation]
@@ -158,7 +164,8 @@ def _of_progress_topic(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
     name = topic_of(flow.name)
     notes = {name: seen.target[name]} if name in seen.target else {}
     unread = _missing(notes, AclOperation.READ)
-    lacking.problems += _topic_lines(flow.target, unread, "no partition can begin without a look at its progress")
+    why = "no partition can begin before its progress is read"
+    lacking.problems += _topic_lines(flow.target, unread, why, besides=_OF_TARGET_TOPICS)
     if not unread:
         unwritten = _missing(notes, AclOperation.WRITE)
         why = "a progress that the target forgets is not restored"

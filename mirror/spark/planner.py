@@ -37,6 +37,7 @@ class SourcePartition:
     records see (0: not known), ``first`` where a flow without progress begins (its ``start``, or ``from``, which may
     lie behind the end), ``until`` where the flow ends here (None: it does not, or not yet), ``leader`` a broker id or
     :data:`NO_LEADER` (then the offsets say nothing, and ``trouble`` says why, if it is not just that).
+    ``leader_epoch`` is the leader's at the time of ``end``, None where the log has none.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class SourcePartition:
     until: int | None = None
     high_watermark: int = 0
     trouble: str = ""
+    leader_epoch: int | None = None
 
     @property
     def stop(self) -> int:
@@ -145,6 +147,8 @@ def start_of(
             source_cluster_id=source_cluster_id,
             topic_id=seen.topic_id,
             source_end=seen.end,
+            first=seen.first,
+            source_epoch=seen.leader_epoch,
         )
 
     if seen.leader == NO_LEADER and not (follow and progress):

@@ -28,10 +28,11 @@ def warnings(flow: FlowConfig, pairs: Mapping[str, tuple[TopicConfig, TopicConfi
     for name, (source, target) in sorted(pairs.items()):
         for line in (*_times(flow, source, target), *_content(flow, source, target)):
             told[line].append(name)
-    return [f"{_topics(names)}: {line}" for line, names in told.items()]
+    return [f"{named(names)}: {line}" for line, names in told.items()]
 
 
-def _topics(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """Target topics for a line: the first few by name, of the others their number."""
     shown = ", ".join(names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"target topic{'s' if len(names) > 1 else ''} {shown}{more}"

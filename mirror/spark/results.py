@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
 from mirror.relay.ranges import SEVERITY, Counted, Outcome, Range, RangeResult
-from mirror.spark.files import write_atomically
+from mirror.spark.files import file_trouble, write_atomically
 from mirror.spark.unanswered import Reached, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from mirror.relay.open_transactions import OpenTransactions
@@ -150,16 +151,26 @@ def _needs_care(result: RangeResult) -> bool:
 
 
 class Summary:
-    """``summary.json`` in the report folder; ``told`` is what it says, or None while this run has not written it."""
+    """``summary.json`` in the report folder; ``told`` is what it says, or None while this run has written none."""
 
-    def __init__(self, report_dir: Path) -> None:
+    def __init__(self, report_dir: Path, warn: Callable[[str], None]) -> None:
+        """``warn`` is called with one line where the file cannot be written, once."""
         self._path: Final = report_dir / "summary.json"
+        self._warn: Final = warn
+        self._warned = False
         self.told: dict[str, Any] | None = None
 
     def write(self, reports: Sequence[FlowReport]) -> None:
-        """In place of what was there. Raises OSError."""
+        """In place of what was there. A run goes on without it; an older run's is removed then."""
         self.told = {"flows": [report.to_json() for report in reports]}
-        write_atomically(self._path, (json.dumps(self.told, indent=2) + "\n").encode())
+        try:
+            write_atomically(self._path, (json.dumps(self.told, indent=2) + "\n").encode())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            if not self._warned:
+                self._warn(f"the summary cannot be written: {file_trouble(error) or error}; the run goes on without it")
+            self._warned = True
 
 
 def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[str, Any]:

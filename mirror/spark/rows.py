@@ -21,10 +21,12 @@ _TYPES: Final = {
     "start": LongType(),
     "end": LongType(),
     "source_end": LongType(),
+    "source_epoch": LongType(),
+    "first": LongType(),
     "stuck_since_ms": LongType(),
     "sick_since_ms": LongType(),
 }
-_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms"})
+_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms", "source_epoch", "first"})
 
 Row = tuple[int | str | None, ...]
 

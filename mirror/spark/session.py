@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 from mirror.spark.ranges_source import RangesSource
 from mirror.spark.sink import MirrorSink
-from mirror.telemetry.logs import FORMAT as LOG_FORMAT
+from mirror.spark.submission import LOOPBACK, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TELEMETRY: Final = "OTEL_"
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, four attempts; ``local[N]`` alone never retries a task."""
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -35,21 +34,25 @@ def session() -> SparkSession:
     # What spark-submit takes when nobody says otherwise.
     if told.get("spark.master", "local[*]") == "local[*]":
         builder = builder.master(DEFAULT_MASTER)
-    for name, value in for_executors(os.environ).items():
-        if f"spark.executorEnv.{name}" not in told:
-            builder = builder.config(f"spark.executorEnv.{name}", value)
+    if is_local(told.get("spark.master", DEFAULT_MASTER)):
+        for name, value in closed_to_others(told).items():
+            builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
 
 
-def for_executors(environment: Mapping[str, str]) -> dict[str, str]:
-    """What executors on other hosts are to know of this environment: where telemetry goes, and how logs look.
+def closed_to_others(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which a local master can be reached from no other host, and by no other user of this one.
 
-    Headers may hold a key, and Spark shows its settings to everybody: who needs them there sets them on the hosts.
+    By default Spark opens its web page, which knows no user and can end jobs, and its RPC ports to the network. The
+    settings that a user has ``given`` stand.
     """
-    wanted = {name: value for name, value in environment.items() if name.startswith(_TELEMETRY) or name == LOG_FORMAT}
-    return {name: value for name, value in wanted.items() if not name.endswith("_HEADERS")}
+    ours = {"spark.ui.enabled": "false", "spark.authenticate": "true"}
+    if "spark.driver.host" not in given and "spark.driver.bindAddress" not in given:
+        # Both: files are fetched from the advertised address, even within one JVM.
+        ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return {name: value for name, value in ours.items() if name not in given}
 
 
 def register(spark: SparkSession) -> None:

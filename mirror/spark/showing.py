@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from mirror.cluster.security import is_loopback
 from mirror.runtime.clock import SystemClock
 from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.run import RunTelemetry, TaskResults
@@ -30,16 +31,26 @@ if TYPE_CHECKING:
 def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
     """A run's telemetry, as the environment asks for it. Raises ConfigError, FlowError where it asks for nonsense."""
     settings = TelemetrySettings.of(os.environ)
+    for line in settings.warnings:
+        consoles.warning(line)
     telemetry = RunTelemetry(settings, report_dir, SystemClock())
     if settings.prometheus is not None:
-        # With port 0 nobody could know it; with any other, who sets the scraping up sees that it is on.
-        consoles.info(f"measurements for Prometheus at http://{settings.prometheus[0]}:{telemetry.port}/metrics")
+        # With port 0 the port is known from here alone; with any other, who sets the scraping up sees that it is on.
+        consoles.info(_scraped_at(settings.prometheus[0], telemetry.port))
     try:
         yield telemetry
     finally:
         telemetry.close()
         if telemetry.trouble:
             consoles.warning(telemetry.trouble)
+
+
+def _scraped_at(host: str, port: int | None) -> str:
+    """Where what can be read, and by whom: there is no login."""
+    name = f"[{host}]" if ":" in host else host
+    readers = "everybody on this host" if is_loopback(host) else "everybody who can connect to this port"
+    what = "names of flows and topics, lags, rates, causes of expiries"
+    return f"measurements for Prometheus at http://{name}:{port}/metrics, for {readers}, without a login: {what}"
 
 
 def show_epoch(

@@ -27,6 +27,7 @@ from mirror.spark import rows
 from mirror.spark.attempts import Attempt
 from mirror.spark.ledger_table import write_results, write_told
 from mirror.spark.options import SINK_FORMAT, FlowOptions
+from mirror.spark.task_environment import TaskEnvironment
 from mirror.telemetry.told import TaskTold
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ class RangesWriter(DataSourceArrowWriter):
 
     def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
+        self.environment: Final = TaskEnvironment.of(os.environ)
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
         """Copy the ranges of this task's rows. Does not raise for what a copy meets; the results say it."""
+        self.environment.complete(os.environ)
         return copy_rows(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -96,9 +99,11 @@ class RangesStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
+        self.environment: Final = TaskEnvironment.of(os.environ)
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
         """As :meth:`RangesWriter.write`; what is followed is followed until the epoch ends."""
+        self.environment.complete(os.environ)
         return copy_rows(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  (PySpark's)
@@ -164,7 +169,7 @@ def _copy(
     from mirror.config.together import source_options, target_options
     from mirror.relay.copy import copy_ranges
 
-    config, flow = options.in_force().load()
+    config, flow = options.load_in_force()
     until_ms = errand.until_ms
     if until_ms is not None:
         # Also who comes late, behind other tasks or after a lost one, tries for a while.

@@ -21,13 +21,13 @@ from mirror.errors import FlowError
 from mirror.spark.complaints import complain
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
-from mirror.spark.job import checked, options, summarized
+from mirror.spark.job import checked, options, start_spark, summarized, warn_of_clear_text
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import FlowOptions
 from mirror.spark.report_file import ReportFile
 from mirror.spark.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_orders import new_run
-from mirror.spark.session import session, spare_checkpoints
+from mirror.spark.session import spare_checkpoints
 from mirror.spark.showing import showing
 from mirror.spark.stream_run import StreamRun
 from mirror.spark.table import SHOWN, flow_table
@@ -128,10 +128,11 @@ class _Stream:
 
     def run(self) -> int:
         """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
+        warn_of_clear_text(self._config, self._flows, self._consoles)
         findings = checked(self._config, self._flows, self._summary, self._consoles)
         with showing(self._args.report_dir, self._consoles) as telemetry:
             self._consoles.doing("starting Spark")
-            spark = session()
+            spark = start_spark()
             spare_checkpoints(spark)
             self._ending.listen()
             try:

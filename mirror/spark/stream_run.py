@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.relay.ranges import Outcome, RangeResult
+from mirror.spark.config_in_force import forget
 from mirror.spark.lag_watch import LagWatch
 from mirror.spark.ledger import Ledger
 from mirror.spark.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -236,8 +237,7 @@ class StreamRun:
         target_options = self._config.clusters[self._flow.target].client_options()
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunOrders(target, self._flow.name, self._options.run).end()
-        with contextlib.suppress(OSError):
-            self._ledger.forget_config()
+        forget(self._ledger.path)  # Spark may have killed the planner
         self.report.ended = datetime.now(UTC)
         return failure
 

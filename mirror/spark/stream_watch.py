@@ -79,7 +79,7 @@ class StreamWatch:
         said = ""
         while not self._over.is_set():
             try:
-                watch(*self._options.in_force().load())
+                watch(*self._options.load_in_force())
                 said = ""
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"

@@ -52,12 +52,21 @@ TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Environment of Spark's processes: the interpreter that ``python.sh`` stands for."""
 
+LOOPBACK: Final = "127.0.0.1"
+BEGAN: Final = "MIRROR_JOB_BEGAN_MS"
+"""Environment of the script: when it was submitted, in ms since 1970."""
+
 _JOBS: Final = Path(__file__).with_name("jobs")
 """Not those of the checkout, which an installed wheel has not."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _PYTHON_SCRIPT: Final = Path(__file__).with_name("python.sh")
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """One compiler: this JVM moves no records, and half of its CPU went into compiling for a long life."""
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs the tasks in this host's one JVM."""
+    return master == "local" or master.startswith("local[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,8 @@ class Submission:
             "PYSPARK_DRIVER_PYTHON": python,
             # Ours first: of two that contradict each other, Java takes the last.
             "SPARK_SUBMIT_OPTS": " ".join(filter(None, (_QUICK, base.get("SPARK_SUBMIT_OPTS"), options))),
+            # The web page, where a user asks for one, has no setting for its address (org.apache.spark.ui.WebUI).
+            **({"SPARK_LOCAL_IP": base.get("SPARK_LOCAL_IP", LOOPBACK)} if is_local(self.master) else {}),
             # For a script that starts Spark itself.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
             **{variable: str(pipe) for variable, pipe in pipes.items()},
@@ -124,7 +135,7 @@ class Submission:
 
     def _python(self) -> str:
         """What Spark is to take for Python: on other hosts nobody tells the script which Python it stands for."""
-        local = self.master == "local" or self.master.startswith("local[")
+        local = is_local(self.master)
         return str(_PYTHON_SCRIPT) if local and os.access(_PYTHON_SCRIPT, os.X_OK) else sys.executable
 
     def run(self) -> int:
@@ -139,7 +150,8 @@ class Submission:
         what = "Spark" if self.stream_grace_s is None else "the stream's driver"
         self.doing(f"starting {what} (master {self.master}); Spark's log is {self.report_dir / self.log.name}")
         with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
-            environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
+            began = {BEGAN: str(time.time_ns() // 1_000_000)}
+            environment = self.environment({**os.environ, **began}, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
         if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received

@@ -11,7 +11,7 @@ from mirror.spark.planner import NO_LEADER, SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
-    from mirror.client import Admin, TopicDescription
+    from mirror.client import Admin, OffsetResult, TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.config.points import Point
     from mirror.errors import KafkaError
@@ -27,6 +27,10 @@ class _Asking:
 
     def offsets(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
         """Raises KafkaError where nobody answers."""
+        return {tp: result.offset for tp, result in self.results(partitions, spec).items()}
+
+    def results(self, partitions: Iterable[TopicPartition], spec: int) -> Mapping[TopicPartition, OffsetResult]:
+        """As :meth:`offsets`, with their leader epochs."""
         asked = {tp: spec for tp in partitions if tp not in self.failed}
         if not asked:
             return {}
@@ -34,7 +38,7 @@ class _Asking:
         if not found:
             raise next(iter(found.failed.values()))
         self.failed.update(found.failed)
-        return {tp: result.offset for tp, result in found.items()}
+        return found
 
 
 class Survey:
@@ -68,7 +72,10 @@ class Survey:
         self._source: Final = source
         self._within_ms: Final = within_ms
         self._asking: Final = _Asking(source, within_ms)
-        self._earliest: Final = self._asking.offsets(self._led, EARLIEST)
+        first = self._asking.results(self._led, EARLIEST)
+        self._earliest: Final = {tp: result.offset for tp, result in first.items()}
+        # A leader of a log without epochs (formats before version 2) tells its own for the end all the same.
+        self._have_epochs: Final = {tp for tp, result in first.items() if result.leader_epoch >= 0}
 
     def targets(self, *, but_for: Container[str] = ()) -> set[TopicPartition]:
         """Where they are copied to; nothing of the source topics ``but_for``."""
@@ -86,7 +93,9 @@ class Survey:
         Raises KafkaError where no partition's leader answers.
         """
         flow, asking, earliest = self._flow, self._asking, self._earliest
-        end = asking.offsets(self._led, LATEST)
+        last = asking.results(self._led, LATEST)
+        end = {tp: result.offset for tp, result in last.items()}
+        epochs = {tp: result.leader_epoch for tp, result in last.items() if tp in self._have_epochs}
         first = dict(_first_offsets(flow, asking, earliest, end))
         if known is not None and flow.start == "latest" and flow.begins is None:
             first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
@@ -105,6 +114,7 @@ class Survey:
                 until=until.get(tp),
                 high_watermark=high.get(tp, 0),
                 trouble=str(error or ""),
+                leader_epoch=epochs.get(tp),
             )
             for topic, each in self._parts
             for tp in [TopicPartition(topic.name, each.partition)]

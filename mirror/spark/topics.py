@@ -10,7 +10,7 @@ from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.progress_log import topic_of
 from mirror.relay.topic_config import TopicConfig, readable
-from mirror.spark import offsets_retention, preflight
+from mirror.spark import offsets_retention, preflight, target_topics
 from mirror.spark.obstacles import Obstacle, Targets, colliding, too_long
 from mirror.spark.planner import select_topics
 
@@ -114,7 +114,7 @@ def inspect_topics(
         *([] if noted else [_creation(_progress_topic(flow))]),
     ]
     warnings = [
-        *(line for name in sorted(configs) for line in _warnings(there[name], configs[name])),
+        *target_topics.warnings(there, configs, _partitions(flow, wanted)),
         *preflight.warnings(flow, {name: pair for name, pair in pairs.items() if name in there}),
         *(preflight.progress_topic_warnings(notes, _configs(target, [notes], partial=False)[notes]) if noted else []),
         *offsets_retention.warnings(target),
@@ -260,16 +260,17 @@ class _Preparation:
     def warnings(self, topics: Sequence[str]) -> list[str]:
         """About these source topics, whose target topics are there, and what they will make of the records."""
         flow = self._flow
-        configs = _configs(self._target, sorted(flow.target_topic(name) for name in topics))
+        there = {name: self.there[name] for name in sorted(flow.target_topic(topic) for topic in topics)}
+        configs = _configs(self._target, list(there))
         sources = _configs(self._source, topics)
         pairs = {
-            name: (TopicConfig.of(there), TopicConfig.of(configs[name]))
-            for topic, there in sources.items()
+            name: (TopicConfig.of(found), TopicConfig.of(configs[name]))
+            for topic, found in sources.items()
             for name in [flow.target_topic(topic)]
             if name in configs
         }
         return [
-            *(line for name in sorted(configs) for line in _warnings(self.there[name], configs[name])),
+            *target_topics.warnings(there, configs, _partitions(flow, self._wanted)),
             *preflight.warnings(flow, pairs),
         ]
 
@@ -321,19 +322,6 @@ def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
     return []
 
 
-def _warnings(topic: TopicDescription, configs: Mapping[str, str]) -> list[str]:
-    """What a user should know about one target topic; not errors, the copy goes on."""
-    replicas = min((len(partition.replicas) for partition in topic.partitions), default=0)
-    warnings = []
-    if replicas == 1:
-        warnings.append(
-            f"target topic {topic.name} has one replica: when its broker loses the disk, acknowledged records are gone"
-            " (KIP-185); set replication-factor to 3 before the topic is created"
-        )
-    least = int(configs.get("min.insync.replicas", "1"))
-    if least > replicas:
-        warnings.append(
-            f"target topic {topic.name} asks for min.insync.replicas = {least} but has {replicas} replicas:"
-            " nothing can be written to it; lower that, or add replicas"
-        )
-    return warnings
+def _partitions(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:
+    """How many partitions the source of each target topic has."""
+    return {flow.target_topic(name): len(topic.partitions) for name, topic in wanted.items()}

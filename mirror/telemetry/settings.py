@@ -47,6 +47,8 @@ class TelemetrySettings:
     batch_size: int = 512
     delay_ms: int = 5_000
     metrics_every_ms: int = 60_000
+    warnings: tuple[str, ...] = ()
+    """What the environment asks for and does not get, a line each."""
 
     @property
     def backend(self) -> bool:
@@ -66,6 +68,7 @@ class _Reading:
             name: value.strip() for name, value in environment.items() if name.startswith(PREFIX) and value.strip()
         }
         self._problems: list[Problem] = []
+        self._warnings: list[str] = []
 
     def settings(self) -> TelemetrySettings:
         disabled = self._env.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -81,6 +84,7 @@ class _Reading:
             batch_size=self._number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
             delay_ms=self._number("OTEL_BSP_SCHEDULE_DELAY", 5_000),
             metrics_every_ms=self._number("OTEL_METRIC_EXPORT_INTERVAL", 60_000),
+            warnings=tuple(self._warnings),
         )
         if self._problems and not disabled:
             raise ConfigError(self._problems)
@@ -90,7 +94,9 @@ class _Reading:
         name = f"OTEL_{signal}_EXPORTER"
         asked = {part.strip() for part in self._env.get(name, "").split(",") if part.strip()}
         for one in sorted(asked - known):
-            self._complain(name, one, f"must be of {', '.join(sorted(known))}")
+            # OpenTelemetry's specification has it so; the variable may be there for other programs.
+            known_ones = ", ".join(sorted(known))
+            self._warnings.append(f'{name}: there is no exporter "{one}" here, only {known_ones}; it is ignored')
         if not asked and self._get(signal, "ENDPOINT"):
             return {"otlp"}
         return asked - {"none"}

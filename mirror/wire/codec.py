@@ -56,6 +56,9 @@ _request_schema, _response_schema = kept(load_request_schema), kept(load_respons
 PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 """Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
 
+_MOST_TAGS: Final = 100
+"""Tagged fields of one structure (KIP-482); Kafka's own schemas have fewer than ten."""
+
 FRAME_HEADER: Final = struct.Struct(">i")
 
 
@@ -172,12 +175,14 @@ def _reader(ours: Any, schema: Any) -> Reader:
     names = [f.name for f in fields(ours)] if ours is not None else []
     defaults = [default(f) for f in fields(ours)] if ours is not None else []
     nested = nested_classes(ours)
+    most = Message.most_items if ours is None else ours.most_items
     steps: list[tuple[int, Reader]] = []
     tagged: dict[int, tuple[int, Reader]] = {}
     for schema_field in fields(schema):
         place = names.index(schema_field.name) if schema_field.name in names else -1
         tag = get_field_tag(schema_field)
-        reader = _field_reader(schema_field, schema.__flexible__, nested.get(schema_field.name), tagged=tag is not None)
+        field_class = nested.get(schema_field.name)
+        reader = _field_reader(schema_field, schema.__flexible__, field_class, tagged=tag is not None, most=most)
         if tag is None:
             steps.append((place, reader))
         elif place >= 0:
@@ -204,6 +209,8 @@ def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader
     """Bytes of the tagged fields at ``start``; those in ``tagged`` go to their places in ``values``."""
     count, size = read_unsigned_varint(view, start)
     offset = start + size
+    if count > _MOST_TAGS:
+        raise ProtocolError(f"{count} tagged fields at byte {start}, in the place of at most {_MOST_TAGS}")
     for _ in range(count):
         tag, size = read_unsigned_varint(view, offset)
         offset += size
@@ -217,11 +224,11 @@ def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader
     return offset - start
 
 
-def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool) -> Reader:
+def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool, most: int) -> Reader:
     optional = is_optional(field) and not tagged
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field))
+        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field), most)
     if isinstance(kind, EntityField):
         if optional:
             msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
@@ -233,12 +240,12 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
     if isinstance(kind, PrimitiveTupleField):
         item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
         # Not kio's array readers: they take memory for the count before they look, and a lie ends the process (abort).
-        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field))
+        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field), most)
     plain = PLAIN.get(wire_type)
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
 
-def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
+def _array_reader(item: Reader, flexible: bool, nullable: bool, most: int) -> Reader:
     read_length = read_compact_array_length if flexible else read_legacy_array_length
 
     def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -250,6 +257,8 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
             raise ProtocolError(f"null at byte {start}, in the place of a list")
         # Every item takes at least a byte: a count beyond the message's end is a lie, found before memory is spent.
         _end(view, offset, count)
+        if count > most:
+            raise ProtocolError(f"a list of {count} items at byte {start}, in the place of at most {most}")
         items = []
         for _ in range(count):
             value, size = item(view, offset)

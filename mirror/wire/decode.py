@@ -5,8 +5,8 @@ The codec is aiokafka's (compiled, kept).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from mirror.errors import CorruptBatch
 from mirror.wire.decompress import MOST, decompressed
@@ -15,13 +15,32 @@ from mirror.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, AnyBatc
 
 
 class Record(NamedTuple):
-    """One record. None and empty are told apart in key, value and header values; ``timestamp_ms`` is since 1970."""
+    """One record. None and empty are told apart in key, value and header values; ``timestamp_ms`` is since 1970.
+
+    ``offset`` is that of its source, whatever becomes of the record. Header names may repeat.
+    """
 
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+    def replace(self, **changes: Any) -> Record:
+        """The same record with other ``key``, ``value``, ``timestamp_ms`` or ``headers`` (pairs, or a mapping).
+
+        Raises TypeError for another name.
+        """
+        if wrong := sorted(changes.keys() - _CHANGEABLE):
+            msg = f"a record has no {', '.join(wrong)} to replace; there are: {', '.join(sorted(_CHANGEABLE))}"
+            raise TypeError(msg)
+        if "headers" in changes:
+            headers = changes["headers"]
+            changes["headers"] = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        return self._replace(**changes)
+
+
+_CHANGEABLE: Final = frozenset({"key", "value", "timestamp_ms", "headers"})
 
 
 _new: Final = tuple.__new__

@@ -14,6 +14,9 @@ SIZE: Final = struct.Struct(">i")
 MAX_FRAME: Final = 256 * 1024 * 1024
 """Bytes; no answer that this client asks for is larger."""
 
+MAX_FRAME_BEFORE_READY: Final = 1024 * 1024
+"""Bytes of an answer before a connection is negotiated and authenticated; those of real brokers have a few thousand."""
+
 Buffer = bytearray | mmap.mmap | memoryview
 """What a frame lies in."""
 
@@ -30,6 +33,7 @@ _AHEAD: Final = 512
 class FrameReader:
     """Tells where the next bytes belong, and hands out each frame once it is whole.
 
+    ``max_frame`` are the bytes that a frame may have; it may be changed, and counts for sizes that are read later.
     The caller receives straight into :meth:`buffer` and then calls :meth:`received`; but for a few bytes that come with
     its size, nothing of a frame is copied in between.
     """
@@ -39,10 +43,10 @@ class FrameReader:
     it is to take memory: a size may be a lie. ``bound_heap`` has it otherwise; elsewhere, memory that the heap has had
     before costs no page faults."""
 
-    __slots__ = ("_ahead", "_filled", "_max_frame", "_taken", "_target", "_view")
+    __slots__ = ("_ahead", "_filled", "_taken", "_target", "_view", "max_frame")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
-        self._max_frame = max_frame
+        self.max_frame = max_frame
         self._ahead = bytearray(_AHEAD)
         self._expect(self._ahead, 0)
 
@@ -84,8 +88,8 @@ class FrameReader:
             self._taken, self._filled = 0, len(rest)
             return None
         (size,) = SIZE.unpack_from(self._ahead, self._taken)
-        if not SIZE.size <= size <= self._max_frame:
-            msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self._max_frame}): is this a Kafka listener?"
+        if not SIZE.size <= size <= self.max_frame:
+            msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self.max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
         mapped_from, memory = self.large
         frame = bytearray(size) if size < mapped_from else memory(size)

@@ -13,6 +13,7 @@ from mirror.errors import (
     OutOfOrderSequence,
     RecordRejected,
     RecordTooLarge,
+    brief,
 )
 from mirror.wire.lean import lean
 
@@ -149,6 +150,10 @@ UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 
 
+_LONGEST_ABOUT: Final = 1_000
+"""Characters: a topic's name has 249 at most."""
+
+
 def verdict(code: int) -> Verdict:
     """What ``code`` asks for; a code that nobody knows yet is fatal."""
     return _BY_CODE.get(code, Verdict.FATAL)
@@ -165,11 +170,12 @@ def code_name(code: int) -> str:
 def broker_error(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> BrokerError:
     """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text.
 
-    ``needs`` is the ACL operation that the request takes: where the code says that it is missing, the text names it.
+    Of both, which may come from a broker, a bounded part is shown. ``needs`` is the ACL operation that the request
+    takes: where the code says that it is missing, the text names it.
     """
-    text = f"{about}: {code_name(code)} (error {code})"
+    text = f"{brief(about, _LONGEST_ABOUT)}: {code_name(code)} (error {code})"
     if needs and code in _RESOURCES:
         text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
     elif message or code in _ADVICE:
-        text = f"{text}: {message or _ADVICE[code]}"
+        text = f"{text}: {brief(message) if message else _ADVICE[code]}"
     return _CLASSES.get(code, BrokerError)(text, code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import types
@@ -83,10 +84,68 @@ def test_version(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_check_config_as_json() -> None:
     result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE), "--json"])
     described = json.loads(result.stdout)
-    assert described["clusters"]["berlin"] == {"bootstrap.servers": "berlin-1:9092"}
+    assert described["clusters"]["berlin"]["bootstrap.servers"] == "berlin-1:9092"
+    assert described["clusters"]["berlin"]["retry.backoff.max.ms"] == 1000
     assert described["flows"]["paris-berlin"]["topics"] == ["orders", "clicks-.*"]
-    assert described["flows"]["paris-berlin"]["producer"] == {"delivery.timeout.ms": 60000}
+    assert described["flows"]["paris-berlin"]["producer"]["delivery.timeout.ms"] == 60000
+    assert described["flows"]["paris-berlin"]["producer"]["transaction.timeout.ms"] == 91000
     assert "name" not in described["flows"]["paris-berlin"]
+
+
+def _flow(tmp_path: Path, more: str) -> list[str]:
+    """The arguments that check a configuration whose flow has ``more`` lines."""
+    file = tmp_path / "mirror.toml"
+    file.write_text(
+        '[clusters.a]\n"bootstrap.servers" = "a:1"\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'
+        f'[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["t"]\n{more}\n'
+    )
+    return ["check-config", "--config", str(file)]
+
+
+def test_check_config_tells_what_is_a_default(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, _flow(tmp_path, 'naming = "prefix"\nproducer."delivery.timeout.ms" = 60000'))
+    rows = {cells[1]: cells[2:4] for line in result.stdout.splitlines() if len(cells := re.split(r" *│ *", line)) > 3}
+    assert rows["naming"] == ["prefix", ""]
+    assert rows["delivery"] == ["exactly-once", "default"]
+    assert rows['producer."delivery.timeout.ms"'] == ["60000", ""]
+    assert rows['consumer."max.partition.fetch.bytes"'] == ["4194304", "default"]
+    assert rows["retry.backoff.max.ms"] == ["1000", "default"]
+
+
+def test_check_config_warns_of_a_key_without_effect(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*_flow(tmp_path, 'consumer."group.id" = "x"'), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["flows"]["f"]["consumer"]["group.id"] == "x"
+    (line,) = result.stderr.splitlines()
+    assert line.startswith('mirror: warning: flows.f.consumer."group.id" has no effect: ')
+
+
+def test_check_config_names_a_transform_that_cannot_be_imported(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, _flow(tmp_path, 'transform = "no_such_module:function"\nx = 1'))
+    assert (result.exit_code, result.stdout) == (1, "")
+    one, two = result.stderr.splitlines()
+    assert "flows.f.x = ***: unknown key" in one
+    assert two.startswith(
+        f'mirror: {tmp_path}/mirror.toml: flows.f.transform = "no_such_module:function": cannot be loaded:'
+        " ModuleNotFoundError: No module named 'no_such_module'; it is looked for in the current folder, on PYTHONPATH"
+    )
+
+
+def test_a_transform_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mirror_cli_transform.py").write_text("def change(record):\n    return record\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    result = CliRunner().invoke(app, _flow(tmp_path, 'transform = "mirror_cli_transform:change"'))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert sys.path == before
+
+
+def test_a_run_on_this_host_wants_its_transform_before_spark_starts(tmp_path: Path) -> None:
+    arguments = _flow(tmp_path, 'transform = "no_such_module:function"')[1:]
+    result = CliRunner().invoke(app, ["run", *arguments, "--report-dir", str(tmp_path / "report")])
+    assert result.exit_code == 1
+    assert "cannot be loaded: ModuleNotFoundError" in result.stderr
+    assert not (tmp_path / "report").exists()
 
 
 def test_check_config_tells_each_problem_on_its_line(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.spark import authorized, checks, forecast
+from mirror.spark.attempts import Attempt
+from mirror.spark.ledger import Ledger
 from tests.spark import fakes
+from tests.spark.test_results import result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,9 +69,22 @@ def test_something_to_do_is_status_3(site: Site) -> None:
     for part in ["flow f: a to b", "orders", "1.0 kB", "shallow", "copy", "1 of 2 partitions have nothing to copy"]:
         assert part in found.stdout
     assert "on b: topic a.orders is created: partitions 2, replicas the target's default" in found.stdout
-    assert "estimated time: unknown (no earlier run in the report folder tells a rate)" in found.stdout
+    assert "estimated time: unknown (no earlier run in the report folder tells a rate); 13 s of it are" in found.stdout
     assert site.b.state()["topics"] == {}
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_the_estimate_is_never_less_than_spark_s_start(site: Site) -> None:
+    site.a.add_topic("orders", [10])
+    ledger = Ledger.open(site.folder / "report", "f", "run")
+    ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
+    said = (
+        "estimated time: 13 s, copying at 8.0 kB/s; 13 s of it are Spark's start, as measured elsewhere, on two cores"
+    )
+    assert said in site.plan().stdout
+    ledger.write_overhead(100.0)
+    said = "estimated time: 2 min, copying at 8.0 kB/s; 100 s of it are Spark's start, as in earlier runs"
+    assert said in site.plan().stdout
 
 
 def test_nothing_to_do_is_status_0(site: Site) -> None:

@@ -288,6 +288,21 @@ def test_names_are_never_markup(site: Site) -> None:
     assert "orders[red]" in site.status("--watch").stdout
 
 
+@pytest.mark.parametrize("arguments", [(), ("--watch",)], ids=["once", "watch"])
+def test_what_another_client_wrote_is_shown_as_text(site: Site, arguments: tuple[str, ...]) -> None:
+    """Who may commit for the group of a flow's orders names the host of a run."""
+    site.a.add_topic("orders", [10])
+    group, tp = place_of("f")
+    host = "ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs"
+    orders = Orders(run="r\x1b[31m", host=host, since_ms=T0, epoch=1)
+    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+    site.looks = 1
+    shown = site.status(*arguments).stdout
+    assert r"run r\x1b[31m on ev\x1b]0;title\x1b[2J\nflow g: nothing runs" in " ".join(shown.split())
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert not any(line.startswith("flow g") for line in shown.splitlines())
+
+
 def test_it_needs_no_spark_and_without_a_ledger_no_arrow() -> None:
     script = "import sys, mirror.cli.status; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

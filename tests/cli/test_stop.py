@@ -81,3 +81,15 @@ def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: p
     monkeypatch.setattr(command, "pause", lambda _: give(there))
     assert stop(config, "--no-wait").exit_code == 0
     assert orders().stop
+
+
+def test_what_another_client_wrote_is_shown_as_text(config: Path) -> None:
+    """Every client that may commit for the group of a flow's orders can name the run and its host."""
+    group, tp = place_of("f")
+    names_all = Orders(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)
+    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
+    result = stop(config, "--no-wait")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (line,) = result.stdout.splitlines()
+    assert line.isprintable()
+    assert line.startswith(r"f: run r\x1b[31m on ev\x1b]0;title\x07\nf: nothing runs, ")

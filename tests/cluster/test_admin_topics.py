@@ -245,3 +245,16 @@ def test_a_partition_without_a_leader_holds_up_no_other() -> None:
 def _code(error: BaseException | KafkaError | None) -> int:
     assert isinstance(error, BrokerError), error
     return error.code
+
+
+# --- topic ids
+
+
+def test_a_topic_s_id_is_that_of_each_partition_s_leader() -> None:
+    cluster = _cluster()
+    former = cluster.topics["t"].topic_id
+    cluster.lag(2)
+    now = cluster.add_topic("t", 3).topic_id
+    cluster.lag(3)
+    del cluster.lagging[3]["t"]
+    assert dict(FakeAdmin(cluster).topic_ids(TPS)) == {TPS[0]: now, TPS[1]: former}

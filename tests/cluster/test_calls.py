@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -14,6 +15,7 @@ from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOf
 from mirror.cluster.topics import EARLIEST, LATEST, NewTopic, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout, UnsupportedVersion
 from mirror.wire.api import Api
+from mirror.wire.messages.metadata import MetadataResponse
 from tests.fakes import errors
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
@@ -302,6 +304,25 @@ def test_topics_are_created_grown_and_described() -> None:
     assert set(everything) == {"t", "new"}
     refused = client.call(CreateTopics([wanted], *client.timer())).failed["new"]
     assert str(refused).startswith("creating topic 'new': TOPIC_ALREADY_EXISTS (error 36)")
+
+
+ILLEGAL = ("", ".", "..", "a/b", "a b", "\x1b]0;owned\x07", "a\nb", "ä", "x" * 250)
+LEGAL = ("a", "...", "a.b_c-9", "x" * 249)
+
+
+def test_no_topic_has_a_name_that_is_not_legal() -> None:
+    """Whatever a broker lists: it would reach terminals and files (``Topic.validate``)."""
+    cluster = _cluster()
+
+    def named(body: MetadataResponse) -> MetadataResponse:
+        (one,) = body.topics
+        return replace(body, topics=(one, *(replace(one, name=name) for name in (*ILLEGAL, *LEGAL))))
+
+    client = FakeClient(cluster)
+    client.call(DescribeCluster(*client.timer()))
+    cluster.control.on(Api.METADATA, Action(rewrite=named))
+    found = client.call(DescribeTopics(None, *client.timer()))
+    assert set(found) == {"t", *LEGAL}
 
 
 def test_the_cluster_is_described() -> None:

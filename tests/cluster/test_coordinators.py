@@ -90,11 +90,43 @@ def test_a_new_clusters_not_yet_is_retried_with_backoff(code: int) -> None:
         asked.now += wait
     for number, wait in enumerate(waits):
         assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
-    assert "coordinator of group 'a'" in str(asked.coordinators.last_error)
+    assert "coordinator of group 'a'" in str(asked.coordinators.why_unknown(KeyType.GROUP, "a"))
     (request,) = asked.requests()
     asked.answer(request, _at("a", 2))
     assert asked.node("a") == 2
-    assert asked.coordinators.last_error is None
+    assert asked.coordinators.why_unknown(KeyType.GROUP, "a") is None
+
+
+def test_success_resets_attempts() -> None:
+    asked = Asked()
+    for _ in range(2):
+        asked.node("a")
+        for _ in range(5):
+            (request,) = asked.requests()
+            asked.answer(request, _at("a", -1, 15))
+            asked.now += asked.coordinators.poll(asked.now).wait_ms
+        (request,) = asked.requests()
+        asked.answer(request, _at("a", 2))
+        asked.coordinators.forget(KeyType.GROUP, "a")
+        asked.node("a")
+        (request,) = asked.requests()
+        asked.answer(request, _at("a", -1, 15))
+        assert asked.coordinators.poll(asked.now).wait_ms <= 120
+        asked.now += 120
+        asked.answer(asked.requests()[0], _at("a", 2))
+        asked.coordinators.forget(KeyType.GROUP, "a")
+
+
+def test_a_key_that_the_answer_leaves_out_is_looked_up_again_after_a_wait() -> None:
+    asked = Asked()
+    asked.node("a")
+    asked.node("b")
+    asked.answer(asked.requests()[0], _at("a", 1))
+    assert asked.requests() == []
+    assert "group 'b': the broker's answer leaves it out" in str(asked.coordinators.why_unknown(KeyType.GROUP, "b"))
+    asked.now += 120
+    (request,) = asked.requests()
+    assert asked.keys(request) == ("b",)
 
 
 def test_a_lost_connection_is_retried() -> None:

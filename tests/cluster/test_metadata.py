@@ -111,6 +111,47 @@ def test_an_epoch_that_nobody_else_tells_of_is_not_believed_for_ever() -> None:
     assert asked.metadata.leader(_T0) == Leader(2, 6)
 
 
+def test_a_leader_older_than_a_record_that_was_read_is_no_leader() -> None:
+    """A broker that lags takes itself for the leader that it was, and would say that the record is not in the log."""
+    asked = Asked()
+    asked.metadata.want(["t"])
+    asked.metadata.saw(_T0, 5, _ID)
+    asked.ask()
+    asked.answer(_topic(1, 4))
+    for answer, leader in ((_topic(1, 4), None), (_topic(2, 5), Leader(2, 5))):
+        assert asked.metadata.leader(_T0) is None
+        asked.now += 1_000
+        assert asked.ask() == ["t"], "by itself"
+        asked.answer(answer)
+        assert asked.metadata.leader(_T0) == leader
+    asked.metadata.saw(_T0, 6, _ID)
+    assert asked.metadata.leader(_T0) is None
+    asked.now += 1_000
+    assert asked.ask() == ["t"], "by itself"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_record_of_another_topic_says_nothing_of_the_leaders_of_this_one(first: bool) -> None:
+    asked = Asked() if first else _known(_topic(1, 4))
+    asked.metadata.want(["t"])
+    asked.metadata.saw(_T0, 5, _OTHER_ID)
+    if first:
+        asked.ask()
+        asked.answer(_topic(1, 4))
+    assert asked.metadata.leader(_T0) == Leader(1, 4)
+
+
+def test_a_record_whose_epoch_no_broker_knows_of_is_forgotten_in_the_end() -> None:
+    asked = _known(_topic(1, 4))
+    asked.metadata.saw(_T0, 5, _ID)
+    for _ in range(10):
+        assert asked.metadata.leader(_T0) is None
+        asked.update(_topic(1, 4))
+    assert asked.metadata.leader(_T0) == Leader(1, 4)
+    asked.update(_topic(2, 4))
+    assert asked.metadata.leader(_T0) == Leader(2, 4)
+
+
 def test_a_topic_made_anew_forgets_the_old_ones_epochs() -> None:
     asked = _known(_topic(1, 50))
     asked.update(_topic(2, 0, topic_id=_OTHER_ID))
@@ -252,3 +293,21 @@ def test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless() -> None:
     asked.ask()
     asked.answer(brokers=3)
     assert [refused() is None for _ in range(4)] == [True, True, False, False]
+
+
+def test_success_resets_attempts() -> None:
+    """After failures whose waits have grown to a second, and an answer, the first wait is the shortest again."""
+    asked = _known()
+    for _ in range(2):
+        asked.metadata.request_update()
+        waits = []
+        asked.now += 1_000
+        for _ in range(5):
+            asked.ask()
+            asked.request.on_failure(ConnectionFailed("gone"), asked.now)
+            waits.append(asked.quiet())
+            asked.now += waits[-1]
+        for number, wait in enumerate(waits):
+            assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number), waits
+        asked.ask()
+        asked.answer(_topic(1, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from mirror.cluster.sasl import Mechanism, OAuthBearer, Plain
@@ -232,3 +234,70 @@ def test_a_suspected_listener_without_sasl_was_only_away() -> None:
     assert hand.session.ready
     hand.answer(hand.one(Api.METADATA), _METADATA, 2)
     assert len(probe.responses) == 1
+
+
+def _api_versions(correlation_id: int, keys: int, tags: int = 0) -> bytes:
+    """A whole answer in version 3: so many entries, each true to the protocol, and so many unknown tagged fields."""
+    body = struct.pack(">ih", correlation_id, 0) + _varint(keys + 1) + (struct.pack(">hhh", 1, 0, 1) + b"\0") * keys
+    body += b"\0\0\0\0" + _varint(tags) + b"\x63\0" * tags
+    return struct.pack(">i", len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@pytest.mark.parametrize(
+    ("keys", "tags", "why"),
+    [
+        (3_000_000, 0, r"a frame of 210000\d\d bytes \(allowed: 4 to 1048576\)"),
+        (100_000, 0, r"a list of 100000 items .*at most 1000"),
+        (1, 500_000, r"500000 tagged fields"),
+    ],
+    ids=["frame", "list", "tags"],
+)
+def test_who_is_not_known_yet_is_read_no_more_than_a_broker_has_to_say(keys: int, tags: int, why: str) -> None:
+    """All of it is legal; to read it would hold the thread of all connections for seconds."""
+    hand = Secured(plain())
+    hand.session.start(0)
+    (asked,) = hand.read()
+    with pytest.raises(ProtocolError, match=why):
+        hand.feed(_api_versions(asked[2], keys, tags), 1)
+
+
+def test_so_is_the_list_of_mechanisms() -> None:
+    hand = Secured(plain())
+    hand.versions(1)
+    ((_, _, correlation_id, _),) = hand.read()
+    body = struct.pack(">ihi", correlation_id, 0, 100_000) + b"\0\0" * 100_000
+    with pytest.raises(ProtocolError, match=r"a list of 100000 items .*at most 1000"):
+        hand.feed(struct.pack(">i", len(body)) + body, 2)
+
+
+@pytest.mark.parametrize("login", [None, plain()], ids=["no login", "PLAIN"])
+def test_large_answers_are_read_once_the_connection_is_ready(login: Login | None) -> None:
+    hand, probe = Secured(login), Probe()
+    hand.versions(1)
+    if login is not None:
+        hand.authenticate(2)
+    hand.session.send(probe.request, 3)
+    hand.answer(hand.one(Api.METADATA), MetadataResponse((), "c" * 2_000_000, 1), 4)
+    assert [len(response.cluster_id) for response in probe.responses] == [2_000_000]
+
+
+def test_a_renewal_of_the_login_leaves_large_answers_alone() -> None:
+    """What was asked before it may be answered in the middle of it."""
+    hand, before = Secured(plain()), Probe()
+    hand.versions(0)
+    hand.authenticate(0, lifetime_ms=10_000)
+    hand.session.send(before.request, 8_999)
+    unanswered = hand.one(Api.METADATA)
+    hand.session.send(Probe().request, 9_000)
+    hand.session.advance(9_000)
+    hand.one(Api.SASL_HANDSHAKE)
+    hand.answer(unanswered, MetadataResponse((), "c" * 2_000_000, 1), 9_001)
+    assert len(before.responses) == 1

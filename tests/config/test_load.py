@@ -251,6 +251,67 @@ def test_all_problems_are_told_at_once(problems: Problems) -> None:
         assert part in text
 
 
+ONE_UNKNOWN_AND_OTHERS = [
+    # A cluster's unknown key beside a contradiction of its known ones.
+    (
+        CLUSTERS + '"client.idd" = "x"\n"sasl.username" = "u"\n' + FLOW,
+        ["client.idd", 'clusters.berlin."sasl.username" = *'],
+    ),
+    # A flow's unknown key beside contradictions, of its own and its clients' keys.
+    (
+        CLUSTERS + FLOW + 'naem = 1\ncommit-min-interval-ms = 2000\nfrom = 5\nuntil = 4\nproducer.acks = "1"\n'
+        'consumer."auto.offset.reset" = "latest"',
+        ["naem", "commit-min-interval-ms", "until", "producer.acks", "auto.offset.reset"],
+    ),
+    # A client's unknown key, and its cluster's, beside a contradiction.
+    (
+        CLUSTERS + '"client.idd" = "x"\n' + FLOW + 'producer.x = 1\nproducer."batch.size" = 2147483647\n'
+        'producer."transaction.timeout.ms" = 5',
+        ["client.idd", "producer.x", '"batch.size" = 2147483647: must be at most', '"transaction.timeout.ms" = 5'],
+    ),
+    (
+        CLUSTERS + FLOW + 'consumer.x = 1\nconsumer."fetch.max.wait.ms" = 30000\nproducer.x = 1',
+        ["consumer.x", "producer.x", '"fetch.max.wait.ms" = 30000: must be below'],
+    ),
+    # A key without a default that is wrong.
+    (
+        CLUSTERS + FLOW.replace('"orders"', '"("') + 'producer."transactional.id" = "x"',
+        ["topics", '"transactional.id"'],
+    ),
+    # Flows that feed each other, one of them with an unknown key.
+    (
+        CLUSTERS
+        + FLOW
+        + 'naming = "identity"\nx = 1\n[flows.back]\nsource = "berlin"\ntarget = "paris"\ntopics = ["orders"]\n'
+        'naming = "identity"',
+        ["paris-berlin.x", "feed each other"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("toml", "expected"), ONE_UNKNOWN_AND_OTHERS)
+def test_an_unknown_key_hides_no_other_problem(problems: Problems, toml: str, expected: list[str]) -> None:
+    found = problems(toml)
+    assert len(found) == len(expected), found
+    for part in expected:
+        assert any(part in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        CLUSTERS.replace('"bootstrap.servers" = "berlin', '"bootstrap.server" = "berlin') + FLOW,
+        CLUSTERS + '"securty.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n' + FLOW,
+        CLUSTERS + '"request.timeout.mss" = 5000\n' + FLOW + 'producer."delivery.timeout.ms" = 20000',
+        CLUSTERS + FLOW + "commit-interval-mss = 5000\ncommit-min-interval-ms = 2000",
+        CLUSTERS + FLOW + 'commit-interval-ms = "5000"\ncommit-min-interval-ms = 2000',
+        CLUSTERS + FLOW + 'producer."delivery.timeout.ms" = "x"\nproducer."transaction.timeout.ms" = 60000',
+    ],
+)
+def test_nothing_is_concluded_from_a_key_that_is_wrong(problems: Problems, toml: str) -> None:
+    assert len(problems(toml)) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -258,10 +319,11 @@ def test_all_problems_are_told_at_once(problems: Problems) -> None:
             b"[clusters\n",
             "mirror.toml: not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)",
         ),
-        (b"a = 1\na = 2", "mirror.toml: not TOML: Cannot overwrite a value (at end of document)"),
+        (b"a = 1\na = 2", "mirror.toml: not TOML: line 2: the key a is there twice, first in line 1; remove one"),
         (b"a = 1" + b"0" * 5000, "mirror.toml: not TOML: Exceeds the limit"),
         (b"a = " + b"[" * 100_000, "mirror.toml: not a configuration: nested too deeply"),
         (b"a = 1 # \xff", "mirror.toml: not UTF-8 text, from byte 8 on"),
+        ("a = 1".encode("utf-16"), "mirror.toml: not UTF-8 text but UTF-16; save it as UTF-8"),
         (b"", "mirror.toml: clusters: there are none; add a table [clusters.NAME]"),
     ],
 )
@@ -271,6 +333,12 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, expecte
     with pytest.raises(ConfigError) as caught:
         load(file, environ={})
     assert expected in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text(CLUSTERS + FLOW, encoding="utf-8-sig")
+    assert load(file, environ={}).flows
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from mirror.config import schema
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, SecretsSource
 from mirror.config.load import load
 from mirror.config.models import ClusterConfig
-from mirror.config.naming import Variables, variable
+from mirror.config.naming import Variables, is_own, variable
 from mirror.errors import ConfigError
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
@@ -54,7 +55,7 @@ def test_the_secrets_directory_may_be_named_by_the_environment(tmp_path: Path) -
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "flows__paris_berlin__naming").write_text("identity")
-    (secrets / "somebody_elses").write_text("x")
+    (secrets / "..data").write_text("x")
     (secrets / "folder").mkdir()
     environ = {"MIRROR_SECRETS_DIR": str(secrets), "MIRROR_DEBUG": "1", "PATH": "/bin"}
     assert load(tmp_path / "mirror.toml", environ=environ).flows["paris-berlin"].naming == "identity"
@@ -97,6 +98,44 @@ def test_a_variable_that_names_nothing(problems: Problems, name: str, expected: 
     assert "hunter2" not in problem
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("MIRROR_SECRET_DIR", '; did you mean "MIRROR_SECRETS_DIR"?'),
+        ("MIRROR_DEBUGG", '; did you mean "MIRROR_DEBUG"?'),
+        ("MIRROR_PARIS_SASL_PASSWORD", '; did you mean "MIRROR_CLUSTERS__PARIS__SASL_PASSWORD"?'),
+        ("MIRROR_XYZ", ""),
+    ],
+)
+def test_a_variable_of_nothing_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
+    (problem,) = problems(CLUSTERS + FLOW, {name: "hunter2"})
+    assert problem == (
+        f"environment variable {name}: unknown; an override begins with MIRROR_CLUSTERS__ or MIRROR_FLOWS__{hint}"
+    )
+
+
+KUBERNETES = """
+MIRROR_SERVICE_HOST MIRROR_SERVICE_PORT MIRROR_SERVICE_PORT_HTTP MIRROR_PORT MIRROR_PORT_9464_TCP
+MIRROR_PORT_9464_TCP_PROTO MIRROR_PORT_9464_TCP_PORT MIRROR_PORT_9464_TCP_ADDR
+MIRROR_17A2B3_DRIVER_SVC_SERVICE_HOST MIRROR_17A2B3_DRIVER_SVC_SERVICE_PORT_DRIVER_RPC_PORT
+MIRROR_17A2B3_DRIVER_SVC_PORT_7078_TCP_ADDR
+"""
+
+
+def test_what_kubernetes_says_of_services_is_no_override(read: Load) -> None:
+    assert read(environ=dict.fromkeys(KUBERNETES.split(), "x")).flows
+
+
+def test_every_variable_that_this_project_reads_is_known() -> None:
+    """A new one has to be added to naming.OWN, or who sets it could copy nothing."""
+    root = Path(__file__).parents[2]
+    sources = [*root.glob("mirror/**/*.py"), *root.glob("tests/**/*.py"), *root.glob("jobs/*.py"), root / "Makefile"]
+    read = re.compile(r"(?:environ(?:\.get\(|\[)|getenv\(|envvar=|Final = )\"(MIRROR_[A-Z0-9_]*[A-Z0-9])\"")
+    found = {name for file in sources for name in read.findall(file.read_text(encoding="utf-8"))}
+    assert {"MIRROR_DEBUG", "MIRROR_SECRETS_DIR", "MIRROR_JOB_STDOUT", "MIRROR_FAULTS_SECONDS"} <= found
+    assert {name for name in found if not is_own(name)} == set()
+
+
 def test_names_that_one_variable_could_mean(problems: Problems) -> None:
     toml = (
         CLUSTERS + FLOW + '[clusters.a-b]\n"bootstrap.servers" = "a:1"\n[clusters."a.b"]\n"bootstrap.servers" = "b:1"'
@@ -119,6 +158,42 @@ def test_a_wrong_secret_file_is_named(problems: Problems) -> None:
             'must be "prefix" or "identity"'
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("paris_sasl_password", '; did you mean "clusters__paris__sasl_password"?'),
+        ("clusters_paris_sasl_password", '; did you mean "clusters__paris__sasl_password"?'),
+        ("mirror_clusters__paris__sasl_password", '; did you mean "clusters__paris__sasl_password"?'),
+        ("x", ""),
+    ],
+)
+def test_a_secret_file_of_no_key_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
+    (problem,) = problems(CLUSTERS + FLOW, {}, {name: "hunter2"})
+    assert problem == (
+        f"secrets file secrets/{name}: no key's value: such a file is named clusters__NAME__KEY or"
+        f" flows__NAME__KEY{hint}"
+    )
+
+
+def test_a_secret_file_with_a_slip_in_its_key_is_named_as_files_are(problems: Problems) -> None:
+    (problem,) = problems(CLUSTERS + FLOW, {}, {"clusters__paris__sasl_pasword": "hunter2"})
+    assert problem.endswith('no such key in clusters.paris; did you mean "clusters__paris__sasl_password"?')
+
+
+def test_certificates_and_the_configuration_may_be_among_the_secrets(tmp_path: Path) -> None:
+    certificate, file = tmp_path / "ca.pem", tmp_path / "mirror.toml"
+    certificate.write_text("x")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "key.pem").write_text("x")
+    (tmp_path / "key.pem").symlink_to("real/key.pem")  # as Kubernetes mounts them
+    tls = f'"security.protocol" = "SSL"\n"ssl.truststore.location" = "{certificate}"\n'
+    file.write_text(CLUSTERS + tls + f'"ssl.keystore.location" = "{tmp_path}/key.pem"\n' + FLOW)
+    assert load(file, environ={}, secrets_dir=tmp_path).flows
+    (tmp_path / "other.pem").write_text("x")
+    with pytest.raises(ConfigError, match=r"^secrets file .*/other.pem: no key's value[^\n]*$"):
+        load(file, environ={}, secrets_dir=tmp_path)
 
 
 def test_secrets_that_cannot_be_read(tmp_path: Path) -> None:

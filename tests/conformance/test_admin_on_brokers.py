@@ -91,6 +91,10 @@ def test_topics_are_created_grown_and_deleted(admin: Admin, unique: Unique) -> N
     eventually(lambda: len(admin.describe_topics([one])[one].partitions) == 3, what="three partitions")
     eventually(lambda: set(admin.describe_topics([one, two])) == {one, two}, what="both topics")
     assert {name: told.topic_id for name, told in admin.describe_topics([one, two]).items()} == ids
+    assert admin.topic_ids([TopicPartition(two, 0), TopicPartition(two, 1)]) == {
+        TopicPartition(two, 0): ids[two],
+        TopicPartition(two, 1): ids[two],
+    }
     assert admin.describe_topic_configs([two]) == {two: {"retention.ms": "5000"}}
     admin.delete_topics([one, two])
     eventually(lambda: not admin.describe_topics([one, two]), what="the topics' end")

@@ -81,7 +81,7 @@ def test_a_topic_made_anew_is_read_after_a_seek(broker: Cluster, topics: Topics,
     topics.fill(tp, 12)
     error = stopped_by(consumer)
     assert isinstance(error, LogTruncated)
-    assert "made anew" in str(error)
+    assert "made again" in str(error)
     consumer.seek(tp, 0)
     assert offsets(read(consumer, 12)) == list(range(12))
 

@@ -15,6 +15,7 @@ from mirror.consumer.events import (
 )
 from mirror.errors import KafkaError, LogTruncated, NoPosition, OffsetOutOfRange
 from mirror.wire.api import Api
+from mirror.wire.messages.epochs import EpochEnd, EpochEndTopic, OffsetForLeaderEpochResponse
 from tests.fakes import errors
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
@@ -175,6 +176,57 @@ def test_a_seek_without_an_epoch_passes_over_a_truncation() -> None:
     assert offsets(consumer) == [5, 6]
 
 
+def test_a_truncation_behind_a_seek_without_an_epoch_is_noticed_once_a_leader_had_the_position() -> None:
+    """Nothing was read there whose epoch would be known, but the leader's was."""
+    cluster = cluster_with(5)
+    consumer = FakeConsumer(cluster, **NO_RESET)
+    consumer.read((TP, 5))
+    assert offsets(consumer, 2_000) == []
+    cluster.log("t").truncate(3)
+    cluster.move("t", 0, 2)
+    for _ in range(4):
+        cluster.log("t").append_values(b"other")
+    error = stopped_by(consumer)
+    assert isinstance(error, LogTruncated)
+    assert error.diverging_offset == 3
+
+
+@pytest.mark.parametrize("epoch", [None, 0])
+def test_a_log_without_epochs_is_read_on_unless_a_record_had_one(epoch: int | None) -> None:
+    """Logs of a format before version 2: any epoch is unknown there."""
+    cluster = cluster_with(5)
+    consumer = FakeConsumer(cluster, **NO_RESET)
+    consumer.read((TP, 0))
+    seek(consumer, 5, epoch)
+    assert offsets(consumer, 2_000) == []
+    unknown = OffsetForLeaderEpochResponse((EpochEndTopic("t", (EpochEnd(0, 0),)),))
+    cluster.control.on(Api.OFFSET_FOR_LEADER_EPOCH, Action(rewrite=lambda _: unknown), times=None)
+    cluster.move("t", 0, 2)
+    cluster.log("t").append_values(b"more")
+    if epoch is None:
+        assert offsets(consumer) == [5]
+    else:
+        assert isinstance(stopped_by(consumer), LogTruncated)
+
+
+def test_a_broker_that_takes_itself_for_the_leader_still_is_not_asked_whether_the_log_was_cut_back() -> None:
+    """It lacks the epoch of what was read since, and would say so."""
+    cluster = cluster_with(5)
+    cluster.lag(1)
+    cluster.move("t", 0, 2)
+    cluster.log("t").append_values(b"of the next epoch")
+    unknown = OffsetForLeaderEpochResponse((EpochEndTopic("t", (EpochEnd(0, 0),)),))
+    cluster.control.on(Api.OFFSET_FOR_LEADER_EPOCH, Action(rewrite=lambda _: unknown), times=None, node=1)
+    cluster.kill(2)
+    consumer = FakeConsumer(cluster, **NO_RESET)
+    consumer.submit(consumer.core, AssignEvent([TP]))
+    seek(consumer, 5, 1)
+    assert consumer.poll(2_000) == []
+    cluster.start(2)
+    cluster.catch_up(1)
+    assert offsets(consumer) == [5]
+
+
 def test_a_seek_to_where_the_log_still_parts_is_told_again() -> None:
     _, consumer, _ = truncated()
     seek(consumer, 5, 0)
@@ -191,7 +243,7 @@ def test_a_seek_accepts_the_topic_that_was_made_anew() -> None:
         cluster.log("t").append_values(b"new")
     error = stopped_by(consumer)
     assert isinstance(error, LogTruncated)
-    assert "made anew" in str(error)
+    assert "made again" in str(error)
     seek(consumer, 0)
     assert offsets(consumer) == list(range(7))
     cluster.log("t").append_values(b"more")

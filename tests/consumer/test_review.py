@@ -78,7 +78,7 @@ def test_a_recreated_topic_is_reported_not_read_on() -> None:
         cluster.log("a").append(build((b"new",)))
     (fetched,) = consumer.poll(60_000)
     assert isinstance(fetched.error, LogTruncated)
-    assert "made anew" in str(fetched.error)
+    assert "made again" in str(fetched.error)
     consumer.submit(consumer.core, SeekEvent(A, 0, None))
     assert offsets(consumer, A) == list(range(9))
 

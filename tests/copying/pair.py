@@ -225,6 +225,7 @@ class Pair:
                 end=last[tp].offset if end is None else end,
                 source_cluster_id=self.cluster_id,
                 topic_id=str(about.topic_id),
+                source_epoch=last[tp].leader_epoch,
             )
             for tp in tps
         ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mirror.relay import ending
 from mirror.relay.gaps import GapKind
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.runtime.clock import SystemClock
 from mirror.wire.records import Batch
 from tests.copying.gaps import keys, numbered, put, refused
 from tests.copying.pair import Pair
@@ -54,12 +57,18 @@ def test_segments_whose_time_was_over(pair: Pair) -> None:
 @contextmanager
 def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResult]]:
     """A copy in a thread of its own, at 200 KB a second; its results are there when the block is left."""
+    options = {"max.partition.fetch.bytes": 50_000, "fetch.max.bytes": 50_000}
+    with copying(pair, pair.ranges(topic), reading=options, max_bytes_per_second=200_000, **policy) as results:
+        yield results
+
+
+@contextmanager
+def copying(pair: Pair, ranges: list[Range], **options: Any) -> Iterator[list[RangeResult]]:
+    """A copy in a thread of its own; its results are there when the block is left."""
     results = list[RangeResult]()
-    ranges = pair.ranges(topic)
 
     def run() -> None:
-        options = {"max.partition.fetch.bytes": 50_000, "fetch.max.bytes": 50_000}
-        results.extend(pair.copy(ranges, reading=options, max_bytes_per_second=200_000, **policy))
+        results.extend(pair.copy(ranges, **options))
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -149,3 +158,65 @@ def test_a_topic_that_is_made_again_while_it_is_copied(pair: Pair, on_gap: str) 
     assert set(result.gaps) == {GapKind.RECREATED}
     pair.complete(topic)
     assert keys(pair, topic) == numbered(range(copied), range(1000, 1080))
+
+
+@DELIVERIES
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_topic_that_is_made_again_behind_its_plan(pair: Pair, on_gap: str, exactly_once: bool) -> None:
+    """The plan and the progress agree on a topic that is not there any more, and the new log is longer."""
+    topic = pair.topics()
+    put(pair, topic, 0, 50)
+    pair.complete(topic, exactly_once=exactly_once)
+    put(pair, topic, 50, 30)
+    plan = pair.ranges(topic)
+    remake(pair, topic)
+    put(pair, topic, 1000, 100)
+    (result,) = pair.copy(plan, on_gap=on_gap, exactly_once=exactly_once)
+    if on_gap == "fail":
+        assert (result.outcome, result.records, result.end) == (Outcome.FAILED, 0, 50)
+        assert f"{GapKind.RECREATED}: copied up to offset 50" in str(result.error)
+        assert keys(pair, topic) == numbered(range(50))
+        return
+    assert (result.outcome, result.end, result.gaps) == (Outcome.COMPLETE, 80, {GapKind.RECREATED: 0}), result.error
+    (result,) = pair.complete(topic, on_gap="fail", exactly_once=exactly_once)
+    assert (result.start, result.end) == (80, 100)
+    assert keys(pair, topic) == numbered(range(50), range(1000, 1100))
+
+
+def test_a_first_copy_reads_the_topic_that_was_planned_or_none(pair: Pair) -> None:
+    topic = pair.topics()
+    put(pair, topic, 0, 50)
+    plan = pair.ranges(topic, start=20)
+    remake(pair, topic)
+    put(pair, topic, 1000, 100)
+    (result,) = pair.copy(plan)
+    assert result.outcome is Outcome.FAILED
+    assert f"{GapKind.RECREATED}: copied up to offset 20" in str(result.error)
+    assert keys(pair, topic) == []
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_topic_that_is_made_again_between_two_attempts(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, on_gap: str
+) -> None:
+    """A stream tries again and again, while the new log grows beyond the former one's offsets."""
+    monkeypatch.setattr(ending, "REST_MS", 500)
+    topic = pair.topics()
+    put(pair, topic, 0, 50)
+    followed = [replace(one, end=OPEN_END) for one in pair.ranges(topic)]
+    until_ms = SystemClock().wall() + 15_000
+    with copying(pair, followed, on_gap=on_gap, until_ms=until_ms) as results:
+        eventually(lambda: pair.target.progress(pair.flow, topic) == 50, what="all is copied")
+        remake(pair, topic)
+        put(pair, topic, 1000, 30)
+        put(pair, topic, 1030, 70)
+    (result,) = results
+    if on_gap == "fail":
+        assert result.outcome is Outcome.FAILED
+        assert f"{GapKind.RECREATED}: copied up to offset 50" in str(result.error)
+        assert (result.records, pair.target.progress(pair.flow, topic)) == (50, 50)
+        assert result.retries > 2
+        assert keys(pair, topic) == numbered(range(50))
+        return
+    assert (result.outcome, result.end, set(result.gaps)) == (Outcome.COMPLETE, 100, {GapKind.RECREATED}), result.error
+    assert keys(pair, topic) == numbered(range(50), range(1000, 1100))

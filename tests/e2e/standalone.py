@@ -30,6 +30,14 @@ EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 SPARK_HOME: Final = Path(pyspark.__file__).parent
+_SECRET: Final = "standalone-cluster-secret"
+SECURED: Final = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": _SECRET,
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+"""As config/standalone has it, and the secret: settings of master, workers and jobs."""
 _OPENED: Final = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch")
 """Packages of java.base that Spark reaches into."""
 _UP_WITHIN_S: Final = 60.0
@@ -128,7 +136,7 @@ def _java(main_class: str, *arguments: str) -> list[str]:
     # The next port would do for Spark, but not for those who were told this one.
     # Its REST server would want a port that is always the same.
     fixed = ["-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"]
-    options = [*jvm.SPARK, "-Xmx256m", *fixed, *opened]
+    options = [*jvm.SPARK, "-Xmx256m", *fixed, *(f"-D{name}={value}" for name, value in SECURED.items()), *opened]
     return [str(find_java().path), *options, "-cp", f"{SPARK_HOME}/jars/*", main_class, *arguments]
 
 

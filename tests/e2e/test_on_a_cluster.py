@@ -25,7 +25,7 @@ from tests.copying.pair import End
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Run, Site, flow
-from tests.e2e.standalone import Standalone, standalone
+from tests.e2e.standalone import SECURED, Standalone, standalone
 from tests.polling import eventually
 from tests.telemetry import receiver
 
@@ -131,6 +131,7 @@ def write(path: Path, *settings: Mapping[str, object]) -> None:
         "spark.executor.extraJavaOptions": " ".join(jvm.SPARK),
         "spark.files": HERE / "mirror.toml",
         "spark.ui.enabled": "false",
+        **SECURED,
     }
     for each in settings:
         common.update(each)

@@ -18,7 +18,7 @@ from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
-SEED = int(os.environ.get("MIRROR_TEST_SEED", "17"))
+SEED = int(os.environ.get("MIRROR_E2E_SEED", "17"))
 TOPICS = 20
 RECORDS = 10
 APPEAR_WITHIN_S = 24.0

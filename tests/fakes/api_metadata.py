@@ -36,10 +36,18 @@ def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
 
 
 def _topic(cluster: FakeCluster, call: ServerCall, name: str) -> MetadataTopic:
-    topic = cluster.topics.get(name)
-    code = call.action.code(name) or (errors.UNKNOWN_TOPIC_OR_PARTITION if topic is None else 0)
-    if code or topic is None:
+    if code := call.action.code(name):
         return MetadataTopic(code, name)
+    if (frozen := cluster.lagging.get(call.node)) is not None:
+        return frozen.get(name) or MetadataTopic(errors.UNKNOWN_TOPIC_OR_PARTITION, name)
+    return topic_as_it_is(cluster, name)
+
+
+def topic_as_it_is(cluster: FakeCluster, name: str) -> MetadataTopic:
+    """As a broker knows it that does not lag."""
+    topic = cluster.topics.get(name)
+    if topic is None:
+        return MetadataTopic(errors.UNKNOWN_TOPIC_OR_PARTITION, name)
     parts = tuple(_partition(cluster, topic, p) for p in range(len(topic.partitions)))
     return MetadataTopic(0, name, topic.topic_id, name.startswith("__"), parts)
 

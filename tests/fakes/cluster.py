@@ -13,6 +13,7 @@ from typing import Final
 from mirror.cluster.topics import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
+from mirror.wire.messages.metadata import MetadataTopic
 from tests.fakes import (
     api_admin,
     api_fetch,
@@ -140,6 +141,7 @@ class FakeCluster:
         self.control = Control()
         self.admin = api_admin.AdminState()
         self.sessions = Sessions()
+        self.lagging: dict[int, dict[str, MetadataTopic]] = {}
         self.received: list[ServerCall] = []
         self.worked_off: list[ServerCall] = []
         self._ids = random.Random(seed)
@@ -190,6 +192,15 @@ class FakeCluster:
         """The node that coordinates ``key``."""
         nodes = list(self.brokers)
         return self.coordinators.setdefault(key, nodes[zlib.crc32(key.encode()) % len(nodes)])
+
+    def lag(self, *nodes: int) -> None:
+        """From now on these brokers' metadata stays as it is, until they :meth:`catch_up`: the log of it comes late."""
+        for node in nodes:
+            self.lagging[node] = {name: api_metadata.topic_as_it_is(self, name) for name in self.topics}
+
+    def catch_up(self, *nodes: int) -> None:
+        for node in nodes:
+            del self.lagging[node]
 
     def kill(self, node: int) -> None:
         """The broker is gone: its connections break, new ones are refused."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirror.cluster.connections import ConnectionStates
+from mirror.cluster.connections import Attempt, ConnectionStates
 from mirror.cluster.requests import Lane, Request
 from mirror.cluster.session import BrokerSession, disconnected
 from mirror.cluster.settings import ClusterSettings
@@ -26,6 +26,7 @@ class _Link:
     lane: Lane
     address: tuple[str, int]
     session: BrokerSession
+    attempt: Attempt
     server: ServerConnection | None = None
     connected_at_ms: int = 0
     setup_deadline_ms: int = 0
@@ -102,17 +103,18 @@ class FakeNetwork:
         address = (broker.host, broker.port) if broker else self._bootstrap.get(node, self._settings.bootstrap[0])
         label = f"broker {node} at {address[0]}:{address[1]}"
         session = BrokerSession(label, self._settings.client_id, self._settings.request_timeout_ms)
-        return _Link(node, lane, address, session)
+        return _Link(node, lane, address, session, self._states.begin(node))
 
     def _least_loaded(self, now: int) -> int:
         def rank(node: int) -> tuple[int, bool, bool, int]:
             link = self._links.get((node, Lane.CONTROL, 0))
             ready = link is not None and link.session.ready
             failed = self._states.error(node) is not None
-            return (self._states.wait_ms(node, now), failed, not ready, link.session.load if link else 0)
+            wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
+            return (wait_ms, failed, not ready, link.session.load if link else 0)
 
         best = min([*self._brokers] or [*self._bootstrap], key=rank)
-        if best >= 0 and (self._states.wait_ms(best, now) or self._states.failures(best) > 1):
+        if best >= 0 and self._states.given_up(best, now):
             best = min([best, *self._bootstrap], key=rank)
         return best
 
@@ -178,6 +180,7 @@ class FakeNetwork:
         return happened
 
     def _open(self, link: _Link, now: int) -> bool:
+        link.attempt = self._states.begin(link.node)
         link.setup_deadline_ms = deadline(now, self._states.setup_timeout_ms(link.node))
         self.attempts.append(now)
         broker = self._cluster.broker_at(link.address)
@@ -198,7 +201,7 @@ class FakeNetwork:
             left -= count
             link.session.received(count, now)
         if happened and link.session.ready:
-            self._states.succeeded(link.node)
+            self._states.answered(link.attempt)
         return happened
 
     def _expire(self, link: _Link, now: int) -> bool:
@@ -240,7 +243,7 @@ class FakeNetwork:
 
     def _fail(self, link: _Link, error: KafkaError, now: int) -> None:
         """Close a connection that broke."""
-        self._states.failed(link.node, now, error)
+        self._states.failed(link.attempt, now, error)
         self._drop(link, error, now)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.control import Action
-from tests.producer.site import T0, TIMES, expired, make_cluster, send
+from tests.producer.site import T0, T1, TIMES, expired, finish, make_cluster, send
 
 
 def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone() -> None:
@@ -23,6 +23,14 @@ def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone()
     assert producer.finish(first) == RecordMetadata(T0, 0, 0, 70)
     assert producer.finish(second) == RecordMetadata(T0, 1)
     assert producer.told_ms - producer._answered_ms[first] >= 70
+
+
+def test_every_produce_on_the_wire_asks_for_all_replicas() -> None:
+    """Behaviour 12: the default is acks=all, and so it is where it is said."""
+    for options in ({}, {"acks": "all"}, {"acks": "-1"}):
+        producer = FakeProducer(make_cluster(), **options)
+        finish(producer, *(producer.send(tp, b"x") for tp in (T0, T1)))
+        assert {call.body.acks for call in producer.cluster.calls(Api.PRODUCE)} == {-1}
 
 
 def test_each_record_of_a_batch_tells_so() -> None:

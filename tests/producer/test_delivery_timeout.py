@@ -169,6 +169,38 @@ def test_expired_unsent_never_written_nor_buffer_reused() -> None:
     assert _log(cluster) == []
 
 
+def test_expired_unsent_never_written_in_the_turn_in_which_it_could_be_sent() -> None:
+    """Expire before drain: it is handed over when its time is up, to a leader that is there and idle."""
+    cluster = _cluster()
+    producer = FakeProducer(cluster, **_TIMES)
+    producer.finish(_send(producer, b"first").future)
+    made = producer.prepare(_T0, b"old")
+    cluster.clock.advance(5_000)
+    producer.send_batch(made)
+    error = _expired(producer, made)
+    producer.run_for(1_000)
+    assert (error.attempts, error.may_have_been_written) == (0, False)
+    assert _log(cluster) == [b"first"]
+
+
+def test_one_expired_batch_leaves_the_others_of_its_request_to_the_answer() -> None:
+    cluster = _cluster(1, 2)
+    producer = FakeProducer(cluster, **_TIMES)
+    for tp in (_T0, _T1):
+        producer.finish(_send(producer, b"first", tp).future)
+    old = producer.prepare(_T0, b"old")
+    cluster.clock.advance(4_000)
+    cluster.control.on(Api.PRODUCE, Action(delay_ms=2_000))
+    before = len(cluster.calls(Api.PRODUCE))
+    producer.send_batch(old)
+    young = _send(producer, b"young", _T1)
+    _expired(producer, old)
+    assert producer.told_ms == old.expires_ms
+    assert producer.finish(young.future).offset == 1
+    assert len(cluster.calls(Api.PRODUCE)) == before + 1, "one request for both, and none again"
+    assert _log(cluster, 1) == [b"first", b"young"]
+
+
 def test_unsent_expiry_leaves_sequences_resolved() -> None:
     """What was never sent leaves no gap: the partition goes on."""
     cluster = _cluster()

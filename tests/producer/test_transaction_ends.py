@@ -317,3 +317,21 @@ def test_the_error_of_an_abort_that_cannot_be_done_is_told() -> None:
     error: KafkaError = failure(producer, producer.abort(2_000))
     assert isinstance(error, TimeoutError)
     assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_success_resets_attempts(version: int) -> None:
+    """Each transaction's end is refused four times; the waits of the second one are no longer than the first one's."""
+    producer = transactional(version)
+    cluster = producer.cluster
+    for _ in range(2):
+        producer.begin()
+        finish(producer, producer.send(T0, b"x"))
+        before = len(cluster.calls(Api.END_TXN))
+        cluster.control.on(Api.END_TXN, Action(errors={"x": errors.COORDINATOR_LOADING}), times=4)
+        producer.finish(producer.commit())
+        times = [call.received_ms for call in cluster.calls(Api.END_TXN)[before:]]
+        waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert len(waits) == 4
+        for number, wait in enumerate(waits):
+            assert 80 * 2**number <= wait <= min(1_000, 120 * 2**number) + 20, waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from mirror.relay.progress import Progress
 from mirror.relay.ranges import Outcome, Range, RangeResult
 from mirror.relay.site import Settled, Times
 from mirror.relay.stages import Stage
+from mirror.relay.target_log import TargetMark
 from mirror.relay.watching import Unwatched
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
@@ -37,7 +39,13 @@ MEMORY = 1_000_000
 TOPIC_ID = "the-id"
 
 
-def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None) -> Range:
+def a_range(
+    end: int,
+    start: int = 0,
+    stuck_since_ms: int | None = None,
+    source_epoch: int | None = None,
+    first: int | None = None,
+) -> Range:
     return Range(
         flow="flow",
         topic=SOURCE.topic,
@@ -48,6 +56,8 @@ def a_range(end: int, start: int = 0, stuck_since_ms: int | None = None) -> Rang
         source_cluster_id="paris",
         topic_id=TOPIC_ID,
         stuck_since_ms=stuck_since_ms,
+        source_epoch=source_epoch,
+        first=first,
     )
 
 
@@ -89,6 +99,8 @@ class HandCarrier:
 
     def __init__(self, *, atomic: bool) -> None:
         self.atomic = atomic
+        self.producer_id = 7
+        self.fences_in_doubt = 0
         self.open_timeout_ms: int | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[Sent] = []
@@ -153,8 +165,11 @@ class HandSite:
         self.backoff = Backoff(100, 1_000, random.Random(1))
         self.carriers: list[HandCarrier] = []
         self.reading: tuple[int, int | None] | None = None
+        self.reads_topic = ""
         self.looks: list[Future[SourceState]] = []
         self.settles: list[Future[Settled]] = []
+        self.settled_with: list[tuple[Progress | None, TargetMark | None]] = []
+        self.compares: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.makings: list[tuple[Sequence[AnyBatch], Recipe, Future[Made]]] = []
         self.encodes_by_hand = False
         self.neighbours_are_healthy = False
@@ -181,9 +196,10 @@ class HandSite:
         self.carriers.append(HandCarrier(atomic=self.atomic))
         return self.carriers[-1]
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None) -> None:
+    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         del copy
         self.reading = (offset, leader_epoch)
+        self.reads_topic = topic_id
 
     def stop_reading(self, copy: PartitionCopy) -> None:
         del copy
@@ -194,10 +210,18 @@ class HandSite:
         self.looks.append(Future())
         return self.looks[-1]
 
-    def settle(self, copy: PartitionCopy, timeout_ms: int) -> Future[Settled]:
+    def settle(
+        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    ) -> Future[Settled]:
         del copy, timeout_ms
+        self.settled_with.append((progress, mark))
         self.settles.append(Future())
         return self.settles[-1]
+
+    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        del copy, timeout_ms
+        self.compares.append((mark, Future()))
+        return self.compares[-1][1]
 
     def remake(self, copy: PartitionCopy) -> Remake:
         del copy
@@ -268,6 +292,8 @@ class Run:
         atomic: bool = True,
         facts: TargetFacts | None = None,
         stuck_since_ms: int | None = None,
+        source_epoch: int | None = None,
+        first: int | None = None,
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
@@ -277,7 +303,7 @@ class Run:
         self.clock = self.site.clock
         self.parts: list[_Part] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms),
+            a_range(end, start, stuck_since_ms, source_epoch, first),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetFacts(),
             TIMES,
@@ -305,16 +331,29 @@ class Run:
         return self.opened_with(progress_at(offset, **about))
 
     def opened_with(self, progress: Progress | None) -> Run:
+        self.found(progress)
+        if progress is None or self.copy.stage is not Stage.SETTLING:
+            return self
+        return self.settled(progress, mark=progress.target)
+
+    def found(self, progress: Progress | None) -> Run:
+        """The fence is through; what the target has is still to be asked."""
         self.carrier.opened.set_result(progress)
         self.site.settle_down()
         return self
 
-    def settled(self, progress: Progress | None = None, target_end: int = 0) -> Run:
-        self.site.settles[-1].set_result(Settled(progress, target_end))
+    def settled(self, progress: Progress | None = None, target_end: int = 0, **about: Any) -> Run:
+        self.site.settles[-1].set_result(Settled(progress, target_end, **about))
         self.site.settle_down()
         return self
 
-    def fetch(self, *batches: AnyBatch, aborted: tuple[AbortedTransaction, ...] = (), stable_end: int = 10**9) -> None:
+    def fetch(
+        self,
+        *batches: AnyBatch,
+        aborted: tuple[AbortedTransaction, ...] = (),
+        stable_end: int = 10**9,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
         """The source gives these at the place where it is read; ``stable_end`` is its last stable offset."""
         at = self.copy._reading.at
         size = sum(one.size for one in batches)
@@ -329,6 +368,7 @@ class Run:
                 size=size,
                 held=size,
                 last_stable_offset=stable_end,
+                topic_id=topic_id,
                 part=self.parts[-1],
             )
         )
@@ -388,11 +428,14 @@ class Run:
         self.advance(self.copy.due_ms(began) - began)
         return self.clock.now() - began
 
-    def looked(self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID) -> None:
+    def looked(
+        self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID, leader_epoch: int | None = None
+    ) -> None:
         """The source was asked what it still has."""
         assert self.copy.stage is Stage.LOOKING
         assert self.site.reading is None
-        self.site.looks[-1].set_result(SourceState(topic_id=topic_id, earliest=earliest, end=end))
+        state = SourceState(topic_id=topic_id, earliest=earliest, end=end, leader_epoch=leader_epoch)
+        self.site.looks[-1].set_result(state)
         self.site.settle_down()
 
     def advance(self, ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
@@ -19,6 +20,7 @@ from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.carriers import done
 from mirror.relay.facts import TargetFacts
 from mirror.relay.gaps import SourceState
+from mirror.relay.inquiries import LogBounds, TargetTopics
 from mirror.relay.orders import Orders
 from mirror.relay.partition import PartitionCopy
 from mirror.relay.policy import CopyPolicy
@@ -29,7 +31,7 @@ from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
-from tests.relay.site import TIMES, made, progress_at
+from tests.relay.site import TIMES, TOPIC_ID, made, progress_at
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ class Source:
     def __init__(self, clock: FakeClock, logs: dict[int, list[Batch]]) -> None:
         self.clock, self.logs = clock, logs
         self.places: dict[int, int] = {}
+        self.topics: set[uuid.UUID | None] = set()
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.calls = Counter[str]()
@@ -66,6 +69,7 @@ class Source:
     def seek(self, tp: TopicPartition, at: OffsetAndMetadata) -> None:
         assert tp in self.assigned
         self.places[tp.partition] = at.offset
+        self.topics.add(at.topic_id)
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         self.paused |= set(tps)
@@ -105,8 +109,11 @@ class Target:
     def __init__(self) -> None:
         self.sent: dict[int, list[Record]] = {}
         self.kept: dict[int, int] = {}
+        self.topic_id = TOPIC_ID
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
+
+    producer_id = 7
 
     def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
         del tp
@@ -124,14 +131,14 @@ class Target:
         if tp.partition in self.silent:
             return
         self.sent.setdefault(tp.partition, []).extend(records_of(batch))
-        callback(RecordMetadata(tp, 0))
+        callback(RecordMetadata(tp, len(self.sent[tp.partition]) - int(batch.count)))
 
     def group_offsets_async(
         self, group: str, tps: Collection[TopicPartition], timeout_ms: int
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         assert group
         assert timeout_ms
-        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0))) for tp in tps})
+        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps})
 
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
@@ -150,17 +157,33 @@ class Target:
 class Asking:
     """What the source says of itself: all logs were planned to their end."""
 
-    def source_state(self, tp: TopicPartition) -> SourceState:
+    def source_state(self, tp: TopicPartition, copied_topic: str) -> SourceState:
         del tp
+        assert copied_topic == "the-id"
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
     def __init__(self) -> None:
         self.told: Orders | None = None
-        self.asked = 0
+        self.asked = self.told_after = 0
+
+    def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
+        del topics
+        assert timeout_ms
+        return done(TargetTopics({}))
+
+    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
+        del tp
+        assert timeout_ms
+        return done(LogBounds(0, 0, 0))
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
+        del tp
+        assert (leader_epoch, timeout_ms > 0) == (0, True)
+        return done(10**6)
 
     def orders(self) -> Future[Orders | None]:
         self.asked += 1
-        return done(self.told)
+        return done(self.told if self.asked > self.told_after else None)
 
 
 class AtOnce(Executor):
@@ -228,7 +251,7 @@ class World:
                 start=0,
                 end=self.end,
                 source_cluster_id="paris",
-                topic_id="the-id",
+                topic_id=self.target.topic_id,
             )
             for partition in range(self.partitions)
         ]

@@ -29,6 +29,7 @@ class Transactions:
     def __init__(self, world: World) -> None:
         self.world = world
         self.progress: dict[int, Progress] = {}
+        self.ends: dict[int, int] = {}
         self.fenced_at = OPEN_END
         self.opened: list[tuple[int, int]] = []
         self.sick: set[int] = set()
@@ -43,6 +44,8 @@ class AutoCarrier:
     """Answers at once."""
 
     atomic = True
+    producer_id = 7
+    fences_in_doubt = 0
 
     def __init__(self, target: Transactions, partition: int) -> None:
         self.target, self.partition = target, partition
@@ -52,10 +55,12 @@ class AutoCarrier:
         return done(self.target.progress.get(self.partition, progress_at(0)))
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        del batch, created_ms
+        del created_ms
         tp = TopicPartition("paris.t", self.partition)
         if self.partition not in self.target.sick:
-            callback(RecordMetadata(tp, 0))
+            end = self.target.ends.get(self.partition, 0)
+            self.target.ends[self.partition] = end + int(batch.count)
+            callback(RecordMetadata(tp, end))
         elif self.target.world.clock.now() < self.target.silent_at:
             callback(expired(tp))
 

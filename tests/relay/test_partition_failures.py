@@ -209,19 +209,37 @@ def test_who_was_shut_out_says_so_and_stops(when: str) -> None:
     assert len(run.site.carriers) == 1
 
 
-def test_a_fence_that_may_be_its_own_late_one_is_believed_the_second_time() -> None:
+@pytest.mark.parametrize("in_doubt", [1, 3])
+def test_a_fence_that_may_be_its_own_late_one_is_believed_once_for_each_of_those(in_doubt: int) -> None:
     run = Run(1)
     run.site.neighbours_are_healthy = True
+    run.carrier.fences_in_doubt = in_doubt
     run.carrier.opened.set_exception(KafkaTimeout("no coordinator"))
     run.site.settle_down()
     run.dropped()
     run.rest()
-    for attempts in (2, 3):
+    for attempts in range(2, 3 + in_doubt):
         assert len(run.site.carriers) == attempts
         run.carrier.opened.set_exception(Fenced("another one took over", 90))
         run.site.settle_down()
         run.dropped()
     run.ends(Outcome.FENCED)
+
+
+@pytest.mark.parametrize(("after_ms", "outcome"), [(0, None), (TIMES.request_ms, Outcome.FENCED)])
+def test_its_own_late_fence_may_come_behind_a_commit_but_not_much_later(after_ms: int, outcome: Outcome | None) -> None:
+    run = Run(9)
+    run.carrier.fences_in_doubt = 1
+    run.opened(0)
+    run.fetch(made(0), stable_end=1)
+    run.ack()
+    run.advance(TIMES.commit_min_ms)
+    run.commit()
+    run.advance(after_ms)
+    run.fetch(made(1))
+    run.fail(1, Fenced("another one took over", 90))
+    run.dropped()
+    assert (run.result.outcome if run.copy.done else None) is outcome
 
 
 def test_who_was_shut_out_after_a_retry_says_so_and_stops() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
 import pytest
 
-from mirror.errors import AuthorizationFailed, BrokerError, DeliveryTimeout, KafkaTimeout, LogTruncated
+from mirror.errors import AuthorizationFailed, BrokerError, DeliveryTimeout, KafkaTimeout, LogTruncated, TopicRecreated
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.progress import NOTHING, Sums
 from mirror.relay.ranges import OPEN_END, Outcome
@@ -49,7 +50,7 @@ def test_a_gap_is_passed_over_where_the_flow_says_so_and_counted_once_it_is_kept
     assert run.copy.result.gaps == gaps
     assert kept.topic_id == state.get("topic_id", TOPIC_ID)
     if "end" not in state:
-        assert run.site.reading == (resume, None)
+        assert (run.site.reading, run.site.reads_topic) == ((resume, None), state.get("topic_id", TOPIC_ID))
         run.fetch(made(resume, 50 - resume))
         run.ack_all()
         run.commit()
@@ -76,6 +77,115 @@ def test_a_topic_made_anew_between_two_runs_is_seen_by_its_id() -> None:
     run.looked()
     assert "deleted and made again" in str(run.ends(Outcome.FAILED).error)
     assert run.sent == []
+
+
+def test_a_topic_made_again_fails_each_attempt_with_the_same_error() -> None:
+    """A stream tries again and again: it must not forget which topic its progress belongs to."""
+    run = Run(OPEN_END)
+    run.site.neighbours_are_healthy = True
+    errors = set()
+    for _ in range(3):
+        run.opened(5)
+        assert (run.site.reading, run.site.reads_topic) == ((5, None), TOPIC_ID)
+        run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+        run.looked(topic_id="another", end=100)
+        run.dropped()
+        assert run.copy.stage is Stage.RESTING
+        assert run.copy._ending.trouble is not None
+        errors.add(run.copy._ending.trouble.error)
+        run.rest()
+    assert len(errors) == 1
+    assert "recreated: copied up to offset 5" in errors.pop()
+    assert not any(carrier.sent or carrier.commits for carrier in run.site.carriers)
+
+
+@pytest.mark.parametrize("stage", [Stage.OPENING, Stage.COPYING, Stage.LOOKING])
+def test_what_failed_stays_failed_where_the_epoch_ends_during_another_attempt(stage: Stage) -> None:
+    run = Run(OPEN_END)
+    run.site.neighbours_are_healthy = True
+    run.opened(5)
+    run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    run.looked(topic_id="another", end=100)
+    run.dropped()
+    run.rest()
+    if stage is not Stage.OPENING:
+        run.opened(5)
+        run.copy.not_asked(run.clock.now() + 1)
+    if stage is Stage.LOOKING:
+        run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    assert run.copy.stage is stage
+    run.copy.wind_up(run.clock.now(), at_once=True)
+    assert "recreated: copied up to offset 5" in str(run.ends(Outcome.FAILED).error)
+
+
+def test_progress_that_is_kept_again_keeps_its_topic_whatever_was_seen_since() -> None:
+    run = Run(OPEN_END)
+    run.site.neighbours_are_healthy = True
+    for _ in range(2):
+        run.opened_with(replace(progress_at(5), left=Sums(5, 2, 700)))
+        assert run.commit().topic_id == TOPIC_ID
+        run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+        run.looked(topic_id="another", end=100)
+        run.dropped()
+        run.rest()
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_plan_that_knows_the_former_topic_leaves_no_trace_of_it_in_the_progress(on_gap: str) -> None:
+    run = Run(50, on_gap=on_gap).opened(5, topic_id="another")
+    run.looked(topic_id="another", end=50)
+    assert run.site.reads_topic == "another"
+    run.fetch(made(5, 45))
+    run.ack_all()
+    assert run.commit().topic_id == "another"
+    run.ends(Outcome.COMPLETE)
+
+
+def test_a_first_copy_reads_the_planned_topic_and_no_other() -> None:
+    run = Run(50, start=5).opened_with(None).settled()
+    assert run.site.reads_topic == TOPIC_ID
+    run.commit()
+    run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    run.looked(topic_id="another", end=100)
+    assert "recreated: copied up to offset 5" in str(run.ends(Outcome.FAILED).error)
+
+
+def test_progress_without_a_topic_is_taken_for_the_planned_one() -> None:
+    run = Run(50).opened(5, topic_id="")
+    assert run.site.reads_topic == TOPIC_ID
+    run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
+    run.looked(topic_id="another", end=100)
+    assert f"(topic id {TOPIC_ID}, now another)" in str(run.ends(Outcome.FAILED).error)
+
+
+def test_what_is_read_says_which_topic_goes_into_the_progress() -> None:
+    """Neither the progress nor the plan knew it."""
+    run = Run(50)
+    run.copy.account.topic_id = ""
+    run.opened(5, topic_id="")
+    assert run.site.reads_topic == ""
+    run.fetch(made(5, 45), topic_id=uuid.UUID(int=7))
+    run.ack_all()
+    assert run.commit().topic_id == str(uuid.UUID(int=7))
+    run.ends(Outcome.COMPLETE)
+
+
+@pytest.mark.parametrize(("start", "epoch"), [(5, 3), (0, None)])
+def test_a_first_copy_behind_the_log_s_beginning_keeps_the_planned_epoch(start: int, epoch: int | None) -> None:
+    run = Run(50, start=start, source_epoch=3).opened_with(None).settled()
+    assert run.site.reading == (start, epoch)
+    kept = run.commit()
+    assert (kept.offset, kept.leader_epoch) == (start, epoch)
+
+
+def test_what_is_passed_over_is_kept_with_the_epoch_that_the_source_told() -> None:
+    """Else a log that is cut back below it, and grows again, would not be noticed."""
+    run = Run(50, on_gap="skip").opened(5)
+    run.fetch_fails(OutOfRange("gone", 1))
+    run.looked(earliest=40, leader_epoch=3)
+    kept = run.commit()
+    assert (kept.offset, kept.leader_epoch) == (40, 3)
+    assert run.site.reading == (40, 3)
 
 
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])

@@ -14,6 +14,7 @@ from mirror.client import TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.relay.progress import Progress
 from mirror.relay.progress_log import Kept, ProgressLog, topic_of
+from mirror.relay.target_log import TargetMark
 from mirror.runtime import thread
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
@@ -296,3 +297,38 @@ def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster
     cluster.control.add(overtake)
     assert notes.still_true(DATA, note, 10_000) is False
     assert log.start_offset > note.target_end
+
+
+# --- a mark held against the target
+
+
+MARK = TargetMark(topic_id="its-id", end=3, leader_epoch=0, producer_id=5)
+
+
+def all_lost(log: PartitionLog) -> None:
+    log.truncate(0)
+
+
+def lost_by_a_new_leader(log: PartitionLog) -> None:
+    log.truncate(0)
+    log.move(1)
+    log.append_values(b"other", b"other", b"other", b"other")
+
+
+def all_deleted(log: PartitionLog) -> None:
+    lost_by_a_new_leader(log)
+    log.delete_before(log.end_offset)
+
+
+@pytest.mark.parametrize(
+    ("since", "cut"),
+    [(nothing, None), (committed, None), (lost_by_a_new_leader, 1), (all_lost, 0), (all_deleted, None)],
+)
+def test_only_what_is_missing_below_a_marks_end_was_cut_back(
+    cluster: FakeCluster, notes: ProgressLog, since: Callable[[PartitionLog], None], cut: int | None
+) -> None:
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(5, commit=True)
+    since(log)
+    assert notes.cut_back(DATA, MARK, 1, 10_000) == cut

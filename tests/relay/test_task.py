@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +32,13 @@ def test_all_are_copied_and_the_results_are_in_the_order_of_the_ranges(world: Wo
     assert {(each.outcome, each.end, each.records) for each in results} == {(Outcome.COMPLETE, 2, 2)}
     assert world.target.kept == dict.fromkeys(range(20), 2)
     assert all([one.value for one in sent] == [b"0", b"1"] for sent in world.target.sent.values())
+
+
+@pytest.mark.parametrize("topic_id", [uuid.UUID(int=7), None])
+def test_the_source_is_told_which_topic_is_to_be_read(world: World, topic_id: uuid.UUID | None) -> None:
+    world.target.topic_id = str(topic_id or "no UUID")
+    assert {each.outcome for each in world.copy()} == {Outcome.COMPLETE}
+    assert world.source.topics == {topic_id}
 
 
 def test_a_silent_source_fails_its_partition_alone_and_why_is_asked_once(world: World) -> None:
@@ -98,7 +106,7 @@ def test_a_flow_s_transform_is_applied(world: World) -> None:
 def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms: int, wakes: bool) -> None:
     """Where nobody was refused room, or all were asked just now, nobody waits, and the task sleeps on."""
     clock = FakeClock()
-    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {})))
+    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), inquiries=None))
     backoff = Backoff(100, 1_000, random.Random(1))
     task = Task(clients, CopyPolicy(), TIMES, clock, backoff, buffer_memory=1_000_000, part=1_000)
     try:
@@ -170,7 +178,7 @@ def orders(**changes: Any) -> Orders:
 @pytest.mark.parametrize("told", [orders(stop=True), orders(epoch=4), orders(run="run-2")])
 def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: Orders) -> None:
     began = followed.clock.wall()
-    followed.asking.told = told
+    followed.asking.told, followed.asking.told_after = told, 1
     results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
     assert {each.outcome for each in results} == {Outcome.COMPLETE}
     assert all(each.end == each.records == followed.target.kept[each.partition] for each in results), "what was sent"

@@ -18,6 +18,11 @@ class Listener:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    @property
+    def accepted(self) -> int:
+        """How many connections there have been."""
+        return len(self._accepted)
+
     def _serve(self) -> None:
         while True:
             try:

@@ -70,6 +70,7 @@ OF_A_CONSUMER: Calls = {
     "seek: bool": lambda c: c.seek(TP, True),
     "seek: negative, in full": lambda c: c.seek(TP, OffsetAndMetadata(-5)),
     "seek: epoch as text": lambda c: c.seek(TP, OffsetAndMetadata(5, "1")),  # type: ignore[arg-type]
+    "seek: topic id as text": lambda c: c.seek(TP, OffsetAndMetadata(5, topic_id="7")),  # type: ignore[arg-type]
     "seek_to_beginning": lambda c: c.seek_to_beginning([("t", "0")]),
     "seek_to_end": lambda c: c.seek_to_end(["t"]),
     "pause": lambda c: c.pause([None]),

@@ -113,7 +113,7 @@ def test_nor_do_other_clients(silent: str) -> None:
         assert consumer._thread is admin._thread is producer._thread
         for call in (admin.list_topics, consumer.list_topics, lambda: producer.send("unknown", 0)):
             assert isinstance(_on(producer._thread, call), WrongState)
-        assert not producer._awaiting
+        assert not len(producer._asked)
         consumer.close()
 
 

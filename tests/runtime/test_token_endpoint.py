@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -188,3 +189,51 @@ def test_who_sends_a_byte_now_and_then_holds_nobody_for_ever(begin: bytes, more:
     error = told(talk, timeout_ms=400)
     assert isinstance(error, ConnectionFailed)
     assert "no whole answer within 400 ms" in str(error) or "timed out" in str(error)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """What a proxy that the environment names for everything is sent; it refuses all of it."""
+    seen = list[bytes]()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.settimeout(5)
+                    seen.append(connection.recv(65536))
+                    connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, f"http://name:pr0xy-word@127.0.0.1:{listener.getsockname()[1]}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield seen
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(30)
+
+
+def test_no_proxy_stands_between_this_machine_and_itself(proxy: list[bytes]) -> None:
+    """The request has the client's secret in it, in the clear."""
+    with serving(says(b'{"access_token": "abc", "expires_in": 60}')) as url:
+        assert fetch(url) == Token("abc", 60_000)
+        assert fetch(url.replace("127.0.0.1", "localhost")) == Token("abc", 60_000)
+    with pytest.raises(ConnectionFailed, match="refused"):
+        fetch("https://127.0.0.1:1/token")
+    assert proxy == []
+
+
+def test_an_endpoint_elsewhere_is_reached_through_a_proxy_that_sees_no_request(proxy: list[bytes]) -> None:
+    """It gets a CONNECT; the TLS is the endpoint's own."""
+    with pytest.raises(ConnectionFailed, match=r"^token endpoint https://login\.example\.com/token: .*403") as caught:
+        fetch("https://login.example.com/token")
+    (request,) = proxy
+    assert request.startswith(b"CONNECT login.example.com:443 ")
+    assert b"Basic " + base64.b64encode(f"me:{SECRET}".encode()) not in request
+    assert "through the proxy 127.0.0.1:" in str(caught.value)
+    assert "pr0xy-word" not in str(caught.value)

@@ -25,6 +25,12 @@ from tests.security.tokens import Issuer
 WRONG = "wr0ng-m4rker-of-a-password"
 HEADER = "h34der-m4rker-of-a-flow"
 OF_TELEMETRY = "t3lemetry-m4rker-of-a-key"
+OF_ENDPOINT = "3ndpoint-m4rker-of-a-word"
+TELEMETRY = {
+    "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={OF_TELEMETRY}",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://me:{OF_ENDPOINT}@127.0.0.1:1/?key={OF_TELEMETRY}",
+}
+OF_BACKEND = {"telemetry's key": OF_TELEMETRY, "telemetry's password": OF_ENDPOINT}
 PART = PASSWORD[-8:]
 """ASCII, so that it is the same whether it is quoted or not."""
 WITHIN_S = 120.0
@@ -124,7 +130,10 @@ def test_no_secret_is_shown(
     environ = {
         "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {log_events}",
         "MIRROR_LOG_FORMAT": "json",
-        "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={OF_TELEMETRY}",
+        **TELEMETRY,
+        # Into files instead, which are searched as well; the stream below exports.
+        "OTEL_TRACES_EXPORTER": "none",
+        "OTEL_METRICS_EXPORTER": "none",
     }
     by_file = ["--secrets-dir", str(folder)]
     with Watch(site) as watch:
@@ -144,7 +153,7 @@ def test_no_secret_is_shown(
     assert topic in said["status --json --flow by-token"].out
 
     secrets = _secrets(tokens)
-    search = Search({**secrets, "telemetry's key": OF_TELEMETRY})
+    search = Search({**secrets, **OF_BACKEND})
     there = search.found_in_files(folder, [])[0]
     assert {each.rpartition(" in ")[2] for each in there} == set(FILES), "what is there is found"
     found, files = search.found_in_files(site.folder, [folder])
@@ -175,7 +184,7 @@ def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
         "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
         "OTEL_EXPORTER_PROMETHEUS_PORT": "0",
         "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-        "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={OF_TELEMETRY}",
+        **TELEMETRY,
     }
     scraped = ""
     with Watch(site) as watch:
@@ -197,7 +206,7 @@ def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
         child.wait(WITHIN_S)
     site.await_end()
 
-    search = Search({**_secrets(tokens), "telemetry's key": OF_TELEMETRY})
+    search = Search({**_secrets(tokens), **OF_BACKEND})
     found, files = search.found_in_files(site.folder, [folder])
     found += search.found("what is scraped", scraped.encode()) + search.found("stderr", said.all().encode())
     for (pid, _), (line, _) in watch.seen.items():

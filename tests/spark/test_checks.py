@@ -14,7 +14,7 @@ from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark import authorized, checks, job
+from mirror.spark import authorized, checks, job, stream_job
 from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.spark.console import Consoles
 from mirror.spark.flow_run import FlowRun
@@ -88,11 +88,18 @@ def test_two_flows_into_one_topic() -> None:
     findings = found(flow(), IDENTITY, c=cluster("c", "a.orders"))
     expected = (
         "flows f and g both copy into topic a.orders of cluster b (a: orders, c: a.orders); exclude it from one of"
-        ' them, or use naming = "prefix"'
+        ' them, or use naming = "prefix" in flow g'
     )
     assert findings.problems == {"f": [expected], "g": [expected]}
     assert str(FlowsRefused(findings.problems)) == expected, "told once"
     assert lines(found(flow(), IDENTITY, c=cluster("c", "a.clicks"))) == []
+
+
+def test_a_prefix_is_not_advised_where_both_flows_have_it() -> None:
+    (line,) = set(lines(found(flow(), flow("g"))))
+    assert line.endswith(
+        "both copy into topic a.orders of cluster b (a: orders, a: orders); exclude it from one of them"
+    )
 
 
 def test_also_where_the_target_has_two_names() -> None:
@@ -187,7 +194,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), Summary(folder / "report"), Consoles())
+        job.checked(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"
@@ -211,6 +218,31 @@ def test_a_refused_configuration_never_gets_to_spark(
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
 
 
+@pytest.mark.parametrize("module", [job, stream_job])
+def test_a_password_in_the_clear_is_said_once_at_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any
+) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    secret = "m4rker-of-a-password"
+    keys = {"bootstrap.servers": "a:1", **login, "sasl.password": secret}
+    own = "\n".join(f'"{key}" = "{value}"' for key, value in keys.items())
+    flows = [f'[flows.{name}]\nsource = "a"\ntarget = "b"\ntopics = ["x{name}"]' for name in "fg"]
+    path = folder / "mirror.toml"
+    path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
+    monkeypatch.setattr(job, "_catch_signals", lambda: None)
+    monkeypatch.setattr(stream_job.Ending, "listen", lambda _: None)
+    monkeypatch.delattr(module, "start_spark")
+    assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    warning, *errors = [line for line in lines if line.startswith("mirror: ")]  # the others say what is being done
+    assert warning.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to a in the clear")
+    assert errors
+    assert all("none of the 1 topics" in line for line in errors)
+    assert not [line for line in lines if secret in line]
+
+
 def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     config = config_of(flow())
@@ -229,6 +261,15 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
     )
     with pytest.raises(ConnectionFailed, match="no broker of b:1"):
         run.run(flow(), FlowReport("f", datetime.now(UTC)))
+
+
+def test_what_the_configuration_says_in_vain_is_a_warning(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    config = config_of(flow(consumer={"group.id": "x"}, transform="no_such_module:function"))
+    transform, key = check_flows(config, config.select()).warnings["f"]
+    assert transform.startswith('transform = "no_such_module:function" cannot be loaded: ModuleNotFoundError')
+    assert key.startswith('flows.f.consumer."group.id" has no effect')
 
 
 def test_looking_changes_nothing(folder: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
     (line,) = site.ledger.said()
     assert "nonsense" in line
     assert line.endswith("until that is mended, the flow goes on as before")
-    _, flow = site.options.in_force().load()
+    _, flow = site.options.load_in_force()
     assert flow.epoch_ms == 5_000, "for the tasks, too"
     site.config.write_text(CONFIG + "epoch-ms = 9000\n")
     site.epochs.plan(3, drains=False)
@@ -208,7 +208,7 @@ def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tupl
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     assert {one.source_cluster_id for one in plan.ranges} == {"id-a:1"}
-    _, flow = site.options.in_force().load()
+    _, flow = site.options.load_in_force()
     assert (flow.source, flow.target) == ("a", "b")
     (line,) = site.ledger.said()
     assert "end it, and start it again" in line
@@ -246,12 +246,22 @@ def test_a_configuration_that_never_was_good_is_an_error(site: Site) -> None:
         site.epochs.plan(1, drains=False)
 
 
-def test_the_configuration_in_force_is_for_its_owner_only_and_goes_with_the_run(site: Site) -> None:
+def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: Site) -> None:
+    """A stream that is killed can delete nothing."""
+    secret = "m4rker-of-a-password"
+    keys = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
+    lines = "".join(f'\n"{key}" = "{value}"' for key, value in keys.items())
+    site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"{lines}'))
     site.epochs.plan(1, drains=False)
-    kept = site.ledger.path / "config.toml"
-    assert kept.stat().st_mode & 0o777 == 0o600
+    site.config.write_text(CONFIG + "nonsense = 1\n")
+    config, _ = site.options.load_in_force()
+    assert config.clusters["a"].client_options()["sasl.password"] == secret
+    kept = [path for path in site.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert kept == []
     site.epochs.close()
-    assert not kept.exists()
+    with pytest.raises(ConfigError, match="nonsense"):
+        site.options.load_in_force()
+    assert not list(site.ledger.path.glob("config*"))
 
 
 def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_age(site: Site) -> None:

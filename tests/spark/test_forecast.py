@@ -11,7 +11,7 @@ from mirror.config.models import FlowConfig
 from mirror.relay.topic_config import TopicConfig
 from mirror.spark import forecast as module
 from mirror.spark.attempts import Attempt
-from mirror.spark.forecast import Action, FlowForecast, Way, forecast, way_of
+from mirror.spark.forecast import OVERHEAD_S, Action, FlowForecast, Way, forecast, way_of
 from mirror.spark.ledger import Ledger
 from mirror.spark.topics import prepare_topics
 from tests.spark import fakes
@@ -151,9 +151,22 @@ def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: Pair) -> N
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
     ledger = Ledger.open(pair.a.path.parent, "f", datetime(2026, 1, 31, tzinfo=UTC).isoformat())
     ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
-    assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (8000.0, 0.125)
+    assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (8000.0, 13.125)
     limited = look(pair, flow(max_bytes_per_second=2000))
-    assert (limited.bytes_per_second, limited.seconds) == (2000.0, 0.5)
+    assert (limited.bytes_per_second, limited.seconds) == (2000.0, 13.5)
+
+
+def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: Pair) -> None:
+    pair.a.add_topic("orders", [10])
+    folder = pair.a.path.parent
+    assert (look(pair, flow()).overhead_seconds, look(pair, flow()).overhead_measured) == (OVERHEAD_S, False)
+    for name, seconds in [("f", 20.0), ("f", 22.0), ("g", 90.0)]:
+        Ledger.open(folder, name, f"run-{seconds}").write_overhead(seconds)
+    Ledger.open(folder, "f", "run-0").write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
+    (Ledger.open(folder, "g", "run-1").path / "overhead.json").write_text("{")
+    found = look(pair, flow())
+    assert (found.overhead_seconds, found.overhead_measured) == (22.0, True)
+    assert found.seconds == 22.0 + 1000 / 8000
 
 
 def test_warnings_are_those_of_a_run(pair: Pair) -> None:

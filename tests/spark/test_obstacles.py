@@ -189,7 +189,7 @@ def test_a_later_preparation_is_about_new_topics_only(pair: Pair, monkeypatch: p
     assert asked == []
     pair.a.add_topic("new", [5], configs={"min.insync.replicas": "9"})
     (line,) = prepare_topics(ALL, pair.source, pair.target, first.targets).warnings
-    assert "a.new asks for min.insync.replicas = 9" in line
+    assert "a.new: min.insync.replicas = 9" in line
     assert asked == ["a.new", "new"]
 
 

@@ -25,6 +25,7 @@ ALL = frozenset(AclOperation)
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
 NOTES = "mirror-progress.f.internal"
+HIDDEN = "--operation Describe --operation Write --operation Read --operation DescribeConfigs --operation Create"
 SOURCE = {"orders": Topic(2, ALL), "clicks": Topic(1, ALL)}
 TARGET = {"a.orders": Topic(2, ALL), "a.clicks": Topic(1, ALL), NOTES: Topic(1, ALL)}
 GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
@@ -108,8 +109,15 @@ def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
 def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
     line = only_warning(replace(EVERYTHING, target={**TARGET, "a.clicks": Topic(0, NOTHING)}))
     assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be made ready" in line
-    wanted = "--operation Describe --operation Write --operation Read --operation DescribeConfigs"
-    assert line.endswith(f"{wanted} --topic a.clicks")
+    assert line.endswith(f"{HIDDEN} --topic a.clicks")
+
+
+def test_a_topic_that_may_have_to_be_created_needs_create() -> None:
+    """Brokers hide whether it exists."""
+    line = only_problem(replace(EVERYTHING, target={**TARGET, NOTES: Topic(0, NOTHING)}))
+    assert line.endswith(f"{HIDDEN} --topic {NOTES}")
+    seen = only_warning(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
+    assert "Create" not in seen, "it is there"
 
 
 def test_a_target_topic_whose_configuration_may_not_be_read() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.client import OffsetResult, TopicPartition
+from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
 from mirror.cluster.topics import Outcomes
 from mirror.errors import AuthorizationFailed
 from mirror.relay.policy import CopyPolicy
@@ -93,7 +94,14 @@ def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None
     one_replica, too_few = pair.prepare(flow(replication_factor=1))
     assert "a.orders has one replica" in one_replica
     assert "KIP-185" in one_replica
-    assert "min.insync.replicas = 2 but has 1" in too_few
+    assert "min.insync.replicas = 2, with 1 replicas" in too_few
+
+
+def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: Pair) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.add_topic("a.orders", [0, 0])
+    (line,) = pair.prepare(flow())
+    assert line.startswith("target topic a.orders: more partitions than the source topic (of a.orders: 2, the source's")
 
 
 NOTES = "mirror-progress.f.internal"
@@ -309,6 +317,23 @@ def test_a_plan_survives_the_ledger(pair: Pair) -> None:
     pair.prepare(flow())
     plan = pair.plan(flow())
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(("earliest", "epoch"), [(2, 3), (-1, None)])
+def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, earliest: int, epoch: int | None
+) -> None:
+    plain = Admin.list_offsets
+
+    def epochs(self: Admin, times: dict[TopicPartition, int], **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
+        of = {EARLIEST: earliest, LATEST: 3}
+        found = plain(self, times, **more)
+        return Outcomes({tp: replace(each, leader_epoch=of[times[tp]]) for tp, each in found.items()}, found.failed)
+
+    pair.a.add_topic("orders", [10])
+    pair.prepare(flow())
+    monkeypatch.setattr(Admin, "list_offsets", epochs)
+    assert [each.source_epoch for each in pair.plan(flow()).ranges] == [epoch]
 
 
 class Busy(Admin):

@@ -72,7 +72,7 @@ def test_another_flow_that_could_write_a_topic(other: FlowConfig, topic: str | N
     assert writer_of(other, "a.orders") == topic
 
 
-def copy(start: int, end: int) -> Range:
+def copy(start: int, end: int, first: int = 0) -> Range:
     return Range(
         flow="f",
         topic="orders",
@@ -83,6 +83,7 @@ def copy(start: int, end: int) -> Range:
         source_cluster_id=HERE,
         topic_id="t1",
         source_end=100,
+        first=first,
     )
 
 
@@ -101,7 +102,7 @@ def copy(start: int, end: int) -> Range:
     ],
 )
 def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
-    expected = replace(copy(start, end), topic_id=partition.topic_id, source_end=partition.end)
+    expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
     assert start_of(flow(), HERE, partition, progress) == expected
 
 
@@ -147,7 +148,7 @@ def test_what_must_not_be_copied_fails(
 def test_a_flow_that_skips_goes_on_behind_the_gap(
     partition: SourcePartition, progress: Progress, start: int, end: int
 ) -> None:
-    expected = replace(copy(start, end), topic_id=partition.topic_id, source_end=partition.end)
+    expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
     assert start_of(flow(on_gap="skip"), HERE, partition, progress) == expected
 
 
@@ -176,7 +177,7 @@ def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew:
 def test_a_copy_ends_at_until_or_where_the_log_does(
     partition: SourcePartition, progress: Progress | None, start: int, end: int
 ) -> None:
-    assert start_of(flow(), HERE, partition, progress) == copy(start, end)
+    assert start_of(flow(), HERE, partition, progress) == copy(start, end, partition.first)
 
 
 @pytest.mark.parametrize(

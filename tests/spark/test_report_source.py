@@ -52,7 +52,9 @@ def write(folder: Path, run: str, results: list[RangeResult], epoch: int = 0, *m
 
 
 def summary(folder: Path, results: list[RangeResult], run: str = "r1", **more: Any) -> None:
-    Summary(folder).write([FlowReport(FLOW, STARTED, **{"ended": ENDED, "partitions": results, "run": run, **more})])
+    Summary(folder, pytest.fail).write(
+        [FlowReport(FLOW, STARTED, **{"ended": ENDED, "partitions": results, "run": run, **more})]
+    )
 
 
 def only(folder: Path, flow: str | None = None) -> FlowView:
@@ -189,7 +191,7 @@ def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 def test_a_flow_of_an_earlier_job_is_in_the_ledger(tmp_path: Path) -> None:
     ledger = write(tmp_path, "r1", [runs.healthy(), runs.expired()])
     ledger.write_error(PlanningError("source away", "trace"))
-    Summary(tmp_path).write([FlowReport("other", STARTED, ENDED)])
+    Summary(tmp_path, pytest.fail).write([FlowReport("other", STARTED, ENDED)])
     view = only(tmp_path, FLOW)
     assert (view.outcome, view.error) == (Outcome.EXPIRED, "source away")
     assert (view.started_ms, view.ended_ms) == (runs.BEGAN_MS, runs.BEGAN_MS + 300_000)

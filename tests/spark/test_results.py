@@ -131,7 +131,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
     one.story = Story(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
-    summary = Summary(tmp_path / "deep" / "er")
+    summary = Summary(tmp_path / "deep" / "er", pytest.fail)
     assert summary.told is None
     summary.write([report(one)])
     written = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())

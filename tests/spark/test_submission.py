@@ -112,6 +112,14 @@ def test_the_child_s_environment(tmp_path: Path) -> None:
     assert made[TERMINALS] == ""
 
 
+def test_a_local_master_s_web_page_is_for_this_machine_alone(tmp_path: Path) -> None:
+    """It is off, but a user may switch it on; an address that is set already stands."""
+    of_local, of_cluster = (Submission([], each, tmp_path) for each in ("local[2,4]", "spark://host:7077"))
+    assert of_local.environment({}, {})["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert of_local.environment({"SPARK_LOCAL_IP": "10.1.2.3"}, {})["SPARK_LOCAL_IP"] == "10.1.2.3"
+    assert "SPARK_LOCAL_IP" not in of_cluster.environment({}, {})
+
+
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_other_hosts_are_told_of_the_interpreter_itself(master: str, tmp_path: Path) -> None:
     made = Submission([], master, tmp_path).environment({}, {})

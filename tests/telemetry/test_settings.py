@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from mirror.errors import ConfigError
+from mirror.spark.console import Consoles
+from mirror.spark.showing import showing
 from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.settings import TelemetrySettings, sampled
 
@@ -43,18 +47,38 @@ def test_prometheus_beside_a_backend() -> None:
     assert settings.metrics == "http/protobuf"
 
 
+@pytest.mark.parametrize(
+    ("asked", "traces", "ignored"),
+    [("console", "", ["console"]), ("zipkin,otlp", "http/protobuf", ["zipkin"]), ("a,b", "", ["a", "b"])],
+)
+def test_an_exporter_that_is_not_there_is_ignored_with_a_warning(asked: str, traces: str, ignored: list[str]) -> None:
+    environment = {"OTEL_TRACES_EXPORTER": asked, "OTEL_METRICS_EXPORTER": "none"}
+    settings = TelemetrySettings.of(environment)
+    assert settings.traces == traces
+    assert settings.warnings == tuple(
+        f'OTEL_TRACES_EXPORTER: there is no exporter "{one}" here, only none, otlp; it is ignored' for one in ignored
+    )
+
+
+def test_a_copy_goes_on_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    with showing(tmp_path, Consoles()) as telemetry:
+        assert telemetry.on
+    assert capsys.readouterr().err.startswith("mirror: warning: OTEL_TRACES_EXPORTER: there is no exporter")
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         TelemetrySettings.of(
             {
-                "OTEL_TRACES_EXPORTER": "zipkin",
                 "OTEL_TRACES_SAMPLER": "traceidratio",
                 "OTEL_TRACES_SAMPLER_ARG": "2",
                 "OTEL_BSP_MAX_QUEUE_SIZE": "many",
             }
         )
     assert str(refused.value).splitlines() == [
-        "environment: OTEL_TRACES_EXPORTER = zipkin: must be of none, otlp",
         "environment: OTEL_TRACES_SAMPLER_ARG = 2: must be a number from 0 to 1",
         "environment: OTEL_BSP_MAX_QUEUE_SIZE = many: must be a whole number of 1 or more",
     ]

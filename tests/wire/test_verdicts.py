@@ -105,3 +105,18 @@ def test_a_transaction_timeout_above_the_brokers_is_explained() -> None:
         "(error 50): transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; "
         "lower the one or raise the other"
     )
+
+
+def test_what_a_broker_says_is_repeated_in_part() -> None:
+    """A text of millions of characters would be kept, logged, and printed again with each attempt."""
+    text = str(broker_error(42, "topic 'x'", "A\n" * 10_000_000))
+    assert text.startswith("topic 'x': INVALID_REQUEST (error 42): A A A")
+    assert len(text) < 1_000
+
+
+def test_names_in_an_error_are_as_long_as_names_may_be() -> None:
+    """A group's or transactional id's name may have 32,767 bytes; what follows it is to be seen all the same."""
+    text = str(broker_error(30, f"group {'g' * 30_000!r}", needs="Read"))
+    assert text.endswith("the permission Read on the group is missing; grant it to this client's user")
+    assert len(text) < 2_000
+    assert f"topic {'t' * 249!r}" in str(broker_error(3, f"topic {'t' * 249!r}"))

@@ -85,6 +85,42 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             ),
         ),
     ),
+    "target recreated": (
+        r"target-recreated",
+        Advice(
+            Level.CRITICAL,
+            "The target topic was deleted and made again",
+            "What this flow had copied is not in it any more. To go on where the copy had come to would leave all of"
+            " that out, so that it is not done silently.",
+            (
+                Step(
+                    "To copy everything that the source still has into the new topic, set start-over = true under"
+                    " [flows.FLOW], run it once, and take it out again."
+                ),
+                Step("Find out who deletes topics on the target: records that the source has deleted are lost."),
+            ),
+        ),
+    ),
+    "target truncated": (
+        r"target-truncated",
+        Advice(
+            Level.CRITICAL,
+            "The target lost records that it had acknowledged",
+            "The target's log was cut back, mostly by an unclean leader election, or by a broker with one replica that"
+            " lost its disk. The error says how many offsets are missing.",
+            (
+                Step(
+                    "Find out what happened on the target: see unclean.leader.election.enable, min.insync.replicas, the"
+                    " topic's replicas, and the brokers' logs."
+                ),
+                Step(
+                    "To copy everything once more, what is still there twice, set start-over = true under [flows.FLOW],"
+                    " run it once, and take it out again. To have each record once, copy into another target topic,"
+                    " or under another flow name into an emptied one."
+                ),
+            ),
+        ),
+    ),
     "other source": (
         r"other source:|its progress was kept by a flow",
         Advice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 OPERATIONS_NOT_TOLD: Final = -(2**31)
 """Where a broker was not asked what may be done (KIP-430), or does not say."""
@@ -17,6 +17,9 @@ class Message:
     """Base of every request and response body."""
 
     __slots__ = ()
+
+    most_items: ClassVar[int] = 2**31
+    """Items that each list of the message may have when it is read; all brokers stay far below."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,16 @@
-"""What a connection says before anything else."""
+"""What a connection says before anything else.
+
+The other side is not known yet when its answers are read: their lists are bounded. Kafka has about a hundred APIs.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 from mirror.wire.messages.base import Message
+
+_MOST_ITEMS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -37,6 +43,8 @@ class FinalizedFeature(Message):
 class ApiVersionsResponse(Message):
     """What the broker speaks; without an epoch (-1) its finalized features say nothing."""
 
+    most_items: ClassVar[int] = _MOST_ITEMS
+
     error_code: int
     api_keys: tuple[ApiVersion, ...] = ()
     throttle_time: int = 0
@@ -54,6 +62,8 @@ class SaslHandshakeRequest(Message):
 @dataclass(slots=True)
 class SaslHandshakeResponse(Message):
     """Whether the broker has it, and which ones it has."""
+
+    most_items: ClassVar[int] = _MOST_ITEMS
 
     error_code: int
     mechanisms: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from mirror.sandbox.process import _GUARD
 from tests import jvm
 from tests.campaign.faults.wall_clock import WallClock
 from tests.e2e.site import MARK, Site
-from tests.e2e.standalone import Standalone
+from tests.e2e.standalone import SECURED, Standalone
 from tests.polling import eventually
 
 CHECKOUT: Final = Path(__file__).parents[3]
@@ -92,6 +92,7 @@ class Stream:
             "spark.executorEnv.PYTHONPATH": CHECKOUT,
             "spark.pyspark.python": python,
             "spark.ui.enabled": "false",
+            **SECURED,
         }
 
     # --- its life

@@ -1,0 +1,75 @@
+"""A password or token that is sent without TLS to another host: a warning, for it may be what somebody wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.app import app
+from mirror.config.exposed import sent_in_the_clear
+from mirror.config.load import load
+
+SECRET = "m4rker-of-a-password"
+LOGIN = {
+    "PLAIN": ["sasl.username", "me", "sasl.password", SECRET],
+    "SCRAM-SHA-512": ["sasl.username", "me", "sasl.password", SECRET],
+    "OAUTHBEARER": [
+        "sasl.oauthbearer.token.endpoint.url",
+        "https://login.example.com/token",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "me",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        SECRET,
+    ],
+}
+
+
+def configured(folder: Path, servers: str, protocol: str, mechanism: str) -> Path:
+    keys = ["bootstrap.servers", servers, "security.protocol", protocol]
+    if protocol.startswith("SASL"):
+        keys += ["sasl.mechanism", mechanism, *LOGIN[mechanism]]
+    lines = [f'"{key}" = "{value}"' for key, value in zip(keys[::2], keys[1::2], strict=True)]
+    flow = '[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["x"]\n'
+    path = folder / "mirror.toml"
+    path.write_text("\n".join(["[clusters.a]", *lines, "[clusters.b]", '"bootstrap.servers" = "b:1"', flow]))
+    return path
+
+
+def lines_of(folder: Path, servers: str, protocol: str, mechanism: str) -> list[str]:
+    return sent_in_the_clear(load(configured(folder, servers, protocol, mechanism), environ={}), ["a", "b", "a"])
+
+
+@pytest.mark.parametrize(("mechanism", "what"), [("PLAIN", "password"), ("OAUTHBEARER", "token")])
+def test_a_secret_without_tls_to_another_host(mechanism: str, what: str, tmp_path: Path) -> None:
+    (line,) = lines_of(
+        tmp_path, "localhost:1,k2.example.com:2,k1.example.com:3,k1.example.com:4", "SASL_PLAINTEXT", mechanism
+    )
+    assert line == (
+        f"cluster a: the {what} of sasl.mechanism {mechanism} goes to k1.example.com, k2.example.com in the clear:"
+        " use security.protocol SASL_SSL"
+    )
+
+
+@pytest.mark.parametrize("servers", ["localhost:9092", "127.0.0.1:9092,[::1]:9092", "127.3.2.1:1,LOCALHOST:2"])
+def test_to_this_machine_it_may_be_sent(servers: str, tmp_path: Path) -> None:
+    assert lines_of(tmp_path, servers, "SASL_PLAINTEXT", "PLAIN") == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [("SASL_SSL", "PLAIN"), ("SASL_SSL", "OAUTHBEARER"), ("SASL_PLAINTEXT", "SCRAM-SHA-512"), ("PLAINTEXT", "PLAIN")],
+)
+def test_what_no_reader_of_the_network_learns(protocol: str, mechanism: str, tmp_path: Path) -> None:
+    assert lines_of(tmp_path, "k1.example.com:2", protocol, mechanism) == []
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_check_config_says_it_once_and_is_content(as_json: bool, tmp_path: Path) -> None:
+    path = configured(tmp_path, "k1.example.com:2", "SASL_PLAINTEXT", "PLAIN")
+    result = CliRunner().invoke(app, ["check-config", "--config", str(path), *(["--json"] if as_json else [])])
+    assert result.exit_code == 0
+    assert result.stderr.count("in the clear") == 1
+    assert result.stderr.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to")
+    assert SECRET not in result.stdout + result.stderr

@@ -1,0 +1,48 @@
+"""Keys that are right and do nothing, or not what they seem to."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.config.notices import WITHOUT_EFFECT, notices
+from mirror.config.schema import CLIENT_KEYS
+
+from .conftest import CLUSTERS, FLOW, Load
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ('consumer."group.id" = "x"', 'flows.paris-berlin.consumer."group.id" has no effect: progress is kept on the'),
+        ('producer."linger.ms" = 5', 'flows.paris-berlin.producer."linger.ms" has no effect: batches are passed on as'),
+        ('producer."max.block.ms" = 5', 'flows.paris-berlin.producer."max.block.ms" has no effect: a task never waits'),
+        (
+            'producer."max.block.metadata.ms" = 5',
+            'flows.paris-berlin.producer."max.block.metadata.ms" has no effect: a task never waits',
+        ),
+        (
+            'producer."request.timeout.ms" = 200000',
+            "flows.paris-berlin.producer: delivery.timeout.ms is raised to 200100",
+        ),
+    ],
+)
+def test_a_key_without_effect_is_named(read: Load, lines: str, expected: str) -> None:
+    config = read(CLUSTERS + FLOW + lines)
+    (line,) = notices(config, config.flows["paris-berlin"])
+    assert line.startswith(expected)
+
+
+def test_what_a_cluster_s_settings_warn_of_is_said_once(read: Load) -> None:
+    config = read(CLUSTERS + '"retry.backoff.ms" = 2000\n' + FLOW)
+    (line,) = notices(config, config.flows["paris-berlin"])
+    assert line.startswith("clusters.berlin: retry.backoff.ms (2000) is above retry.backoff.max.ms (1000): every wait")
+
+
+def test_what_has_an_effect_is_not_named(read: Load) -> None:
+    lines = 'consumer."client.rack" = "r"\nproducer."batch.size" = 100000\nproducer."transaction.timeout.ms" = 200000'
+    config = read(CLUSTERS + FLOW + lines)
+    assert notices(config, config.flows["paris-berlin"]) == []
+
+
+def test_only_keys_that_exist_are_said_to_have_no_effect() -> None:
+    assert all(WITHOUT_EFFECT[client].keys() <= keys.keys() for client, keys in CLIENT_KEYS.items())

@@ -1,0 +1,54 @@
+"""A target topic that is deleted and made again between two runs, on real brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.relay.ranges import Outcome
+from mirror.sandbox.cluster import Cluster
+from tests.copying.forgetful import Copying
+from tests.copying.pair import End
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
+def copying(request: pytest.FixtureRequest, source_cluster: Cluster, target_cluster: Cluster) -> Copying:
+    made = Copying(
+        End(source_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers), exactly_once=request.param
+    )
+    made.write()
+    made.copied()
+    made.write()
+    made.copied()
+    return made
+
+
+def _made_again(copying: Copying) -> None:
+    copying.target.delete(copying.target_topic)
+    eventually(lambda: copying.target_topic not in copying.target.topics(), what="the end of the target topic")
+    copying.target.create(copying.target_topic)
+    eventually(lambda: copying.committed() < 0, what="the end of its progress")
+
+
+def test_it_is_named_and_copied_again_only_where_that_is_wanted(copying: Copying) -> None:
+    _made_again(copying)
+    copying.write()
+    result = copying.copy()
+    assert (result.outcome, result.records) == (Outcome.FAILED, 0)
+    assert str(result.error).startswith(f"target-recreated: target {copying.target_topic}-0 was deleted and made again")
+    assert copying.found() == []
+    result = copying.copy(start_over=True)
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, len(copying.values)), result.error
+    copying.write()
+    copying.copied()
+    assert copying.found() == copying.values
+
+
+def test_records_that_were_deleted_on_purpose_are_no_loss(copying: Copying) -> None:
+    assert isinstance(copying.target, End)
+    copying.target.delete_records(copying.target_topic, copying.target.end(copying.target_topic))
+    copying.write()
+    copying.copied()
+    assert copying.found() == copying.values[-50:]

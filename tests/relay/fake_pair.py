@@ -1,0 +1,146 @@
+"""Two clusters in memory with a whole copy between them: the real clients, each cluster behind a network thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from mirror.relay.copy import copy_ranges
+from mirror.relay.policy import CopyPolicy
+from mirror.relay.progress import group_of
+from mirror.relay.progress_log import topic_of
+from mirror.relay.ranges import Range, RangeResult
+from mirror.runtime import thread
+from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.log import PartitionLog
+from tests.fakes.network import FakeNetwork
+from tests.fakes.record_batches import values_of
+
+FLOW = "flow"
+_IDLE_S, _IDLE_MS = 0.001, 20
+
+
+class ThreadedNetwork(FakeNetwork):
+    """Where nothing moves, the cluster's clock runs ahead of the wall's."""
+
+    def __init__(self, cluster: FakeCluster, *own: Any) -> None:
+        super().__init__(cluster, *own)
+        self._woken = threading.Event()
+
+    def wakeup(self) -> None:
+        self._woken.set()
+
+    def poll(self, timeout_ms: int) -> None:
+        if self._turn(self._clock.now()) or timeout_ms == 0 or self._woken.wait(_IDLE_S):
+            self._woken.clear()
+            return
+        self._clock.advance(min(timeout_ms, _IDLE_MS))
+
+
+class FakePair:
+    """Source topic "t", target topic "paris.t"; a log of ``partitions`` each."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, brokers: int = 1, partitions: int = 1, exactly_once: bool = True
+    ) -> None:
+        self.source = FakeCluster(cluster_id="paris")
+        self.target = FakeCluster(brokers, cluster_id="berlin")
+        for broker in self.source.brokers.values():
+            broker.host = "source.fake"
+        # One time for both: who copies compares moments of the two.
+        self.source.clock = self.target.clock
+        self.source.add_topic("t", partitions)
+        self.target.add_topic("paris.t", partitions)
+        self.target.add_topic(topic_of(FLOW))
+        self.partitions, self.exactly_once = partitions, exactly_once
+
+        def network(settings: Any, _: Any, rng: Any) -> ThreadedNetwork:
+            is_source = settings.bootstrap[0][0] == "source.fake"
+            return ThreadedNetwork(self.source if is_source else self.target, settings, rng)
+
+        monkeypatch.setattr(thread, "SystemClock", lambda: self.target.clock)
+        monkeypatch.setattr(thread, "SelectorNetwork", network)
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        self.source.log("t", partition).append_values(*values)
+
+    def range_of(self, partition: int = 0, first: int | None = 0) -> Range:
+        """As planned: from the progress, else from the beginning, to the source's end."""
+        kept = self.committed(partition)
+        return Range(
+            flow=FLOW,
+            topic="t",
+            target_topic="paris.t",
+            partition=partition,
+            start=0 if kept is None else kept,
+            end=self.source.log("t", partition).end_offset,
+            source_cluster_id="paris",
+            topic_id=str(self.source.topics["t"].topic_id),
+            first=first,
+        )
+
+    def copy_all(self, ranges: list[Range] | None = None, **policy: Any) -> list[RangeResult]:
+        options = {"default.api.timeout.ms": 30_000, "request.timeout.ms": 2_000}
+        return copy_ranges(
+            ranges or [self.range_of(partition) for partition in range(self.partitions)],
+            source_options={"bootstrap.servers": self.source.bootstrap, **options},
+            target_options={"bootstrap.servers": self.target.bootstrap, "delivery.timeout.ms": 8_000, **options},
+            policy=CopyPolicy(exactly_once=self.exactly_once, **policy),
+        )
+
+    def copy(self, **policy: Any) -> RangeResult:
+        (result,) = self.copy_all([self.range_of()], **policy)
+        return result
+
+    # --- the target
+
+    def log(self, partition: int = 0) -> PartitionLog:
+        return self.target.log("paris.t", partition)
+
+    def made_again(self, *, offsets_too: bool = True) -> None:
+        """The target topic is deleted, with what groups committed for it, and made again."""
+        self.target.add_topic("paris.t", self.partitions)
+        if offsets_too:
+            for offsets in self.target.groups.values():
+                for tp in [tp for tp in offsets if tp.topic == "paris.t"]:
+                    del offsets[tp]
+
+    def committed(self, partition: int = 0) -> int | None:
+        for group, offsets in self.target.groups.items():
+            for tp, one in offsets.items():
+                if tp == ("paris.t", partition) and group == group_of(FLOW, tp):
+                    return one.offset
+        return None
+
+    def metadata(self) -> str:
+        (found,) = [
+            one.metadata or "" for each in self.target.groups.values() for tp, one in each.items() if tp[0] == "paris.t"
+        ]
+        return found
+
+    def set_metadata(self, metadata: str) -> None:
+        for offsets in self.target.groups.values():
+            for tp, one in offsets.items():
+                if tp.topic == "paris.t":
+                    one.metadata = metadata
+
+    def values(self, partition: int = 0) -> list[bytes]:
+        """What a reader of committed records finds."""
+        log = self.log(partition)
+        return [
+            value
+            for one in log.batches()
+            if not one.is_control
+            and not any(
+                each.producer_id == one.producer_id and each.first_offset <= one.base_offset <= each.last_offset
+                for each in log.aborted
+            )
+            for value in values_of(one.view)
+        ]
+
+    def aborted_write(self, *values: bytes, producer_id: int = 99) -> None:
+        self.log().append_values(*values, attributes=TRANSACTIONAL, producer_id=producer_id)
+        self.log().end_transaction(producer_id, commit=False)

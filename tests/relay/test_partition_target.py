@@ -1,0 +1,217 @@
+"""What one copy makes of its target's log: at its beginning, and when it changes while records are on their way."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+
+from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
+from mirror.producer.batches import RecordMetadata
+from mirror.relay.ranges import OPEN_END, Outcome
+from mirror.relay.stages import Stage
+from mirror.relay.target_log import TargetMark
+from tests.relay.site import TARGET, TIMES, Run, made, progress_at
+
+MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
+KEPT = replace(progress_at(0), target=MARK)
+
+
+def _run(end: int = 10) -> Run:
+    run = Run(end)
+    run.site.leads = (1, 4)
+    return run.opened_with(KEPT)
+
+
+def test_nothing_is_read_before_the_target_was_asked() -> None:
+    run = Run(10).found(KEPT)
+    assert (run.copy.stage, run.site.reading) == (Stage.SETTLING, None)
+    assert run.site.settled_with == [(KEPT, MARK)]
+    run.settled(KEPT, mark=MARK)
+    assert run.site.reading == (0, None)
+    run.fetch(made(0, 10))
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+
+
+def test_what_the_target_lost_fails_the_copy_by_name() -> None:
+    run = Run(10).found(KEPT)
+    run.site.settles[-1].set_exception(FlowError("target-truncated: ..."))
+    run.site.settle_down()
+    assert run.ends(Outcome.FAILED).error == "target-truncated: ..."
+
+
+def test_a_commit_says_how_far_the_target_reaches_with_what_is_under_way() -> None:
+    run = _run()
+    run.fetch(made(0, 3))
+    run.ack_all()
+    run.fetch(made(3, 4))
+    run.clock.advance(1_000)
+    run.copy.step(run.clock.now())
+    assert run.committing == 7
+    kept = run.carrier.commits[-1].progress.target
+    assert kept == replace(MARK, end=1_007, producer_id=7)
+    run.ack_all()
+    assert run.commit().target == kept
+
+
+def test_a_duplicate_whose_offset_is_not_told_counts() -> None:
+    run = _run(3)
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(-1))
+    run.site.settle_down()
+    target = run.commit().target
+    assert target is not None
+    assert target.end == 1_003
+
+
+def _at(offset: int) -> RecordMetadata:
+    return RecordMetadata(TARGET, offset)
+
+
+def test_an_acknowledgement_below_the_known_end_is_never_followed_by_more() -> None:
+    run = _run()
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(0))
+    run.site.settle_down()
+    assert run.copy.stage is Stage.DROPPING
+    assert not run.carrier.commits
+    run.dropped()
+    run.found(None)
+    assert run.site.settled_with[-1] == (None, MARK), "what this copy knew, also where the progress went with the topic"
+    run.site.settles[-1].set_exception(FlowError("target-recreated: ..."))
+    run.site.settle_down()
+    assert run.ends(Outcome.FAILED).error == "target-recreated: ..."
+
+
+def test_it_is_named_also_where_the_log_looks_whole_again() -> None:
+    run = _run()
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(900))
+    run.site.settle_down()
+    run.dropped()
+    run.opened_with(KEPT)
+    error = run.ends(Outcome.FAILED).error or ""
+    assert error.startswith("target-truncated: target paris.t-0 ")
+    assert "100 offsets are missing" in error
+
+
+def test_nothing_is_committed_before_a_new_leader_of_the_target_has_said_that_it_has_all() -> None:
+    run = _run(100)
+    run.site.leads = (2, 5)
+    run.fetch(made(0, 3))
+    run.ack_all()
+    run.advance(1_500)
+    assert run.committing is None, "a commit would hide what the new leader lost"
+    ((asked, answer),) = run.site.compares
+    assert asked == MARK
+    answer.set_result(replace(MARK, leader_epoch=5))
+    run.site.settle_down()
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_003, leader_epoch=5, producer_id=7)
+    run.fetch(made(3, 3))
+    run.ack_all()
+    run.advance(1_000)
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_006, leader_epoch=5, producer_id=7)
+    assert len(run.site.compares) == 1
+
+
+def test_a_new_leader_that_lacks_something_ends_the_attempt_before_a_commit() -> None:
+    run = _run(100)
+    run.site.leads = (2, 5)
+    run.fetch(made(0, 3))
+    run.ack_all()
+    run.site.compares[-1][1].set_result(None)
+    run.site.settle_down()
+    assert run.copy.stage is Stage.DROPPING
+    assert not run.carrier.commits
+    run.dropped()
+    run.found(KEPT)
+    run.site.settles[-1].set_exception(FlowError("target-truncated: ..."))
+    run.site.settle_down()
+    run.ends(Outcome.FAILED)
+
+
+def test_a_comparison_without_an_answer_comes_again() -> None:
+    run = _run(100)
+    run.site.leads = (2, 5)
+    run.fetch(made(0, 3))
+    for count in (1, 2, 3):
+        assert len(run.site.compares) == count
+        run.site.compares[-1][1].set_exception(KafkaTimeout("no answer"))
+        run.site.settle_down()
+        assert run.copy.stage is Stage.COPYING
+    run.site.compares[-1][1].set_exception(AuthorizationFailed("no Describe", 29))
+    run.site.settle_down()
+    assert run.ends(Outcome.FAILED).error == "no Describe"
+
+
+def test_a_note_that_is_read_only_later_still_names_what_was_there() -> None:
+    later = _never()
+    run = Run(10).found(None).settled(None, mark=replace(MARK, end=0), later=later)
+    run.commit()
+    run.fetch(made(0, 3))
+    later.set_exception(FlowError("target-recreated: ..."))
+    run.site.settle_down()
+    assert run.ends(Outcome.FAILED).error == "target-recreated: ..."
+
+
+def test_notes_that_may_not_be_read_stop_nothing_that_has_begun(caplog: pytest.LogCaptureFixture) -> None:
+    later = _never()
+    run = Run(10).found(None).settled(None, mark=replace(MARK, end=0), later=later)
+    run.commit()
+    later.set_exception(AuthorizationFailed("no Read on the notes", 29))
+    run.fetch(made(0, 10))
+    run.ack_all()
+    run.commit()
+    run.ends(Outcome.COMPLETE)
+    assert "no Read on the notes" in caplog.text
+
+
+def _never() -> Future[None]:
+    return Future()
+
+
+def test_whoever_starts_over_begins_where_the_flow_does_and_not_at_the_progress() -> None:
+    run = Run(10, start=4, first=1)
+    run.found(replace(KEPT, offset=4)).settled(None, 1_000, mark=MARK)
+    assert run.commit().offset == 1
+    assert run.site.reading == (1, None)
+
+
+def test_a_range_with_nothing_to_copy_does_not_need_the_targets_leader() -> None:
+    run = Run(4).found(replace(KEPT, offset=4))
+    assert not run.site.settles
+    run.commit()
+    assert run.ends(Outcome.COMPLETE).end == 4
+
+
+def test_after_a_doubt_the_target_is_asked_also_where_nothing_is_left_to_copy() -> None:
+    run = _run(3)
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(0))
+    run.site.settle_down()
+    run.dropped()
+    run.found(replace(KEPT, offset=3))
+    assert run.site.settled_with[-1] == (replace(KEPT, offset=3), MARK)
+
+
+def test_who_follows_and_has_nothing_to_copy_waits_for_the_targets_leader_without_an_expiry() -> None:
+    run = Run(OPEN_END).found(KEPT)
+    for asked in (1, 2, 3):
+        assert len(run.site.settles) == asked
+        run.clock.advance(TIMES.delivery_ms)
+        run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
+        run.site.settle_down()
+    run.copy.wind_up(run.clock.now(), at_once=True)
+    assert run.ends(Outcome.COMPLETE).expiries == []
+
+
+def test_whoever_has_something_to_copy_expires_where_the_targets_leader_is_away() -> None:
+    run = Run(10).found(KEPT)
+    run.clock.advance(TIMES.delivery_ms)
+    run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
+    run.site.settle_down()
+    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    assert expiry["phase"] == "metadata"

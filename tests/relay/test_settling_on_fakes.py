@@ -1,0 +1,68 @@
+"""Where copies begin while a broker of the target does not answer, or only later."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.relay.progress_log import topic_of
+from mirror.relay.ranges import Outcome
+from mirror.wire.api import Api
+from tests.fakes.control import Action, ServerCall
+from tests.relay.fake_pair import FLOW, FakePair
+
+GOOD, SILENT = 1, 2
+
+
+@pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
+def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakePair:
+    """Two brokers: partition 0 and all coordinators are at one, partition 1 and the notes at the other."""
+    made = FakePair(monkeypatch, brokers=2, partitions=2, exactly_once=request.param)
+    monkeypatch.setattr(made.target, "coordinator", lambda _: GOOD)
+    made.target.log(topic_of(FLOW)).leader = SILENT
+    for partition in range(2):
+        made.write(b"0", b"1", partition=partition)
+    return made
+
+
+def _answers_no_more(pair: FakePair, *apis: Api) -> Action:
+    action = Action(hold="before")
+    pair.target.control.add(lambda call: action if call.node == SILENT and (not apis or call.api in apis) else None)
+    return action
+
+
+def test_empty_partitions_begin_without_the_notes(pair: FakePair) -> None:
+    _answers_no_more(pair)
+    healthy, sick = pair.copy_all()
+    assert (healthy.outcome, healthy.records, healthy.expiries) == (Outcome.COMPLETE, 2, []), healthy.error
+    assert sick.outcome is Outcome.EXPIRED
+    assert {(each["phase"], each["cause"]) for each in sick.expiries} == {("metadata", "no answer")}
+    pair.target.control.clear()
+    pair.target.disconnect(SILENT)
+    assert [one.outcome for one in pair.copy_all()] == [Outcome.COMPLETE] * 2
+    assert [pair.values(partition) for partition in range(2)] == [[b"0", b"1"]] * 2
+
+
+def test_a_partition_that_held_something_waits_for_its_note(pair: FakePair) -> None:
+    pair.log().append_values(b"foreign")
+    _answers_no_more(pair, Api.LIST_OFFSETS)
+    waited, _ = pair.copy_all()
+    assert (waited.outcome, waited.records) == (Outcome.EXPIRED, 0)
+    assert pair.committed() is None
+
+
+def test_a_note_that_comes_late_names_a_target_made_again(pair: FakePair) -> None:
+    """The source is slower than the notes are."""
+    assert [one.outcome for one in pair.copy_all()] == [Outcome.COMPLETE] * 2
+    pair.made_again()
+    pair.log(1).leader = GOOD
+    notes = _answers_no_more(pair, Api.FETCH)
+
+    def slow(call: ServerCall) -> Action | None:
+        return Action(stall_ms=100) if call.api is Api.FETCH else None
+
+    pair.source.control.add(slow)
+    pair.source.control.on(Api.FETCH, Action(hold="before"), times=None)
+    pair.target.after(6_000, notes.release)
+    results = pair.copy_all()
+    assert {one.outcome for one in results} == {Outcome.FAILED}, results
+    assert {str(one.error).partition(":")[0] for one in results} == {"target-recreated"}

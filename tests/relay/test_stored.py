@@ -1,0 +1,97 @@
+"""What anybody may have written where a flow's JSON belongs: it is read as a value, or as nothing, and never raises."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.relay import orders, progress, progress_log
+from mirror.relay.progress import Progress, ProgressStore
+from mirror.wire.decode import Record
+
+HOSTILE = [
+    "[" * 4_000,
+    '{"v":1,"cluster":' + "[" * 4_000,
+    '{"time":' * 1_500,
+    '{"since": 1e400}',
+    '{"run": "a", "host": "h", "since": 1e400}',
+    '{"run": "a", "host": "h", "since": NaN}',
+    '{"run": "a", "host": "h", "since": 253402300800000}',
+    '{"run": ["a"], "host": "h", "since": 1}',
+    '{"run": "\\ud800", "host": "h", "since": 1}',
+    '{"time": 1e400, "left": [1e400, NaN, -Infinity]}',
+    '{"time": true, "left": [true, true, true]}',
+    f'{{"time": {10**4_000}, "left": [{10**300}, 0, 0]}}',
+    '{"time": -1, "left": [-1, 0, 0]}',
+    f'{{"time": {"9" * 5_000}}}',
+    '{"cluster": "\\ud800", "topic": {"a": 1}}',
+    '{"v": 1',
+    "\x00",
+]
+
+KEYS = ["v", "cluster", "topic", "time", "left", "run", "host", "since", "stop", "ended", "offset", "epoch", "end"]
+NUMBERS = st.integers() | st.floats() | st.integers(-(10**30), 10**30)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text() | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+METADATA = st.sampled_from(HOSTILE) | st.text() | st.dictionaries(st.sampled_from(KEYS), VALUES).map(json.dumps)
+
+
+def _can_be_used(found: Progress) -> None:
+    again = progress.to_offset(found)
+    again.metadata.encode()
+    assert progress.from_offset(again) == found
+    assert datetime.fromtimestamp(found.time_ms / 1000, UTC) is not None
+    assert all(each >= 0 and each * 8_000 < 2**63 for each in found.left)
+
+
+@given(METADATA)
+def test_any_metadata_is_progress_at_its_offset(metadata: str) -> None:
+    found = progress.from_offset(OffsetAndMetadata(5, None, metadata))
+    assert (found.offset, found.leader_epoch) == (5, None)
+    _can_be_used(found)
+
+
+@given(METADATA)
+def test_any_metadata_is_an_order_or_none(metadata: str) -> None:
+    found = orders.from_offset(OffsetAndMetadata(5, None, metadata))
+    if found is not None:
+        assert found.run
+        assert (found.run + found.host).isprintable()
+        datetime.fromtimestamp(found.since_ms / 1000, UTC)
+        assert orders.from_offset(found.to_offset()) == found
+
+
+@given(METADATA, METADATA)
+def test_any_record_is_a_note_or_is_passed_over(key: str, value: str) -> None:
+    notes = progress_log.ProgressLog({"bootstrap.servers": "nowhere:9092"}, "f")
+    tp = TopicPartition("t", 0)
+    own = b'{"topic":"t","partition":0}'
+    records = [
+        Record(n, 0, key, value.encode(errors="surrogatepass"), ())
+        for n, key in enumerate([own, key.encode(errors="surrogatepass"), None])
+    ]
+    for kept in notes._latest(iter(records), frozenset({tp})).values():
+        _can_be_used(kept.progress)
+        assert kept.target_end < 2**63
+
+
+@pytest.mark.parametrize("metadata", HOSTILE)
+def test_one_poisoned_offset_does_not_stop_a_plan(metadata: str) -> None:
+    good, bad = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    class Groups:
+        def group_offsets(self, group: str, tps: Any, **_: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+            del group
+            return {tp: OffsetAndMetadata(7, None, metadata if tp == bad else '{"cluster":"paris"}') for tp in tps}
+
+    found = ProgressStore(Groups(), "f").read([good, bad])
+    assert (found[good].source_cluster_id, found[bad].offset) == ("paris", 7)

@@ -1,0 +1,267 @@
+"""A target that is not the log any more that was copied into: named, never passed over, and no false alarm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mirror.relay.progress_log import topic_of
+from mirror.relay.ranges import Outcome
+from mirror.wire.api import Api
+from mirror.wire.decode import records_of
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.control import ServerCall
+from tests.relay.fake_pair import FLOW, FakePair
+
+
+@pytest.fixture(params=["version 1", "version 2", "at least once"])
+def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakePair:
+    made = FakePair(monkeypatch, exactly_once=request.param != "at least once")
+    if request.param == "version 2":
+        made.target.upgrade("transaction.version", 2)
+    return made
+
+
+def _copied(pair: FakePair) -> None:
+    pair.write(b"0", b"1", b"2", b"3", b"4")
+    result = pair.copy()
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 5), result.error
+
+
+def _fails(pair: FakePair, name: str, *words: str) -> None:
+    before, kept = pair.values(), pair.committed()
+    pair.write(b"5", b"6")
+    result = pair.copy()
+    assert result.outcome is Outcome.FAILED, "nothing is skipped in silence"
+    assert str(result.error).startswith(f"{name}: target paris.t-0 "), result.error
+    assert all(word in str(result.error) for word in ("start-over = true", *words)), result.error
+    assert (result.records, pair.values(), pair.committed()) == (0, before, kept)
+    again = pair.copy(start_over=True)
+    assert (again.outcome, again.start, again.records) == (Outcome.COMPLETE, 0, 7), again.error
+    assert pair.values() == before + [b"%d" % n for n in range(7)]
+    _goes_on(pair, 7)
+
+
+def _goes_on(pair: FakePair, at: int) -> None:
+    pair.write(b"%d" % at)
+    result = pair.copy()
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 1), result.error
+    assert pair.values()[-1] == b"%d" % at
+
+
+def test_progress_says_which_log_it_was_copied_into(pair: FakePair) -> None:
+    _copied(pair)
+    told = json.loads(pair.metadata())["target"]
+    log = pair.log()
+    last = [one for one in log.batches() if not one.is_control][-1]
+    assert told == {
+        "id": str(pair.target.topics["paris.t"].topic_id),
+        "end": last.next_offset,
+        "epoch": log.leader_epoch,
+        "producer": last.producer_id,
+    }
+    _goes_on(pair, 5)
+
+
+def test_a_target_made_again_is_named_also_where_its_offsets_are_kept(pair: FakePair) -> None:
+    _copied(pair)
+    pair.made_again(offsets_too=False)
+    _fails(pair, "target-recreated", "topic id", "offset 5")
+
+
+def test_a_target_made_again_with_its_offsets_gone_is_named_from_its_note(pair: FakePair) -> None:
+    _copied(pair)
+    pair.made_again()
+    _fails(pair, "target-recreated", "topic id")
+
+
+def test_a_target_made_again_and_grown_is_named(pair: FakePair) -> None:
+    _copied(pair)
+    pair.made_again(offsets_too=False)
+    pair.log().append_values(*[b"foreign"] * 20)
+    _fails(pair, "target-recreated")
+
+
+def test_without_a_note_an_empty_target_made_again_just_starts(pair: FakePair) -> None:
+    _copied(pair)
+    pair.made_again()
+    pair.target.add_topic(topic_of(FLOW))
+    result = pair.copy()
+    assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, 5)
+
+
+def test_a_note_of_an_older_version_names_an_emptied_target_too(pair: FakePair) -> None:
+    _copied(pair)
+    notes = pair.target.log(topic_of(FLOW))
+    stripped = [
+        json.dumps({key: value for key, value in json.loads(record.value or b"").items() if key != "target"}).encode()
+        for one in notes.batches()
+        for record in records_of(one)
+    ]
+    key = b'{"topic":"paris.t","partition":0}'
+    pair.target.add_topic(topic_of(FLOW))
+    for value in stripped:
+        _put(pair, key, value)
+    pair.made_again()
+    _fails(pair, "target-recreated")
+
+
+def _put(pair: FakePair, key: bytes, value: bytes) -> None:
+    builder = BatchBuilder("none", 16_384)
+    builder.append(key, value, (), 0)
+    pair.target.log(topic_of(FLOW)).append(bytes(builder.build().view))
+
+
+def _shrunk(pair: FakePair) -> None:
+    pair.log().truncate(0)
+
+
+def _regrown(pair: FakePair) -> None:
+    log = pair.log()
+    log.truncate(0)
+    log.move(log.leader)
+    log.append_values(*[b"foreign"] * 20)
+
+
+def _regrown_by_an_aborted_attempt(pair: FakePair) -> None:
+    """An attempt of the same producer wrote there after the loss, and was aborted."""
+    log = pair.log()
+    own = json.loads(pair.metadata())["target"]["producer"]
+    epoch = log.batches()[-1].producer_epoch
+    log.truncate(0)
+    log.move(log.leader)
+    log.append_values(*[b"void"] * 20, attributes=TRANSACTIONAL, producer_id=own, epoch=epoch)
+    log.end_transaction(own, commit=False, epoch=epoch)
+
+
+@pytest.mark.parametrize("loses", [_shrunk, _regrown, _regrown_by_an_aborted_attempt])
+def test_a_target_that_lost_acknowledged_records_is_named(pair: FakePair, loses: Callable[[FakePair], None]) -> None:
+    _copied(pair)
+    loses(pair)
+    _fails(pair, "target-truncated", "5 offsets are missing")
+
+
+# --- no false alarm
+
+
+def _retention(pair: FakePair) -> None:
+    log = pair.log()
+    log.move(log.leader)
+    log.append_values(b"foreign", b"foreign")
+    log.delete_before(log.end_offset)
+
+
+def _led_anew(pair: FakePair) -> None:
+    pair.log().move(1)
+
+
+def _foreign_behind(pair: FakePair) -> None:
+    pair.log().move(1)
+    pair.log().append_values(b"foreign")
+    pair.aborted_write(b"void")
+
+
+def _elected_again_before_the_append(pair: FakePair) -> None:
+    """The client did not know of the leader epoch that its last append belongs to."""
+    told = json.loads(pair.metadata())
+    log = pair.log()
+    log.leader_epoch += 3
+    for one in log.batches():
+        one.view[12:16] = (log.leader_epoch).to_bytes(4, "big")
+    pair.set_metadata(json.dumps(told))
+
+
+def _compacted_in_a_later_epoch(pair: FakePair) -> None:
+    """Neither the append nor what stood before it is there any more, and later ones are of a later epoch."""
+    log = pair.log()
+    log.move(1)
+    log.append_values(b"later")
+    last = log.index[-1]
+    del log.data[: last[2]]
+    log.index[:] = [(last[0], last[1], 0)]
+
+
+def _by_version_0_1(pair: FakePair) -> None:
+    told = json.loads(pair.metadata())
+    del told["target"]
+    pair.set_metadata(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        _retention,
+        _led_anew,
+        _foreign_behind,
+        _elected_again_before_the_append,
+        _compacted_in_a_later_epoch,
+        _by_version_0_1,
+    ],
+)
+def test_what_is_no_loss_is_no_alarm(pair: FakePair, changes: Callable[[FakePair], None]) -> None:
+    _copied(pair)
+    changes(pair)
+    _goes_on(pair, 5)
+    assert json.loads(pair.metadata())["target"]["end"] > 5
+    _goes_on(pair, 6)
+
+
+def test_a_flow_that_copied_nothing_yet_does_not_mind_another_topic(pair: FakePair) -> None:
+    pair.write(b"0")
+    (result,) = pair.copy_all([replace(pair.range_of(), start=1, end=1, first=1)])
+    assert (result.outcome, pair.committed()) == (Outcome.COMPLETE, 1)
+    assert json.loads(pair.metadata())["target"]["end"] == 0
+    pair.made_again(offsets_too=False)
+    _goes_on(pair, 1)
+
+
+# --- while it is copied into
+
+
+def _made_again(pair: FakePair) -> None:
+    pair.made_again()
+
+
+def _made_again_with_its_offsets_kept(pair: FakePair) -> None:
+    pair.made_again(offsets_too=False)
+
+
+def _cut_back(pair: FakePair) -> None:
+    pair.log().truncate(0)
+    pair.log().move(1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "name"),
+    [
+        (_made_again, "target-recreated"),
+        (_made_again_with_its_offsets_kept, "target-recreated"),
+        (_cut_back, "target-truncated"),
+    ],
+)
+@pytest.mark.parametrize("at", [2, 5, 9])
+def test_what_becomes_of_a_target_under_a_running_copy_is_named(
+    pair: FakePair, at: int, happens: Callable[[FakePair], None], name: str
+) -> None:
+    _copied(pair)
+    for n in range(5, 45):
+        pair.write(b"%d" % n + bytes(10_000))  # large enough to be sent one by one
+    seen = 0
+
+    def rule(call: ServerCall) -> None:
+        nonlocal seen
+        if call.api is Api.PRODUCE:
+            seen += 1
+            if seen == at:
+                happens(pair)
+
+    pair.target.control.add(rule)
+    for _ in range(2):  # and the next run says so again
+        result = pair.copy(commit_interval_ms=5, commit_min_interval_ms=1)
+        assert result.outcome is Outcome.FAILED, result
+        assert str(result.error).startswith((f"{name}: ", "progress-lost: ")[: 1 + (happens is _made_again)]), result
+    assert seen > at

@@ -1,0 +1,83 @@
+"""Reconnect backoff on real sockets: kept, grown, and counted once for all connections that one bounce breaks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mirror.cluster.settings import ClusterSettings
+from mirror.runtime.clock import SystemClock
+from mirror.runtime.network import SelectorNetwork
+from tests.runtime.listener import Listener
+from tests.runtime.responder import Responder
+from tests.runtime.test_many_connections import Desk, greeting
+from tests.stalls import Stalls
+
+CONNECTIONS = 8
+
+
+@pytest.fixture
+def network() -> Iterator[Callable[..., SelectorNetwork]]:
+    made: list[SelectorNetwork] = []
+
+    def make(address: str, **options: object) -> SelectorNetwork:
+        settings = ClusterSettings.parse({"bootstrap.servers": address, **options})
+        made.append(SelectorNetwork(settings, SystemClock(), random.Random(1)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def responder() -> Iterator[Responder]:
+    one = Responder(greeting())
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def refusing() -> Iterator[Listener]:
+    one = Listener(hang_up=True)
+    yield one
+    one.close()
+
+
+def test_one_bounce_is_one_failure(
+    network: Callable[..., SelectorNetwork], responder: Responder, stalls: Stalls
+) -> None:
+    """With eight connections. Eight failures in a row would have it wait for the maximum."""
+    net = network(responder.address, **{"reconnect.backoff.ms": 300, "reconnect.backoff.max.ms": 20_000})
+    desk = Desk(net, SystemClock(), responder)
+    desk.until(lambda: sum(desk.ready(number) for number in range(CONNECTIONS)) == CONNECTIONS)
+    with stalls.timing() as took:
+        responder.hang_up()
+        desk.until(lambda: not net._connections)
+        desk.ready(1)
+        desk.until(lambda: len(responder.connections) > CONNECTIONS)
+    assert took.ms >= 240
+    assert took.running_ms < 1_000
+
+
+def test_reconnect_and_connection_setup_timeouts_grow_and_reset_on_real_sockets(
+    network: Callable[..., SelectorNetwork], refusing: Listener, responder: Responder
+) -> None:
+    """A listener that hangs up at once is connected to after 100, 200 and 400 ms, each give or take a fifth."""
+    net = network(refusing.address, **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
+    desk = Desk(net, SystemClock(), responder)
+    begun = time.monotonic()
+    seen: list[float] = []
+
+    def attempted() -> bool:
+        desk.ready(1)
+        if refusing.accepted > len(seen):
+            seen.append((time.monotonic() - begun) * 1000)
+        return len(seen) >= 4
+
+    desk.until(attempted)
+    for number, at_ms in enumerate(seen):
+        assert at_ms >= 80 * (2**number - 1), seen

@@ -1,0 +1,101 @@
+"""The configuration in force comes from the planner's memory, and without a planner there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mirror.spark.config_in_force import ConfigInForce, config_in_force, forget
+from mirror.spark.ledger import Ledger
+
+TEXT = b"x" * 1_000_000
+
+PLANNER = """
+import pathlib, sys
+from mirror.spark.config_in_force import ConfigInForce
+
+ConfigInForce(pathlib.Path(sys.argv[1])).publish(b"secret")
+print("published", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
+    published = ConfigInForce(tmp_path)
+    assert config_in_force(tmp_path) is None
+    published.publish(b"")
+    assert config_in_force(tmp_path) == b""
+    published.publish(TEXT)
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(config_in_force, [tmp_path] * 100)) == {TEXT}
+    published.close()
+    published.close()
+    assert config_in_force(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_its_owner_can_ask(tmp_path: Path) -> None:
+    published = ConfigInForce(tmp_path)
+    published.publish(TEXT)
+    (address,) = tmp_path.iterdir()
+    folder = Path(address.read_text()).parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    published.close()
+    assert not folder.exists()
+
+
+def test_a_long_path_of_the_temporary_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("t" * 120)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    published = ConfigInForce(tmp_path)
+    published.publish(b"it")
+    assert config_in_force(tmp_path) == b"it"
+    published.close()
+    assert list(long.iterdir()) == []
+
+
+def test_nothing_is_left_of_it_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+    ledger, temporary = tmp_path / "ledger", tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-c", PLANNER, str(ledger)]
+    environ = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as planner:
+        assert planner.stdout is not None
+        assert planner.stdout.readline() == b"published\n"
+        assert config_in_force(ledger) == b"secret"
+        planner.send_signal(signal.SIGKILL)
+    assert config_in_force(ledger) is None
+    forget(ledger)
+    assert not any(temporary.iterdir())
+    assert not any(ledger.iterdir())
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
+
+
+def test_the_next_run_clears_up_after_one_that_was_killed(tmp_path: Path) -> None:
+    before = Ledger.open(tmp_path, "f", "run-1").path
+    gone = tmp_path / "mirror-config-x"
+    gone.mkdir()
+    (gone / "socket").touch()
+    (before / "config.socket").write_text(str(gone / "socket"), encoding="utf-8")
+    (before / "config.toml").write_text("of an earlier version", encoding="utf-8")
+    (before.parent / "stray").touch()
+    Ledger.open(tmp_path, "f", "run-2")
+    assert not gone.exists()
+    assert list(before.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["", "/nowhere/config", "a" * 300, "\0", "mirror.toml"])
+def test_an_address_of_another_host_s_is_no_error(address: str, tmp_path: Path) -> None:
+    (tmp_path / "config.socket").write_text(address, encoding="utf-8")
+    (tmp_path / "mirror.toml").touch()
+    assert config_in_force(tmp_path) is None
+    forget(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mirror.toml"]

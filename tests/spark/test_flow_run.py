@@ -1,0 +1,49 @@
+"""What a run records of itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from mirror.runtime.clock import SystemClock
+from mirror.spark.attempts import Attempt
+from mirror.spark.checks import Findings
+from mirror.spark.console import Consoles
+from mirror.spark.flow_run import FlowRun
+from mirror.spark.ledger import Ledger
+from mirror.spark.plan import Plan
+from mirror.spark.results import FlowReport
+from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.settings import TelemetrySettings
+from tests.spark.test_checks import config_of
+from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
+from tests.spark.test_results import result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) -> None:
+    nothing = cast("Any", None)
+    run = FlowRun(
+        nothing,
+        config_of(flow()),
+        Consoles(),
+        findings=Findings(),
+        telemetry=RunTelemetry(TelemetrySettings(disabled=True), tmp_path, SystemClock()),
+        config_path=tmp_path,
+        secrets_dir=None,
+        report_dir=tmp_path,
+        debug=False,
+        began_ms=SystemClock().wall() - 1_030_000,
+    )
+    first, second = (Ledger.open(tmp_path, "f", name) for name in ("run-1", "run-2"))
+    for ledger in (first, second):
+        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
+        ledger.write_attempts([Attempt(0, 0, result(0, seconds=1000.0)), Attempt(1, 0, result(1, seconds=400.0))])
+        run._gather(flow(), ledger, FlowReport("f", datetime.now(UTC)))
+    recorded = first.overhead()
+    assert recorded is not None
+    assert 30.0 <= recorded < 600.0
+    assert second.overhead() is None, "Spark was there already"

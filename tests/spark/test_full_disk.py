@@ -1,0 +1,131 @@
+"""A report folder without room: it is named, and what came of the run is shown all the same."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.cli import console as cli_console
+from mirror.errors import FlowError
+from mirror.relay.ranges import Outcome
+from mirror.runtime.clock import SystemClock
+from mirror.spark import job
+from mirror.spark.checks import Findings
+from mirror.spark.complaints import one_line_each
+from mirror.spark.console import Consoles
+from mirror.spark.files import write_atomically
+from mirror.spark.flow_run import FlowRun
+from mirror.spark.ledger import Ledger
+from mirror.spark.obstacles import Targets
+from mirror.spark.plan import Plan
+from mirror.spark.results import FlowReport, Summary
+from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.settings import TelemetrySettings
+from tests.spark.test_checks import config_of
+from tests.spark.test_packing import backlog
+from tests.spark.test_planner import flow
+from tests.spark.test_results import result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig
+
+FULL = "No space left on device"
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is written gets to the disk, as on a file system that allocates late."""
+    monkeypatch.setattr(os, "fsync", _full)
+
+
+def _full(_: int) -> None:
+    raise OSError(errno.ENOSPC, FULL)
+
+
+@pytest.mark.usefixtures("full")
+def test_the_error_names_the_file_and_leaves_no_half_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.json"
+    with pytest.raises(OSError, match=FULL) as caught:
+        write_atomically(path, b"x")
+    assert list(tmp_path.iterdir()) == []
+    assert one_line_each(caught.value) == [f"{path}: {FULL}"]
+    cli_console.complain(caught.value, debug=False)
+    assert capsys.readouterr().err == f"mirror: {path}: {FULL}\n"
+
+
+@pytest.mark.usefixtures("full")
+def test_a_run_goes_on_without_its_summary_and_leaves_no_older_one(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "summary.json").write_text("yesterday's")
+    summary = Summary(tmp_path, said.append)
+    summary.write([])
+    summary.write([])
+    assert said == [f"the summary cannot be written: {tmp_path}/summary.json: {FULL}; the run goes on without it"]
+    assert summary.told == {"flows": []}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("full")
+def test_the_table_is_printed_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(_: object, report: FlowReport) -> None:
+        report.partitions = [result(0, records=5)]
+
+    consoles = Consoles()
+    reports = [FlowReport("f", datetime.now(UTC))]
+    runner = cast("Any", SimpleNamespace(run=run))
+    args = argparse.Namespace(debug=False, all=False)
+    job._run_flow(runner, flow(), reports, consoles, Summary(tmp_path, consoles.warning), args)
+    said = capsys.readouterr()
+    assert "1 of 1 complete" in said.out
+    assert f"{tmp_path}/summary.json: {FULL}" in " ".join(said.err.split())
+
+
+@pytest.mark.usefixtures("full")
+def test_a_flow_that_cannot_be_planned_for_it_says_where_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        FlowError, match=rf"^the ledger {tmp_path}/ledger/f/run cannot be written: {FULL}; .*--report-dir"
+    ):
+        Ledger.open(tmp_path, "f", "run")
+
+
+def test_results_that_found_no_room_are_not_taken_for_lost_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied_but_not_recorded(_: FlowRun, __: FlowConfig, ledger: Ledger, ___: str) -> None:
+        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
+        monkeypatch.setattr(os, "fsync", _full)
+        raise RuntimeError("Spark says something long")
+
+    monkeypatch.setattr(FlowRun, "prepare", lambda *_: Targets(made={}, obstacles={}))
+    monkeypatch.setattr(FlowRun, "_claimed", lambda *_: contextlib.nullcontext(False))
+    monkeypatch.setattr(FlowRun, "_replicate", copied_but_not_recorded)
+    one, nothing = flow(), cast("Any", None)
+    telemetry = RunTelemetry(TelemetrySettings(disabled=True), tmp_path, SystemClock())
+    run = FlowRun(
+        nothing,
+        config_of(one),
+        Consoles(),
+        findings=Findings(),
+        telemetry=telemetry,
+        config_path=tmp_path,
+        secrets_dir=None,
+        report_dir=tmp_path,
+        debug=False,
+    )
+    report = FlowReport("f", datetime.now(UTC))
+    with pytest.raises(FlowError, match=f"the ledger .* cannot be written: {FULL}"):
+        run.run(one, report)
+    assert [one.outcome for one in report.partitions] == [Outcome.UNFINISHED], "the table has its rows"
+
+
+def test_a_ledger_with_room_has_nothing_of_the_look_in_it(tmp_path: Path) -> None:
+    assert list(Ledger.open(tmp_path, "f", "run").path.iterdir()) == []

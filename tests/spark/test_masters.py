@@ -1,0 +1,73 @@
+"""A master that does not exist is said at once, and not after a minute of Spark's own attempts."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.app import app
+from mirror.errors import FlowError
+from mirror.spark.masters import check_master
+from mirror.spark.submission import is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed() -> int:
+    """Where nothing does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("master", ["local", "local[*,4]", "local[2]", "yarn", "k8s://https://host:6443"])
+def test_what_spark_knows_is_let_pass(master: str) -> None:
+    check_master(master)
+    assert is_local(master) is master.startswith("local")
+
+
+def test_one_standalone_master_of_several_is_enough(port: int, closed: int) -> None:
+    check_master(f"spark://127.0.0.1:{closed},127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("master", ["loacl[*]", "", "127.0.0.1:7077", "spark://", "spark://host", "spark://h:p"])
+def test_what_spark_does_not_know_is_refused(master: str) -> None:
+    with pytest.raises(FlowError, match=r"^--master .*: must be .*spark://HOST:PORT"):
+        check_master(master)
+
+
+def test_no_master_there(closed: int) -> None:
+    with pytest.raises(
+        FlowError, match=rf"no Spark master answers \(127.0.0.1:{closed}: Connection refused\); check the"
+    ):
+        check_master(f"spark://127.0.0.1:{closed}")
+    with pytest.raises(FlowError, match=r"no Spark master answers \(no-such-host.invalid:7077: .*99999: "):
+        check_master("spark://no-such-host.invalid:7077,127.0.0.1:99999")
+
+
+def test_a_run_says_so_before_spark_starts(tmp_path: Path, closed: int) -> None:
+    config = tmp_path / "mirror.toml"
+    config.write_text(
+        '[clusters.a]\n"bootstrap.servers" = "a:1"\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'
+        '[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["t"]\n'
+    )
+    began = time.monotonic()
+    arguments = ["--config", str(config), "--report-dir", str(tmp_path / "report")]
+    result = CliRunner().invoke(app, ["run", *arguments, "--master", f"spark://127.0.0.1:{closed}"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"mirror: --master spark://127.0.0.1:{closed}: no Spark master answers")
+    assert time.monotonic() - began < 20
+    assert not (tmp_path / "report").exists()

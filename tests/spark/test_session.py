@@ -1,0 +1,88 @@
+"""What a job sets before Spark starts: what Spark leaves open to others is closed, and what a user has set stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mirror.cluster.security import SECURITY_KEYS
+from mirror.spark.session import closed_to_others
+from mirror.spark.submission import is_local
+
+CONFIG: Final = Path(__file__).parents[2] / "config"
+DEFAULTS: Final = sorted(CONFIG.rglob("spark-defaults.conf"))
+LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "local[*, 4]"])
+def test_a_local_master_is_one_process(master: str) -> None:
+    assert is_local(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a", "localhost"]
+)
+def test_others_are_not(master: str) -> None:
+    assert not is_local(master)
+
+
+def test_a_local_master_is_closed_to_others() -> None:
+    closed = {"spark.ui.enabled": "false", "spark.authenticate": "true"}
+    assert closed_to_others({}) == closed | LOOPBACK
+    assert closed_to_others({"spark.master": "local", "spark.ui.port": "4041"}) == closed | LOOPBACK
+
+
+@pytest.mark.parametrize("name", ["spark.ui.enabled", "spark.authenticate", *LOOPBACK])
+def test_what_a_user_has_set_stands(name: str) -> None:
+    assert name not in closed_to_others({name: "own"})
+
+
+@pytest.mark.parametrize("name", LOOPBACK)
+def test_one_address_of_a_user_s_is_not_joined_by_another_of_ours(name: str) -> None:
+    """Files are fetched from the advertised address: to bind another one would break that."""
+    assert not LOOPBACK.keys() & closed_to_others({name: "10.1.2.3"}).keys()
+
+
+# --- config/
+
+
+def settings(path: Path) -> dict[str, str]:
+    lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
+    return dict(line.split(None, 1) for line in lines)
+
+
+def test_there_is_a_file_for_each_kind_of_cluster() -> None:
+    assert [str(path.parent.relative_to(CONFIG)) for path in DEFAULTS] == ["kubernetes", ".", "standalone", "yarn"]
+
+
+@pytest.mark.parametrize("path", DEFAULTS, ids=lambda path: path.parent.name)
+def test_clusters_authenticate_and_encrypt(path: Path) -> None:
+    found = settings(path)
+    for name in ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled"):
+        assert found[name] == "true"
+    assert found["spark.ui.killEnabled"] == "false"
+    # Only YARN has a proxy that knows its users.
+    assert found.get("spark.ui.enabled") == "false" or found["spark.acls.enable"] == "true"
+    assert not any("secret" in name for name in found), "a secret in a file of the checkout would be everybody's"
+
+
+@pytest.mark.parametrize("path", DEFAULTS, ids=lambda path: path.parent.name)
+def test_settings_with_secrets_are_hidden_by_their_names(path: Path) -> None:
+    """Spark's own default misses private keys, login lines and where telemetry goes."""
+    hidden = re.compile(settings(path)["spark.redaction.regex"])
+    secrets = [key.name for key in SECURITY_KEYS.values() if key.secret]
+    names = [f"MIRROR_CLUSTERS__B__{name.upper().replace('.', '_')}" for name in secrets]
+    assert len(names) >= 6
+    names += ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "MIRROR_FLOWS__F__HEADERS"]
+    for name in names:
+        assert hidden.search(f"spark.executorEnv.{name}"), name
+    for name in (
+        "spark.master",
+        "spark.executor.memory",
+        "spark.executorEnv.PYTHONPATH",
+        "spark.sql.shuffle.partitions",
+    ):
+        assert not hidden.search(name)

@@ -1,0 +1,54 @@
+"""What a job says of its telemetry at the start."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from mirror.spark.console import Consoles
+from mirror.spark.showing import showing
+
+
+class Lines:
+    """In the place of the consoles."""
+
+    def __init__(self) -> None:
+        self.infos = list[str]()
+        self.warnings = list[str]()
+        self.info = self.infos.append
+        self.warning = self.warnings.append
+
+
+@pytest.mark.parametrize(
+    ("host", "readers"),
+    [
+        ("127.0.0.1", "everybody on this host"),
+        ("localhost", "everybody on this host"),
+        ("0.0.0.0", "everybody who can connect to this port"),  # noqa: S104 - it is what this is about
+    ],
+)
+def test_who_can_read_the_measurements_and_what_they_are(
+    host: str, readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", host)
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "0")
+    said = Lines()
+    with showing(tmp_path, cast("Consoles", said)):
+        (line,) = said.infos
+    assert re.match(rf"measurements for Prometheus at http://{re.escape(host)}:\d+/metrics, ", line)
+    assert line.endswith(
+        f", for {readers}, without a login: names of flows and topics, lags, rates, causes of expiries"
+    )
+    assert said.warnings == []
+
+
+def test_without_prometheus_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_METRICS_EXPORTER", raising=False)
+    said = Lines()
+    with showing(tmp_path, cast("Consoles", said)):
+        pass
+    assert (said.infos, said.warnings) == ([], [])

@@ -1,0 +1,56 @@
+"""One line for all target topics of which the same is to be said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.client import PartitionDescription, TopicDescription
+from mirror.spark.target_topics import warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def topic(name: str, *, partitions: int = 2, replicas: int = 3) -> TopicDescription:
+    nodes = tuple(range(1, replicas + 1))
+    made = tuple(PartitionDescription(each, 1, 0, nodes, nodes) for each in range(partitions))
+    return TopicDescription(name, None, internal=False, partitions=made)
+
+
+def said(
+    *topics: TopicDescription,
+    configs: Mapping[str, Mapping[str, str]] | None = None,
+    sources: Mapping[str, int] | None = None,
+) -> list[str]:
+    by_name = {each.name: each for each in topics}
+    return warnings(by_name, configs or {}, dict.fromkeys(by_name, 2) | dict(sources or {}))
+
+
+def test_what_is_well_is_not_worth_a_line() -> None:
+    assert said(topic("a"), topic("b", partitions=1)) == []
+
+
+def test_one_line_for_all_topics_with_one_replica_and_what_to_do_for_those_that_exist() -> None:
+    (line,) = said(*(topic(f"t{number}", replicas=1) for number in range(5)), topic("u"))
+    assert line.startswith("target topics t0, t1, t2 and 2 more (5 in all) have one replica: when its broker loses")
+    assert "set replication-factor to 3 before a topic is created" in line
+    assert line.endswith("give a topic that exists more replicas with kafka-reassign-partitions")
+    (line,) = said(topic("t", replicas=1))
+    assert line.startswith("target topic t has one replica: ")
+
+
+def test_too_few_replicas_for_a_write() -> None:
+    configs = {name: {"min.insync.replicas": "2"} for name in "abc"}
+    one, other = said(topic("a", replicas=1), topic("b", replicas=1), topic("c"), configs=configs)
+    assert "(2 in all) have one replica" in one
+    assert other == (
+        "target topics a, b: min.insync.replicas = 2, with 1 replicas: nothing can be written there; lower that, or add"
+        " replicas"
+    )
+
+
+def test_a_target_topic_with_more_partitions_than_its_source() -> None:
+    (line,) = said(topic("a", partitions=6), topic("b"), sources={"a": 4})
+    assert line.startswith("target topic a: more partitions than the source topic (of a: 6, the source's 4): nothing")
+    (line,) = said(topic("a", partitions=6), topic("b", partitions=3), sources={"a": 4})
+    assert line.startswith("target topics a, b: more partitions than the source topic (of a: 6, the source's 4): ")
