@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import pickle
 import threading
 from datetime import UTC, datetime
@@ -237,7 +236,7 @@ def test_a_password_in_the_clear_is_said_once_at_the_start(
     monkeypatch.delattr(module, "start_spark")
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()
-    warning, *errors = [line for line in lines if not re.match(r"mirror: \d{4}-", line)]  # those say what is being done
+    warning, *errors = errors_in("\n".join(lines)).splitlines()
     assert warning.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to a in the clear")
     assert errors
     assert all("none of the 1 topics" in line for line in errors)
