@@ -226,8 +226,11 @@ class Copying:
         # Otherwise it is kept with the next one.
 
     def last_commit(self, now: int) -> Future[None] | None:
-        """Where the attempt ends early: what is acknowledged counts, if a commit does not take the rest with it."""
-        if self._carrier.atomic or self.unsure:
+        """Where the attempt ends early: what is acknowledged counts, if a commit does not take the rest with it.
+
+        It does not where the target's log may lack what was written before.
+        """
+        if self._carrier.atomic or self.unsure or self.outbox.low is not None:
             return None
         if self.commits.under_way is None and self.outbox.acked_offset > self.commits.known.offset:
             self.commits.begin(self._progress_at, now)

@@ -260,10 +260,14 @@ def _of(found: Outcomes[TopicPartition, V], tp: TopicPartition) -> V:
 def _mark_of(kept: Kept) -> TargetMark:
     """What a note says of the target's log; one of version 0.1 does not say which topic's."""
     known = kept.progress.target or TargetMark(topic_id="", end=0)
-    return replace(known, end=max(known.end, kept.target_end))
+    if known.end >= kept.target_end:
+        return known
+    return replace(known, end=kept.target_end, batch=None)  # another one ends there
 
 
 def _not_before(kept: Kept, fresh: TargetMark) -> TargetMark:
     """The mark of a log that ends as its note says."""
     known = _mark_of(kept)
-    return replace(fresh, end=max(fresh.end, known.end), producer_id=known.producer_id)
+    if known.end < fresh.end:
+        known = replace(known, end=fresh.end, batch=None)
+    return replace(known, topic_id=fresh.topic_id, leader_epoch=fresh.leader_epoch)

@@ -73,10 +73,11 @@ class Outbox:
     """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
 
     ``target_end`` is the target offset after the last record acknowledged, None before the first; ``known_end`` is how
-    far the target's log reaches at least, and ``low`` an acknowledged offset below that, with it. ``sent`` is all that
-    was sent, acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest
-    of those acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for
-    (KIP-219), ``waits`` whether the next batch found no room.
+    far the target's log reaches at least, ``last_batch`` the (producer epoch, base sequence) of the last batch
+    acknowledged, and ``low`` an acknowledged offset below the known end, with it. ``sent`` is all that was sent,
+    acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest of those
+    acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for (KIP-219),
+    ``waits`` whether the next batch found no room.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Outbox:
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
         self.known_end = 0
+        self.last_batch: tuple[int, int] | None = None
         self.low: tuple[int, int] | None = None
         self._acknowledged = 0
         self.sent = NOTHING
@@ -165,6 +167,7 @@ class Outbox:
             self.throttled_ms += step.told.throttle_ms
             if piece.batch is not None:
                 self.acked_time_ms = max(piece.batch.max_timestamp, self.acked_time_ms or 0)
+                self.last_batch = piece.batch.producer_epoch, piece.batch.base_sequence
             self._appended(step.told.base_offset, piece.count)
         self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch
         self.tally.add(piece)

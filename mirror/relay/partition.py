@@ -344,8 +344,12 @@ class PartitionCopy:
         copying = self._copying
         if copying is None:
             return self.account.progress(offset, leader_epoch)
-        mark = self._appended.at(copying.outbox.expected_end, self._carrier.producer_id)
-        return replace(self.account.progress(offset, leader_epoch, copying.outbox.sent), target=mark)
+        outbox, producer_id = copying.outbox, self._carrier.producer_id
+        if self._carrier.atomic:
+            mark = self._appended.at(outbox.expected_end, producer_id, None)
+        else:  # of what is under way it says nothing: that may never arrive
+            mark = self._appended.at(outbox.known_end, producer_id, outbox.last_batch)
+        return replace(self.account.progress(offset, leader_epoch, outbox.sent), target=mark)
 
     def _target_epoch(self) -> int | None:
         leader = self._site.leader(self)

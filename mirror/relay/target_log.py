@@ -14,10 +14,12 @@ from mirror.cluster.topics import TopicPartition
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import FlowError
 from mirror.relay import stored
+from mirror.wire.records import AnyBatch, Batch
 
 if TYPE_CHECKING:
     from mirror.relay.progress import Progress
 
+_INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -28,17 +30,21 @@ class TargetMark:
     It reaches at least to ``end``, the offset behind the last append; ``leader_epoch`` is one in which the log was seen
     to reach so far. The append may belong to a later epoch: a broker that was elected again without a broken connection
     takes batches from a client that does not know of it. So ``producer_id`` is kept as well, that of the last append
-    (-1: there was none). ``topic_id`` is empty, and ``leader_epoch`` None, where they are not known.
+    (-1: there was none). ``batch`` is (producer epoch, base sequence) of that append, where what the same producer
+    wrote behind it is not aborted with the attempt; None otherwise. ``topic_id`` is empty, and ``leader_epoch`` None,
+    where they are not known.
     """
 
     topic_id: str
     end: int
     leader_epoch: int | None = None
     producer_id: int = -1
+    batch: tuple[int, int] | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON keeps it."""
-        return {"id": self.topic_id, "end": self.end, "epoch": self.leader_epoch, "producer": self.producer_id}
+        about = {"id": self.topic_id, "end": self.end, "epoch": self.leader_epoch, "producer": self.producer_id}
+        return about if self.batch is None else {**about, "batch": list(self.batch)}
 
 
 def mark_of(value: object) -> TargetMark | None:
@@ -52,7 +58,15 @@ def mark_of(value: object) -> TargetMark | None:
         end=end,
         leader_epoch=stored.number(about.get("epoch"), _INT32_MAX),
         producer_id=-1 if producer_id is None else producer_id,
+        batch=_batch_of(about.get("batch")),
     )
+
+
+def _batch_of(value: object) -> tuple[int, int] | None:
+    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - producer epoch, sequence
+        return None
+    epoch, sequence = stored.number(value[0], _INT16_MAX), stored.number(value[1], _INT32_MAX)
+    return None if epoch is None or sequence is None else (epoch, sequence)
 
 
 def is_of_another_topic(mark: TargetMark, topic_id: str) -> bool:
@@ -64,9 +78,10 @@ def still_there(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
     """Whether the target still holds the append that ``mark`` speaks of, as far as its batches from ``at`` on tell.
 
     Asked where the log has a leader epoch later than the mark's below the mark's end: either the append itself is of
-    that epoch, or the log was cut back and has grown again. Each commit brings its own mark, so that whatever this
-    producer wrote after the mark was aborted: a batch of its own that is not aborted is the append. Where compaction
-    has removed what stood there, nothing can be told, and nothing is to be alarmed about.
+    that epoch, or the log was cut back and has grown again. Each commit brings its own mark, so that whatever a
+    transactional producer wrote after the mark was aborted: a batch of its own that is not aborted is the append. One
+    without transactions may have gone on behind the loss: its append is known by its sequence. Where compaction has
+    removed what stood there, nothing can be told, and nothing is to be alarmed about.
     """
     expected = at
     for one in fetched:
@@ -75,10 +90,16 @@ def still_there(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
                 continue
             if batch.base_offset > expected:
                 return True
-            if batch.producer_id == mark.producer_id >= 0 and not (aborted or batch.is_control):
+            if not (aborted or batch.is_control) and _is_append(batch, mark):
                 return True
             expected = batch.next_offset
     return False
+
+
+def _is_append(batch: AnyBatch, mark: TargetMark) -> bool:
+    if not isinstance(batch, Batch) or not batch.producer_id == mark.producer_id >= 0:
+        return False
+    return mark.batch in {None, (batch.producer_epoch, batch.base_sequence)}
 
 
 class Appended:
@@ -93,12 +114,12 @@ class Appended:
         self.low: tuple[int, int] | None = None
         """(acknowledged offset, known end): an append went where the log had been known to reach further."""
 
-    def at(self, end: int, producer_id: int) -> TargetMark | None:
-        """The mark of a commit, where the log reaches to ``end`` by then."""
+    def at(self, end: int, producer_id: int, batch: tuple[int, int] | None) -> TargetMark | None:
+        """The mark of a commit, where the log reaches to ``end`` by then, with this append."""
         known = self.verified
         if known is None or end <= known.end:
             return known
-        return replace(known, end=end, producer_id=producer_id)
+        return replace(known, end=end, producer_id=producer_id, batch=batch)
 
     def committed(self, mark: TargetMark | None) -> None:
         """A commit has kept ``mark``."""

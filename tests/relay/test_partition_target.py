@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import Stage
 from mirror.relay.target_log import TargetMark
@@ -215,3 +215,31 @@ def test_whoever_has_something_to_copy_expires_where_the_targets_leader_is_away(
     run.site.settle_down()
     (expiry,) = run.ends(Outcome.EXPIRED).expiries
     assert expiry["phase"] == "metadata"
+
+
+def test_at_least_once_a_commit_says_only_what_is_acknowledged_of_the_target() -> None:
+    """What is under way may never arrive: the next run would miss it in the target's log."""
+    run = Run(100, atomic=False)
+    run.site.leads = (1, 4)
+    run.opened_with(KEPT)
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(1_000))
+    run.site.settle_down()
+    run.fetch(made(3, 4))
+    run.advance(TIMES.commit_ms)
+    assert len(run.carrier.sent) == 2
+    assert run.committing == 3
+    target = run.commit().target
+    assert target == replace(MARK, end=1_003, producer_id=7, batch=(0, 1)), "the batch that ends there is known, too"
+
+
+def test_at_least_once_nothing_is_committed_behind_an_acknowledgement_below_the_known_end() -> None:
+    """A last commit would keep the end that the log had, which what was sent since may reach again."""
+    run = Run(100, atomic=False)
+    run.site.leads = (1, 4)
+    run.opened_with(KEPT)
+    run.fetch(made(0, 3))
+    run.carrier.sent[0].answer(_at(900))
+    run.site.settle_down()
+    assert run.copy.stage is Stage.DROPPING
+    assert not run.carrier.commits

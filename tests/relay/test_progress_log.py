@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -332,3 +333,16 @@ def test_only_what_is_missing_below_a_marks_end_was_cut_back(
     log.end_transaction(5, commit=True)
     since(log)
     assert notes.cut_back(DATA, MARK, 1, 10_000) == cut
+
+
+@pytest.mark.parametrize(("sequence", "cut"), [(7, None), (8, 1)])
+def test_without_transactions_the_append_is_known_by_its_sequence(
+    cluster: FakeCluster, notes: ProgressLog, sequence: int, cut: int | None
+) -> None:
+    """Its producer may have gone on behind what the log lost, and nothing of that was aborted."""
+    log = cluster.log(DATA.topic)
+    for number in (6, 7):
+        log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=number))
+    log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=sequence))
+    log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=9))
+    assert notes.cut_back(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut

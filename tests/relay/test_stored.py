@@ -42,7 +42,17 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-METADATA = st.sampled_from(HOSTILE) | st.text() | st.dictionaries(st.sampled_from(KEYS), VALUES).map(json.dumps)
+MARKS = st.fixed_dictionaries(
+    {"end": st.integers(0, 2**63 - 1) | VALUES},
+    optional=dict.fromkeys(("id", "epoch", "producer"), VALUES)
+    | {"batch": VALUES | st.lists(st.integers(-1, 2**33), max_size=3)},
+)
+METADATA = (
+    st.sampled_from(HOSTILE)
+    | st.text()
+    | st.dictionaries(st.sampled_from(KEYS), VALUES).map(json.dumps)
+    | MARKS.map(lambda mark: json.dumps({"target": mark}))
+)
 
 
 def _can_be_used(found: Progress) -> None:

@@ -63,6 +63,7 @@ def test_progress_says_which_log_it_was_copied_into(pair: FakePair) -> None:
         "end": last.next_offset,
         "epoch": log.leader_epoch,
         "producer": last.producer_id,
+        **({} if pair.exactly_once else {"batch": [last.producer_epoch, last.base_sequence]}),
     }
     _goes_on(pair, 5)
 
