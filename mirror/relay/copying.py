@@ -42,7 +42,7 @@ class Copying:
     ``committed`` hears of what each commit took with it, ``answered`` (on the network thread) of each batch's answer:
     whether it was a failure. ``watch`` has the copy stepped when a future is done. ``winding_up``: nothing more is
     sent, what is acknowledged is committed. ``refused``: it may not read, since there is no room for what would come.
-    ``unsure``: nothing is committed before the target's log is known to have what was written to it.
+    ``unsure``: nothing is committed, nor complete, before the target's log is known to have what was written to it.
     """
 
     def __init__(
@@ -130,26 +130,30 @@ class Copying:
         if not self.wants_more:
             self._reading.heard_ms = now  # it was not asked: its silence tells nothing
         self.outbox.harvest(now)
-        if (low := self.outbox.low) is not None:
-            msg = f"the target acknowledged offset {low[0]}, where its log had reached to {low[1]}"
-            raise TargetShrank(msg)
+        self._check_low()
         if (loss := self.outbox.loss()) is not None:
             raise Lost(loss[1], loss[0])
         if self.commits.under_way is not None:
             self._take_commit(now)
         if not self.winding_up:
             self._push(now)
+        self._check_low()  # answers came meanwhile
         free = self.commits.under_way is None and not (self.commits.hold or self.unsure)
         if free and self.commits.wanted and now >= self._commit_due_ms():
             self._watch(self.commits.begin(self._progress_at, now))
         done = self._reading.ended and self.handed_over
-        return done and self.commits.under_way is None and not self.commits.wanted
+        return done and self.commits.under_way is None and not (self.commits.wanted or self.unsure)
+
+    def _check_low(self) -> None:
+        if (low := self.outbox.low) is not None:
+            msg = f"the target acknowledged offset {low[0]}, where its log had reached to {low[1]}"
+            raise TargetShrank(msg)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to be committed of what is acknowledged, nor being so."""
+        """Whether nothing is left to be committed of what is acknowledged, nor being so, nor to be compared."""
         can_be_kept = self.commits.wanted and (self._carrier.atomic or self.outbox.empty)
-        return self.commits.under_way is None and not can_be_kept
+        return self.commits.under_way is None and not (can_be_kept or self.unsure)
 
     @property
     def _quiet(self) -> bool:

@@ -313,7 +313,7 @@ class PartitionCopy:
     def _copy(self, now: int) -> None:
         copying, reading = self._now_copying, self._reading
         try:
-            self._check_target()
+            self._check_target(now)
             done = copying.turn(now)
         except TargetShrank as shrank:
             self._appended.low = copying.outbox.low
@@ -355,11 +355,12 @@ class PartitionCopy:
         leader = self._site.leader(self)
         return None if leader is None else leader[1]
 
-    def _check_target(self) -> None:
+    def _check_target(self, now: int) -> None:
         """Take in what was asked about the target's log while it is copied into.
 
         Raises TargetShrank where a new leader lacks what the one before had, FlowError where the notes, now that they
-        can be read, say that the target was another topic before.
+        can be read, say that the target was another topic before, DeliveryTimeout where a commit, or the end, has
+        waited for the new leader's answer for too long.
         """
         if self._later is not None and self._later.done():
             later, self._later = self._later, None
@@ -369,8 +370,9 @@ class PartitionCopy:
                 _log.warning("%s: begun without its note, which could not be read since: %s", self.target, error)
         if self._comparing is not None and self._comparing.done():
             compared, self._comparing = self._comparing, None
-            late = isinstance(compared.exception(), KafkaTimeout)
-            if not late and not self._appended.compared(result_of(compared)):
+            if isinstance(late := compared.exception(), KafkaTimeout):
+                self._not_compared(late, now)
+            elif not self._appended.compared(result_of(compared)):
                 msg = "the target has a new leader, and its log does not reach as far as the last one's"
                 raise TargetShrank(msg)
         mark = self._appended.verified
@@ -379,6 +381,13 @@ class PartitionCopy:
             self._site.watch(self, self._comparing)
         # A commit would bring a mark of its own, and hide what the new leader lacks below it.
         self._now_copying.unsure = self._comparing is not None
+
+    def _not_compared(self, error: KafkaTimeout, now: int) -> None:
+        commits = self._now_copying.commits
+        age_ms = now - commits.since_ms
+        if (commits.wanted or self._reading.ended) and age_ms >= self._times.delivery_ms:
+            # Where nothing waits for it, a leader that is away is no trouble, and is asked again.
+            raise timed_out(self.target, DeliveryPhase.METADATA, error, age_ms=age_ms)
 
     def _committed(self, tally: Tally) -> None:
         copying, leader = self._now_copying, self._site.leader(self)

@@ -12,6 +12,7 @@ from mirror.producer.batches import Callback, RecordMetadata
 from mirror.relay.ranges import OPEN_END, Outcome
 from mirror.relay.stages import Stage
 from mirror.relay.target_log import TargetMark
+from mirror.wire.records import Batch
 from tests.relay.site import TARGET, TIMES, Run, made, progress_at
 
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
@@ -243,3 +244,89 @@ def test_at_least_once_nothing_is_committed_behind_an_acknowledgement_below_the_
     run.site.settle_down()
     assert run.copy.stage is Stage.DROPPING
     assert not run.carrier.commits
+
+
+def test_nothing_is_complete_before_a_new_leader_of_the_target_has_said_that_it_has_all() -> None:
+    """The leader changes while the last commit is under way: it may have acknowledged what that waited for."""
+    run = _run(3)
+    run.fetch(made(0, 3))
+    run.site.settle_down()
+    assert run.committing == 3
+    run.site.leads = (2, 5)
+    run.ack_all()
+    run.commit()
+    ((_, answer),) = run.site.compares
+    assert run.carrier.dropped is None
+    answer.set_result(None)
+    run.site.settle_down()
+    run.dropped()
+    run.found(replace(KEPT, offset=3))
+    assert run.site.settled_with[-1][1] == MARK
+    run.site.settles[-1].set_exception(FlowError("target-truncated: ..."))
+    run.site.settle_down()
+    run.ends(Outcome.FAILED)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_waits_for_a_comparison_expires_and_does_not_hang(committed: bool) -> None:
+    run = _run(3 if committed else 100)
+    run.fetch(made(0, 3))
+    run.site.leads = (2, 5)
+    run.ack_all()
+    if committed:
+        run.commit()
+    for asked in (1, 2):
+        assert len(run.site.compares) == asked
+        assert run.copy.stage is Stage.COPYING
+        run.clock.advance(TIMES.stall_ms)
+        run.site.compares[-1][1].set_exception(KafkaTimeout("no leader"))
+        run.site.settle_down()
+    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    assert (expiry["phase"], expiry["start"]) == ("metadata", 3 if committed else 0)
+
+
+def test_where_nothing_waits_for_a_comparison_it_is_asked_again() -> None:
+    run = Run(OPEN_END)
+    run.site.leads = (1, 4)
+    run.opened_with(KEPT)
+    run.site.leads = (2, 5)
+    run.copy.step(run.clock.now())
+    for asked in range(1, 6):
+        assert len(run.site.compares) == asked
+        run.clock.advance(TIMES.stall_ms)
+        run.copy.heard(run.clock.now())
+        run.site.compares[-1][1].set_exception(KafkaTimeout("no leader"))
+        run.site.settle_down()
+    assert run.copy.stage is Stage.COPYING
+
+
+def test_what_is_acknowledged_below_the_known_end_as_it_is_sent_is_not_committed() -> None:
+    run = _run(3)
+    send = run.carrier.send
+
+    def answered(batch: Batch, created_ms: int | None, callback: Callback) -> None:
+        send(batch, created_ms, callback)
+        run.carrier.sent[-1].answer(_at(900))
+
+    run.carrier.send = answered  # type: ignore[method-assign]
+    run.fetch(made(0, 3))
+    assert run.copy.stage is Stage.DROPPING
+    assert not run.carrier.commits
+
+
+def test_who_winds_up_waits_for_a_comparison_until_it_has_to_end() -> None:
+    for holds in (True, False):
+        run = _run(3)
+        run.fetch(made(0, 3))
+        run.site.leads = (2, 5)
+        run.copy.wind_up(run.clock.now(), at_once=False)
+        run.ack_all()
+        run.commit()
+        assert run.copy.stage is Stage.COPYING
+        if holds:
+            run.site.compares[-1][1].set_result(replace(MARK, leader_epoch=5))
+            run.site.settle_down()
+            run.ends(Outcome.COMPLETE)
+        else:
+            run.copy.wind_up(run.clock.now(), at_once=True)
+            run.ends(Outcome.UNFINISHED)
