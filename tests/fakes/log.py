@@ -136,16 +136,24 @@ class PartitionLog:
     def _keep(self, one: Batch) -> int:
         offset = self.end_offset
         if one.producer_id >= 0:
-            state = self.producers.get(one.producer_id)
-            if state is None or state.epoch != one.producer_epoch:
-                state = self.producers[one.producer_id] = ProducerState(one.producer_epoch)
-            last = (one.base_sequence + one.count - 1) % _SEQUENCES
-            state.recent.append((one.base_sequence, last, offset))
+            self._remember(one, offset)
             self.verifying.pop(one.producer_id, None)
-            if one.is_transactional:
-                self.open_transactions.setdefault(one.producer_id, offset)
         self._write(stamped(one.view, offset, self.leader_epoch), offset + one.last_offset_delta + 1)
         return offset
+
+    def _remember(self, one: Batch, offset: int) -> None:
+        state = self.producers.get(one.producer_id)
+        if state is None or state.epoch != one.producer_epoch:
+            state = self.producers[one.producer_id] = ProducerState(one.producer_epoch)
+        last = (one.base_sequence + one.count - 1) % _SEQUENCES
+        state.recent.append((one.base_sequence, last, offset))
+        if one.is_transactional:
+            self.open_transactions.setdefault(one.producer_id, offset)
+
+    def _forget_older(self, producer_id: int, epoch: int) -> None:
+        state = self.producers.get(producer_id)
+        if state is None or state.epoch < epoch:
+            self.producers[producer_id] = ProducerState(epoch)
 
     def _write(self, kept: bytes | bytearray, next_offset: int) -> None:
         self.index.append((self.end_offset, next_offset, len(self.data)))
@@ -171,9 +179,7 @@ class PartitionLog:
     def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
         """Write the marker; its offset. Its epoch shuts out what is older."""
         offset = self.end_offset
-        state = self.producers.get(producer_id)
-        if state is None or state.epoch < epoch:
-            self.producers[producer_id] = ProducerState(epoch)
+        self._forget_older(producer_id, epoch)
         self.verifying.pop(producer_id, None)
         first = self.open_transactions.pop(producer_id, None)
         kind = COMMIT if commit else ABORT
@@ -188,10 +194,25 @@ class PartitionLog:
         self.start_offset = offset
 
     def truncate(self, offset: int) -> None:
-        """Whole batches at the end go, as after an unclean election."""
+        """Whole batches at the end go, as after an unclean election; producers are known by what is left."""
         while self.index and self.index[-1][0] >= offset:
             del self.data[self.index.pop()[2] :]
         self.end_offset = self.index[-1][1] if self.index else self.start_offset
+        self._reload_producers()
+
+    def _reload_producers(self) -> None:
+        """From the log itself (``UnifiedLog.rebuildProducerState``, ``TransactionIndex.truncateTo``)."""
+        for state in (self.producers, self.open_transactions, self.verifying):
+            state.clear()
+        self.aborted = [one for one in self.aborted if one.last_offset < self.end_offset]
+        for one in self.batches():
+            if one.producer_id < 0:
+                continue
+            if one.is_control:
+                self._forget_older(one.producer_id, one.producer_epoch)
+                self.open_transactions.pop(one.producer_id, None)
+            else:
+                self._remember(one, one.base_offset)
 
     def move(self, node: int, *, epochs: int = 1) -> None:
         """Another leader (or the same one elected again), in a new epoch."""

@@ -8,9 +8,11 @@ from mirror.cluster.topics import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.produce import InitProducerIdRequest
 from mirror.wire.messages.transactions import AddPartitionsTopic, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from mirror.wire.records import TRANSACTIONAL
 from tests.conformance.raw_brokers import FakeWire, Identity, RawProducer, fetch_offset, log_of, shape
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
+from tests.fakes.log import Aborted
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LAST = 32_766
@@ -225,3 +227,25 @@ def test_all_partitions_asked_for_are_answered_in_their_topics() -> None:
     assert isinstance(answer, AddPartitionsToTxnResponse)
     told = [(topic.name, [part.partition_index for part in topic.results]) for topic in answer.results]
     assert told == [("clicks", [0]), ("orders", [1, 0])]
+
+
+def test_a_log_that_is_cut_back_knows_producers_and_transactions_by_what_is_left() -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    log = cluster.log("t")
+    log.append_values(b"0", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(5, commit=False)
+    log.append_values(b"2", attributes=TRANSACTIONAL, producer_id=6)
+    log.append_values(b"3", attributes=TRANSACTIONAL, producer_id=7)
+    log.append_values(b"4", attributes=TRANSACTIONAL, producer_id=5, epoch=1)
+    log.end_transaction(5, commit=False, epoch=1)
+    before = log.producers[5].epoch
+    log.truncate(3)
+    assert (before, log.producers[5].epoch) == (1, 0), "known by its marker"
+    assert log.open_transactions == {6: 2}
+    assert [one.first_offset for one in log.aborted] == [0]
+    log.truncate(0)
+    assert (log.producers, log.open_transactions, log.aborted) == ({}, {}, [])
+    log.append_values(b"0", attributes=TRANSACTIONAL, producer_id=7)
+    log.end_transaction(7, commit=False)
+    assert log.aborted == [Aborted(7, 0, 1)], "not where it had begun before"
