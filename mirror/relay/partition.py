@@ -375,8 +375,7 @@ class PartitionCopy:
             elif not self._appended.compared(result_of(compared)):
                 msg = "the target has a new leader, and its log does not reach as far as the last one's"
                 raise TargetShrank(msg)
-        mark = self._appended.verified
-        if mark is not None and self._comparing is None and self._appended.must_be_compared(self._target_epoch()):
+        if self._comparing is None and (mark := self._appended.to_compare(self._target_epoch())) is not None:
             self._comparing = self._site.compare(self, mark, self._times.stall_ms)
             self._site.watch(self, self._comparing)
         # A commit would bring a mark of its own, and hide what the new leader lacks below it.

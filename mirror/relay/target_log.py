@@ -113,6 +113,8 @@ class Appended:
         self.verified: TargetMark | None = None
         self.low: tuple[int, int] | None = None
         """(acknowledged offset, known end): an append went where the log had been known to reach further."""
+        self._asked_in: int | None = None
+        self._compared_in: int | None = None
 
     def at(self, end: int, producer_id: int, batch: tuple[int, int] | None) -> TargetMark | None:
         """The mark of a commit, where the log reaches to ``end`` by then, with this append."""
@@ -129,7 +131,10 @@ class Appended:
     def compared(self, now: TargetMark | None) -> bool:
         """The present leader was asked; whether its log has all (``now`` is the mark that holds for it)."""
         if now is not None and self.verified is not None:
-            self.verified = replace(self.verified, topic_id=now.topic_id, leader_epoch=now.leader_epoch)
+            # A broker that was behind may have described an earlier epoch than the one that the leader was asked in.
+            epochs = [epoch for epoch in (now.leader_epoch, self._asked_in) if epoch is not None]
+            self._compared_in = self._asked_in
+            self.verified = replace(self.verified, topic_id=now.topic_id, leader_epoch=max(epochs, default=None))
         return now is not None
 
     def take_low(self) -> tuple[int, int] | None:
@@ -137,10 +142,17 @@ class Appended:
         low, self.low = self.low, None
         return low
 
-    def must_be_compared(self, leader_epoch: int | None) -> bool:
-        """Whether the partition was led in another epoch when it was last compared."""
+    def to_compare(self, leader_epoch: int | None) -> TargetMark | None:
+        """The mark to ask the present leader for, where it is not the one that was compared last.
+
+        ``leader_epoch`` is as the client last heard. It may also be older than the one that was described then, until
+        the client's metadata is due.
+        """
         known = self.verified
-        return known is not None and leader_epoch is not None and known.leader_epoch != leader_epoch
+        if known is None or leader_epoch is None or leader_epoch in {known.leader_epoch, self._compared_in}:
+            return None
+        self._asked_in = leader_epoch
+        return known
 
 
 def recreated(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: str, progress: Progress | None) -> FlowError:

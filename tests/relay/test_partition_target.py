@@ -330,3 +330,36 @@ def test_who_winds_up_waits_for_a_comparison_until_it_has_to_end() -> None:
         else:
             run.copy.wind_up(run.clock.now(), at_once=True)
             run.ends(Outcome.UNFINISHED)
+
+
+def test_a_leader_epoch_that_is_heard_of_late_is_compared_once() -> None:
+    """What was described may be newer than what the producer goes by, until its metadata is due."""
+    run = _run(100)
+    run.site.leads = (1, 3)
+    run.fetch(made(0, 3))
+    ((_, answer),) = run.site.compares
+    answer.set_result(MARK)
+    run.site.settle_down()
+    assert len(run.site.compares) == 1
+    run.ack_all()
+    run.advance(1_000)
+    assert run.commit().target == replace(MARK, end=1_003, producer_id=7)
+    run.site.leads = (1, 4)
+    run.fetch(made(3, 3))
+    assert len(run.site.compares) == 1
+    run.site.leads = (2, 5)
+    run.fetch(made(6, 3))
+    assert len(run.site.compares) == 2
+
+
+def test_a_description_that_is_behind_is_no_reason_to_compare_again() -> None:
+    """The leader was asked in the epoch that the client knows: one of an earlier epoch would have refused."""
+    run = _run(100)
+    run.site.leads = (2, 5)
+    run.fetch(made(0, 3))
+    run.site.compares[-1][1].set_result(MARK)
+    run.site.settle_down()
+    assert len(run.site.compares) == 1
+    run.ack_all()
+    run.advance(1_000)
+    assert run.commit().target == replace(MARK, end=1_003, leader_epoch=5, producer_id=7)
