@@ -35,6 +35,7 @@ RESULT = {
     "retries": int,
     "stuck_since_ms": type(None),
     "withheld": type(None),
+    "counted": str,
 }
 
 
