@@ -169,7 +169,7 @@ class GroupsCall(EachKey[str, V]):
             if node is not None:
                 routes.setdefault(node, []).append(group)
             else:
-                why = view.coordinators.why_unknown(KeyType.GROUP, group) or view.metadata.last_error
+                why = view.coordinators.why_unknown(self.kind, group) or view.metadata.last_error
                 if why is not None:
                     self.waiting(group, why)
         self.finish_if_settled()

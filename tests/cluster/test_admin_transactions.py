@@ -75,3 +75,11 @@ def test_coordinators_tell_since_when_a_transaction_is_open() -> None:
     }
     assert isinstance(found.failed["c"], BrokerError)
     assert found.failed["c"].code == 105
+
+
+def test_an_id_whose_coordinator_is_not_found_in_time_fails_with_the_reason() -> None:
+    cluster = _cluster()
+    unknown = Action(errors={"a": errors.COORDINATOR_NOT_AVAILABLE})
+    cluster.control.on(Api.FIND_COORDINATOR, unknown, times=None)
+    found = FakeAdmin(cluster).describe_transactions(["a"], partial=True, timeout_ms=2_000)
+    assert "looking up the coordinator of transactional id 'a': COORDINATOR_NOT_AVAILABLE" in str(found.failed["a"])
