@@ -109,7 +109,9 @@ class Epochs:
         everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
         if self._known is None:
             # What came after the target's topics were prepared came while the flow ran.
-            self._known = frozenset(_tp(one) for one in everything if targets is None or targets.knows(one.topic))
+            self._known = frozenset(
+                _tp(one) for one in everything if targets is None or targets.knows(one.topic, one.partition)
+            )
         if drains and self._bounds is None:
             self._bounds = {_tp(one): _bound(plan, one) for one in everything}
         if not early:

@@ -72,9 +72,11 @@ class Targets:
             return Outcome.FAILED, obstacle.reason
         return None if partition < self.made.get(topic, 0) else (Outcome.UNFINISHED, NOT_PREPARED)
 
-    def knows(self, topic: str) -> bool:
-        """Whether the last preparation found ``topic`` on the source."""
-        return topic in self.made
+    def knows(self, topic: str, partition: int) -> bool:
+        """Whether the last preparation found that partition on the source, and could copy it or not."""
+        obstacle = self.obstacles.get(topic)
+        refused = obstacle is not None and partition >= obstacle.first
+        return refused or partition < self.made.get(topic, 0)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for the ledger."""

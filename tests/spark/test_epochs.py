@@ -378,6 +378,27 @@ def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_pl
     }
 
 
+def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
+    site.config.write_text(CONFIG + 'start = "latest"\n')
+    site.ledger.write_targets(Targets(made={"orders": 1}))
+    site.epochs.plan(1, drains=False)
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 0}
+
+
+def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_began(site: Site) -> None:
+    site.config.write_text(CONFIG + 'start = "latest"\n')
+    refused = {"orders": Obstacle("no more partitions", first=1)}
+    site.ledger.write_targets(Targets(made={"orders": 1}, obstacles=refused))
+    site.epochs.plan(1, drains=False)
+    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20}
+
+
 def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: Site) -> None:
     reason = "no such topic can be created"
     site.ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
