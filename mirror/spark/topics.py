@@ -63,7 +63,7 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     preparation.grow()
     targets = preparation.targets().after(before)
     new = [name for name, count in targets.made.items() if count and not (before and before.made.get(name))]
-    warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)]
+    warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)[1]]
     if before is None:
         warnings += offsets_retention.warnings(target)
     return Prepared(targets, warnings)
@@ -103,20 +103,19 @@ def inspect_topics(
         for name in [flow.target_topic(topic)]
         if name in configs or name in new
     }
-    notes = topic_of(flow.name)
-    noted = notes in target.describe_topics([notes])
+    of_notes, about_notes = _prepare_progress_topic(flow, target, validate_only=True)
     changes = [
         *(_creation(topic) for topic in new.values()),
         *(
             f"topic {name} gets {total} partitions (now {len(there[name].partitions)})"
             for name, total in preparation.growing.items()
         ),
-        *([] if noted else [_creation(_progress_topic(flow))]),
+        *of_notes,
     ]
     warnings = [
         *target_topics.warnings(there, configs, _partitions(flow, wanted)),
         *preflight.warnings(flow, {name: pair for name, pair in pairs.items() if name in there}),
-        *(preflight.progress_topic_warnings(notes, _configs(target, [notes], partial=False)[notes]) if noted else []),
+        *about_notes,
         *offsets_retention.warnings(target),
     ]
     return TopicsOutlook(changes, warnings, pairs, there, preparation.targets())
@@ -301,25 +300,28 @@ def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> di
     return {resource.name: readable(entries) for resource, entries in found.items()}
 
 
-def _prepare_progress_topic(flow: FlowConfig, target: Admin) -> list[str]:
-    """Create the topic of notes, or look at the one that is there.
+def _prepare_progress_topic(
+    flow: FlowConfig, target: Admin, *, validate_only: bool = False
+) -> tuple[list[str], list[str]]:
+    """Create the topic of notes, or look at the one that is there; what changes, and what to warn of.
 
     Only warns: without it everything works until the target forgets a progress (offsets.retention.minutes).
     """
-    name = topic_of(flow.name)
+    topic = _progress_topic(flow)
+    name = topic.name
     try:
         if name in target.describe_topics([name]):
-            return list(preflight.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
-        target.create_topics([_progress_topic(flow)])
+            return [], list(preflight.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
+        target.create_topics([topic], validate_only=validate_only)
     except KafkaError as error:
-        if isinstance(error, BrokerError) and error.code == TOPIC_ALREADY_EXISTS:
-            return []
+        if _code(error) == TOPIC_ALREADY_EXISTS:
+            return [], []
         line = (
             f"topic {name} cannot be made ready, so that a progress that the target forgets is not restored: {error}"
             " (one partition, cleanup.policy = compact)"
         )
-        return [line]
-    return []
+        return [], [line]
+    return [_creation(topic)], []
 
 
 def _partitions(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:

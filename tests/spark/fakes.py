@@ -128,7 +128,8 @@ class Cluster:
 
         ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
         JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
-        permissions, see Admin. ``refused``, ``hidden_configs``: of single topics, see Admin.
+        permissions, see Admin. ``refused``, ``hidden_configs``: of single topics, see Admin. ``brokers``: how many
+        there are for the replicas of a topic (3).
         """
         with self.change() as state:
             state["moods"] = dict(moods)
@@ -259,6 +260,10 @@ class Admin:
             return BrokerError(f"topic {topic.name} exists", 36)
         if topic.name in refused:
             return BrokerError(f"creating topic {topic.name!r}: POLICY_VIOLATION: {refused[topic.name]}", 44)
+        brokers = int(state["moods"].get("brokers", "3"))
+        if topic.replication_factor > brokers:
+            why = f"the target replication factor of {topic.replication_factor} cannot be reached: {brokers} brokers"
+            return BrokerError(f"creating topic {topic.name!r}: INVALID_REPLICATION_FACTOR: {why}", 38)
         if rivals:
             return BrokerError(f"Topic '{topic.name}' collides with existing topic: {rivals[0]}", 17)
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.config.models import FlowConfig
+from mirror.errors import AuthorizationFailed
 from mirror.relay.topic_config import TopicConfig
 from mirror.spark import forecast as module
 from mirror.spark.attempts import Attempt
@@ -22,6 +23,7 @@ from tests.spark.test_planner import flow
 from tests.spark.test_results import result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 HOUR_MS = 3_600_000
@@ -229,3 +231,38 @@ def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: 
     created = [line for line in found.changes if "is created" in line]
     assert len(created) == 2, created
     assert not [line for line in found.changes if "grown" in line]
+
+
+def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_the_progress_topic(pair: Pair) -> None:
+    pair.a.add_topic("orders", [5])
+    pair.b.set_moods({"brokers": "2"})
+    one = flow(**{"replication-factor": 3})
+    found = look(pair, one)
+    (partition,) = found.partitions
+    assert partition.action is Action.FAIL
+    assert "INVALID_REPLICATION_FACTOR" in str(partition.error)
+    assert found.changes == [], "nothing can be created"
+    (line,) = found.warnings
+    assert line.startswith("topic mirror-progress.f.internal cannot be made ready")
+    assert "INVALID_REPLICATION_FACTOR" in line
+    assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
+
+
+def test_a_progress_topic_that_may_not_be_seen_is_a_warning_as_in_a_run(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.a.add_topic("orders", [5])
+    plain = fakes.Admin.describe_topics
+
+    def hidden(self: fakes.Admin, names: Iterable[str], **options: bool) -> object:
+        wanted = list(names)
+        if wanted == ["mirror-progress.f.internal"]:
+            raise AuthorizationFailed("mirror-progress.f.internal may not be seen", 29)
+        return plain(self, wanted, **options)
+
+    monkeypatch.setattr(fakes.Admin, "describe_topics", hidden)
+    found = look(pair, flow())
+    assert actions(found) == {0: Action.COPY}
+    (line,) = found.warnings
+    assert "cannot be made ready" in line
+    assert "may not be seen" in line
