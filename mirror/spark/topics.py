@@ -13,6 +13,7 @@ from mirror.relay.topic_config import TopicConfig, readable
 from mirror.spark import offsets_retention, preflight, target_topics
 from mirror.spark.obstacles import Obstacle, Targets, colliding, too_long
 from mirror.spark.planner import select_topics
+from mirror.spark.portions import failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -173,8 +174,12 @@ class _Preparation:
         new = {each.name: each for each in (self._like(topic, found) for topic, found in configs.items())}
         if not new:
             return
-        created = target.create_topics(new.values(), partial=True, validate_only=validate_only)
-        refused = dict(created.failed)
+        refused = failures(
+            {name: 1 + each.partitions + len(each.configs) for name, each in new.items()},
+            lambda names: target.create_topics(
+                [new[name] for name in names], partial=True, validate_only=validate_only
+            ),
+        )
         taken = {name for name, error in refused.items() if _code(error) == TOPIC_ALREADY_EXISTS}
         for name in refused.keys() - taken:
             self._refuse(
@@ -205,8 +210,13 @@ class _Preparation:
         }
         if not lacking:
             return
-        grown = self._target.create_partitions(lacking, partial=True, validate_only=validate_only)
-        refused = {name: error for name, error in grown.failed.items() if _code(error) != INVALID_PARTITIONS}
+        failed = failures(
+            {name: total - len(self.there[name].partitions) for name, total in lacking.items()},
+            lambda names: self._target.create_partitions(
+                {name: lacking[name] for name in names}, partial=True, validate_only=validate_only
+            ),
+        )
+        refused = {name: error for name, error in failed.items() if _code(error) != INVALID_PARTITIONS}
         for name, error in refused.items():
             has = len(self.there[name].partitions)
             self._refuse(

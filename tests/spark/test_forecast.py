@@ -236,7 +236,7 @@ def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: 
 def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_the_progress_topic(pair: Pair) -> None:
     pair.a.add_topic("orders", [5])
     pair.b.set_moods({"brokers": "2"})
-    one = flow(**{"replication-factor": 3})
+    one = flow(replication_factor=3)
     found = look(pair, one)
     (partition,) = found.partitions
     assert partition.action is Action.FAIL

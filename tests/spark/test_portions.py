@@ -1,0 +1,80 @@
+"""Many topics in few requests, each of a size that a controller takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.client import Outcomes
+from mirror.errors import BrokerError, KafkaTimeout
+from mirror.spark.portions import MOST_RECORDS, failures, portions
+from mirror.spark.topics import prepare_topics
+from tests.spark.fakes import Admin
+from tests.spark.test_plan import Pair
+from tests.spark.test_planner import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from mirror.client import NewTopic
+
+
+def test_portions_are_as_large_as_they_may_be_and_one_that_is_larger_goes_alone() -> None:
+    assert list(portions({})) == []
+    assert list(portions({"a": 2, "b": 2, "c": 1, "d": 9, "e": 1}, 4)) == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def test_what_fails_is_gathered_and_the_others_are_asked_for() -> None:
+    refused = BrokerError("no", 44)
+    asked = list[list[str]]()
+
+    def ask(names: list[str]) -> Outcomes[str, object]:
+        asked.append(names)
+        return Outcomes({}, {"a": refused}) if names == ["a"] else Outcomes(dict.fromkeys(names), {})
+
+    assert failures({"a": 1, "b": 1}, ask, 1) == {"a": refused}
+    assert asked == [["a"], ["b"]]
+
+
+def test_a_controller_that_does_not_answer_is_waited_for_once() -> None:
+    late = KafkaTimeout("creating topic 'a' did not succeed within 60000 ms")
+    asked = list[list[str]]()
+
+    def ask(names: list[str]) -> Outcomes[str, object]:
+        asked.append(names)
+        return Outcomes({}, dict.fromkeys(names, late))
+
+    assert failures({"a": 1, "b": 1, "c": 1}, ask, 2) == {"a": late, "b": late, "c": late}
+    assert asked == [["a", "b"]]
+
+
+def test_no_request_of_a_preparation_is_too_large_for_a_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
+    pair = Pair(tmp_path)
+    for number in range(6):
+        pair.a.add_topic(f"new-{number}", [0] * 800, configs={"retention.ms": "1"})
+        pair.a.add_topic(f"old-{number}", [0] * 800)
+        pair.b.add_topic(f"a.old-{number}", [0])
+    create, add = Admin.create_topics, Admin.create_partitions
+    created, added = list[int](), list[int]()
+
+    def creating(self: Admin, topics: Iterable[NewTopic], **options: bool) -> object:
+        wanted = list(topics)
+        created.append(sum(1 + one.partitions + len(one.configs) for one in wanted))
+        return create(self, wanted, **options)
+
+    def adding(self: Admin, totals: Mapping[str, int], **options: bool) -> object:
+        added.append(sum(totals.values()) - len(totals))
+        return add(self, totals, **options)
+
+    monkeypatch.setattr(Admin, "create_topics", creating)
+    monkeypatch.setattr(Admin, "create_partitions", adding)
+    targets = prepare_topics(flow(topics=[".*"]), pair.source, pair.target).targets
+    assert set(targets.made.values()) == {800}
+    assert (len(targets.made), targets.obstacles) == (12, {})
+    assert len(created) == 4, "three portions, and the progress topic"
+    assert max(created + added) <= MOST_RECORDS
