@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 PLAN_S: Final = 0.2
 POLL_S: Final = 1.0
+"""For the bar."""
+_SHARE: Final = 20
+"""To read the progress takes at most this part of the time, however many partitions there are."""
 
 
 def copied(ranges: Sequence[Range], committed: Mapping[TopicPartition, int]) -> int:
@@ -91,7 +94,7 @@ class Watcher:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Records(), TimeRemainingColumn())
         with Progress(*columns, console=self._consoles.err, transient=True, refresh_per_second=4) as bar:
             shown: TaskID = bar.add_task(self._flow, total=_total(ranges))
-            self._follow(ranges, lambda done: bar.update(shown, completed=done))
+            self._follow(ranges, POLL_S, lambda done: bar.update(shown, completed=done))
 
     def _write_lines(self, ranges: Sequence[Range]) -> None:
         total, began_s = _total(ranges), time.monotonic()
@@ -103,18 +106,21 @@ class Watcher:
                 line = progress_lines.copied(done, total, done / (now_s - began_s))
                 self._consoles.doing(f"flow {self._flow}: {line}")
 
-        self._follow(ranges, tell)
+        self._follow(ranges, progress_lines.SOON_MS / 1000, tell)
 
-    def _follow(self, ranges: Sequence[Range], tell: Callable[[int], None]) -> None:
+    def _follow(self, ranges: Sequence[Range], every_s: float, tell: Callable[[int], None]) -> None:
         partitions = {TopicPartition(each.target_topic, each.partition) for each in ranges}
         with Admin(self._options) as admin:
             store = ProgressStore(admin, self._flow)
-            while not self._done.wait(POLL_S):
+            wait_s = every_s
+            while not self._done.wait(wait_s):
+                began_s = time.monotonic()
                 try:
                     progress = store.read(partitions)
                 except KafkaError:
                     # A target that does not answer now shows in the results; the bar just stands still.
                     continue
+                wait_s = max(every_s, (time.monotonic() - began_s) * _SHARE)
                 tell(copied(ranges, {tp: each.offset for tp, each in progress.items()}))
 
 
