@@ -58,10 +58,13 @@ def printable(text: str) -> str:
 
 
 def brief(text: str, longest: int = 500) -> str:
-    """``text`` of a broker in one line, with at most ``longest`` characters of it: it may have sent millions."""
+    """``text`` of a broker in one printable line of at most ``longest`` characters and an ellipsis.
+
+    The broker may have sent millions, and what is not printable is shown as up to ten characters each.
+    """
     text = text.strip()
-    line = " ".join(text[:longest].split())
-    return line if len(text) <= longest else f"{line}..."
+    line = printable(" ".join(text[:longest].split()))
+    return line if len(text) <= longest and len(line) <= longest else f"{line[:longest]}..."
 
 
 class MirrorError(Exception):

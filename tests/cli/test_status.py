@@ -298,7 +298,7 @@ def test_what_another_client_wrote_is_shown_as_text(site: Site, arguments: tuple
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
     site.looks = 1
     shown = site.status(*arguments).stdout
-    assert r"run r\x1b[31m on ev\x1b]0;title\x1b[2J\nflow g: nothing runs" in " ".join(shown.split())
+    assert r"run r\x1b[31m on ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs" in " ".join(shown.split())
     assert all(line.isprintable() for line in shown.splitlines())
     assert not any(line.startswith("flow g") for line in shown.splitlines())
 

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 README = Path(__file__).parents[2] / "README.md"
 THEN = """

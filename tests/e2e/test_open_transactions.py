@@ -15,7 +15,7 @@ from tests.e2e.broker_side import Side
 from tests.e2e.site import Site
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark]
 
 HANGS = """
 import sys, time

@@ -16,7 +16,7 @@ from tests.e2e.site import Site, flow
 from tests.e2e.test_stream import Stream, numbered
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SEED = int(os.environ.get("MIRROR_E2E_SEED", "17"))
 TOPICS = 20

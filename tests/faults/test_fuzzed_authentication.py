@@ -278,7 +278,7 @@ def test_iterations_that_no_broker_may_ask_for_are_refused_unhashed(
         (lambda _: b"e=\x1b[31mno such user\x07", "is not valid"),
         (lambda _: b"e=unknown-user", "unknown-user"),
         (lambda first: first + b",x=" + b"y" * MAX_CHALLENGE, f"more than {MAX_CHALLENGE}"),
-        (lambda _: b"," * 10_000_000, "10000000 bytes"),
+        (lambda _: b"," * 1_000_000, "1000000 bytes"),
     ],
     ids=["empty", "nonce", "nonce-ours", "salt", "utf-8", "twice", "m", "order", "escapes", "e", "long", "commas"],
 )
@@ -299,7 +299,7 @@ def test_first_messages_of_scram(change: Callable[[bytes], bytes], why: str) -> 
         b"e=invalid-proof",
         b"c=biws,v=AAAA",
         b"\xff",
-        b"v=" + b"A" * 10_000_000,
+        b"v=" + b"A" * 1_000_000,
     ],
     ids=lambda value: repr(value)[:24],
 )
@@ -359,7 +359,7 @@ def test_what_a_broker_says_is_told_in_a_line_without_the_secret(mechanism: str)
 def test_the_mechanisms_of_a_broker_are_not_told_without_end() -> None:
     def refuse(asked: Asked, body: Message) -> Answers:
         if asked[0] is Api.SASL_HANDSHAKE:
-            body = replaced(body, error_code=33, mechanisms=tuple(f"\x1b{number}" for number in range(100_000)))
+            body = replaced(body, error_code=33, mechanisms=tuple(f"\x1b{number}" * 50 for number in range(1_000)))
         return [frame_of(asked, body)]
 
     error = _ended_by("PLAIN", refuse)

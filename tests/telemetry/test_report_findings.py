@@ -11,7 +11,7 @@ import pytest
 
 from mirror.cluster.topics import TopicPartition
 from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordRejected
-from mirror.relay import deep, expiries, refusals
+from mirror.relay import deep, expiries, refusals, target_log
 from mirror.relay.gaps import Gap, GapKind
 from mirror.relay.inquiries import Inquiries
 from mirror.relay.looks import Looks
@@ -51,16 +51,21 @@ def bad_timestamp() -> str:
     return str(caught.value)
 
 
+ORDERS = TopicPartition("orders", 0)
+MARK = target_log.TargetMark(topic_id="t1", end=50)
+
 FAILURES = {
     "failed retention": gap(GapKind.RETENTION),
     "failed truncated": gap(GapKind.TRUNCATED),
     "failed recreated": gap(GapKind.RECREATED),
-    "failed progress lost": written_in(Inquiries.settle),
+    "failed progress lost": written_in(Inquiries._progress_lost),
+    "failed target recreated": str(target_log.recreated("f", ORDERS, MARK, "t2", None)),
+    "failed target truncated": str(target_log.truncated("f", ORDERS, MARK, 40, None)),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
     "failed source without leader": planner.NO_LEADER_TEXT,
     "failed silent source": written_in(Looks.found),
-    "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), TopicPartition("orders", 0), 7)),
+    "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
     "failed too large": written_in(refusals._too_large),
     "failed bad timestamp": bad_timestamp(),
     "failed no key": written_in(refusals.remedy).partition("advice =")[2],
