@@ -196,7 +196,7 @@ def test_a_first_copy_reads_the_topic_that_was_planned_or_none(pair: Pair) -> No
 
 
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
-def test_a_topic_that_is_made_again_between_two_attempts(
+def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, on_gap: str
 ) -> None:
     """A stream tries again and again, while the new log grows beyond the former one's offsets."""

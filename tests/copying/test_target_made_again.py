@@ -32,7 +32,7 @@ def _made_again(copying: Copying) -> None:
     eventually(lambda: copying.committed() < 0, what="the end of its progress")
 
 
-def test_it_is_named_and_copied_again_only_where_that_is_wanted(copying: Copying) -> None:
+def test_recreated_topic_is_named_never_resumed_on_the_target(copying: Copying) -> None:
     _made_again(copying)
     copying.write()
     result = copying.copy()

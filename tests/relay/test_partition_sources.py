@@ -79,7 +79,7 @@ def test_a_topic_made_anew_between_two_runs_is_seen_by_its_id() -> None:
     assert run.sent == []
 
 
-def test_a_topic_made_again_fails_each_attempt_with_the_same_error() -> None:
+def test_recreated_topic_is_named_never_resumed() -> None:
     """A stream tries again and again: it must not forget which topic its progress belongs to."""
     run = Run(OPEN_END)
     run.site.neighbours_are_healthy = True

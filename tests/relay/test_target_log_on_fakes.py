@@ -80,7 +80,7 @@ def test_a_target_made_again_with_its_offsets_gone_is_named_from_its_note(pair: 
     _fails(pair, "target-recreated", "topic id")
 
 
-def test_a_target_made_again_and_grown_is_named(pair: FakePair) -> None:
+def test_recreated_topic_is_named_never_resumed(pair: FakePair) -> None:
     _copied(pair)
     pair.made_again(offsets_too=False)
     pair.log().append_values(*[b"foreign"] * 20)

@@ -181,9 +181,7 @@ NEW = {
 
 @pytest.mark.parametrize("what", NEW)
 @pytest.mark.parametrize("first", ["watch", "early plan", "epoch"])
-def test_what_is_new_shortly_before_an_epochs_edge_is_created_and_planned(
-    stream: Stream, what: str, first: str
-) -> None:
+def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, first: str) -> None:
     """Whichever sees it first. Seen: a plan that named it kept the watch from creating it for good."""
     site = stream.site
     name, ends, tp, there = NEW[what]
