@@ -106,7 +106,7 @@ def flow() -> Iterator[Flow]:
         yield Flow(cluster)
 
 
-@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("exactly_once", [True, pytest.param(False, marks=pytest.mark.cluster)])
 def test_only_what_the_stopped_broker_leads_or_coordinates_expires(flow: Flow, exactly_once: bool) -> None:
     flow.cluster.pause(STOPPED)
     try:

@@ -10,7 +10,7 @@ from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
 from tests.relay.test_readme_transform import example
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_a_run_applies_it(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
