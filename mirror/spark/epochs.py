@@ -137,6 +137,8 @@ class Epochs:
 
     def close(self) -> None:
         """Let go of both clusters; where no script of ours does it, say that the run has ended."""
+        if self._alive is not None:
+            self._alive.stop()
         if self._admins is not None and self._flow is not None and not self._options.run:
             with contextlib.suppress(KafkaError):
                 RunOrders(self._admins[1], self._flow, self.run).end()

@@ -34,6 +34,10 @@ class SignOfLife:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Say nothing more. Before the run says that it has ended: a renewal under way would take that back."""
         self._over.set()
         self._thread.join(_JOIN_S)
 

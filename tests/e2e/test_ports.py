@@ -25,7 +25,7 @@ from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(600)]
 
 CHECKOUT: Final = Path(__file__).parents[2]
 RECORDS: Final = [b"%d" % number for number in range(50)]
@@ -111,7 +111,6 @@ def test_a_stream_listens_for_this_machine_alone(site: Site, target: Side, topic
     assert ports.open_to_others() == []
 
 
-@pytest.mark.cluster
 def test_a_web_page_that_was_asked_for_is_there_for_this_machine_alone(site: Site, target: Side, topic: str) -> None:
     (port,) = free_ports(1)
     conf = site.folder / "conf"
@@ -125,7 +124,6 @@ def test_a_web_page_that_was_asked_for_is_there_for_this_machine_alone(site: Sit
     assert ports.open_to_others() == []
 
 
-@pytest.mark.cluster
 def test_a_job_that_is_submitted_by_hand_listens_for_this_machine_alone(site: Site, target: Side, topic: str) -> None:
     submit = Path(_find_spark_home()) / "bin/spark-submit"
     job = CHECKOUT / "jobs/replicate.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import ConfigError
+from mirror.relay.orders import Orders
 from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.spark.attempts import Attempt
@@ -570,3 +572,31 @@ def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
     assert one.skipped == {"control": KEPT_EXPIRIES + 2, "empty": 2}
     assert (one.outcome, one.error) == (Outcome.COMPLETE, None)
     assert [each["at"] for each in one.expiries] == list(range(2, KEPT_EXPIRIES + 2))
+
+
+def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal has read the orders and is about to write them as the query ends."""
+    under_way, ended = threading.Event(), threading.Event()
+    goes_on, end = RunOrders.goes_on, RunOrders.end
+
+    def held_up(orders: RunOrders, read: Orders) -> None:
+        under_way.set()
+        ended.wait(0.5)
+        goes_on(orders, read)
+
+    def end_first(orders: RunOrders) -> None:
+        end(orders)
+        ended.set()
+
+    monkeypatch.setattr("mirror.spark.epochs.SignOfLife", partial(SignOfLife, every_ms=5))
+    epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
+    epochs.plan(1, drains=False)
+    monkeypatch.setattr(RunOrders, "goes_on", held_up)
+    monkeypatch.setattr(RunOrders, "end", end_first)
+    assert under_way.wait(10)
+    epochs.close()
+    found = site.orders().read()
+    assert found is not None
+    assert found.ended
