@@ -68,6 +68,7 @@ def test_every_problem_is_told_at_once_and_debug_shows_where_it_was_raised(site:
     assert SECRET not in run.err + shown.err
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(900)
 @pytest.mark.brokers
 @pytest.mark.spark

@@ -15,7 +15,7 @@ from mirror.relay.progress import SHARDS
 from tests.e2e.broker_side import WITHIN_S, Side, failed_into
 from tests.e2e.site import WARNING, Run, Site, flow
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ON_THE_SOURCE = {
     "s-read": AclOperation.READ,
