@@ -22,7 +22,7 @@ from tests.campaign.plain import whole
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(240)]
 
 GOOD: Final = 1
 STOPPED: Final = 2
@@ -106,7 +106,7 @@ def flow() -> Iterator[Flow]:
         yield Flow(cluster)
 
 
-@pytest.mark.parametrize("exactly_once", [True, pytest.param(False, marks=pytest.mark.cluster)])
+@pytest.mark.parametrize("exactly_once", [True, False])
 def test_only_what_the_stopped_broker_leads_or_coordinates_expires(flow: Flow, exactly_once: bool) -> None:
     flow.cluster.pause(STOPPED)
     try:

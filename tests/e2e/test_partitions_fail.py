@@ -15,7 +15,7 @@ from tests.e2e.broker_side import FIRST_MS, Side
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 BATCH = 50
 """Records of each batch of the damaged topic."""

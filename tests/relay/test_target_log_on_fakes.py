@@ -18,7 +18,7 @@ from tests.fakes.control import ServerCall
 from tests.relay.fake_pair import FLOW, FakePair
 
 
-@pytest.fixture(params=["version 1", "version 2", "at least once"])
+@pytest.fixture(params=[pytest.param("version 1", marks=pytest.mark.cluster), "version 2", "at least once"])
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakePair:
     made = FakePair(monkeypatch, exactly_once=request.param != "at least once")
     if request.param == "version 2":
