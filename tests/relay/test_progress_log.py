@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -24,31 +23,13 @@ from tests.fakes import errors
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.log import PartitionLog
-from tests.fakes.network import FakeNetwork
 from tests.fakes.record_batches import build
+from tests.fakes.threaded import ThreadedNetwork
 
 TOPIC = topic_of("f")
 OTHER = TopicPartition("a.orders-1", 1)
 TP = TopicPartition("a.orders", 11)
 DATA = TopicPartition("a.orders", 0)
-_IDLE_S, _IDLE_MS = 0.001, 20
-
-
-class ThreadedNetwork(FakeNetwork):
-    """Fake brokers behind a real network thread: where nothing moves, the cluster's clock runs ahead of the wall's."""
-
-    def __init__(self, cluster: FakeCluster, *own: Any) -> None:
-        super().__init__(cluster, *own)
-        self._woken = threading.Event()
-
-    def wakeup(self) -> None:
-        self._woken.set()
-
-    def poll(self, timeout_ms: int) -> None:
-        if self._turn(self._clock.now()) or timeout_ms == 0 or self._woken.wait(_IDLE_S):
-            self._woken.clear()
-            return
-        self._clock.advance(min(timeout_ms, _IDLE_MS))
 
 
 @pytest.fixture
