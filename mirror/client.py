@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.cluster.topics import (
+from mirror.cluster.types import (
     EARLIEST,
     LATEST,
     Broker,
@@ -31,10 +31,10 @@ from mirror.cluster.topics import (
     TransactionListing,
 )
 from mirror.consumer.fetched import Fetched
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batch.batches import RecordMetadata
 from mirror.runtime.admin import Admin
-from mirror.runtime.buffer import BufferMemory
 from mirror.runtime.consumer import Consumer
+from mirror.runtime.memory.buffer_memory import BufferMemory
 from mirror.runtime.producer import Producer
 from mirror.wire.decode import Record
 

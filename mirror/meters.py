@@ -70,17 +70,17 @@ class RequestMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkLook:
+class NetworkSnapshot:
     """What one cluster's network thread has done: its ``requests`` by API ("Produce"), and ``busy_ms`` of CPU."""
 
     requests: dict[str, RequestMeter]
     busy_ms: int
 
-    def since(self, earlier: NetworkLook) -> NetworkLook:
+    def since(self, earlier: NetworkSnapshot) -> NetworkSnapshot:
         """What has come since ``earlier``."""
         none = RequestMeter()
         requests = {api: one.minus(earlier.requests.get(api, none)) for api, one in self.requests.items()}
-        return NetworkLook(requests, self.busy_ms - earlier.busy_ms)
+        return NetworkSnapshot(requests, self.busy_ms - earlier.busy_ms)
 
 
 class RequestMeters(dict[str, RequestMeter]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from mirror.meters import BOUNDS_MS, Histogram, NetworkLook, RequestMeter, RequestMeters
+from mirror.meters import BOUNDS_MS, Histogram, NetworkSnapshot, RequestMeter, RequestMeters
 
 
 def test_a_bucket_ends_with_its_bound() -> None:
@@ -19,11 +19,11 @@ def test_a_bucket_ends_with_its_bound() -> None:
 def test_what_came_since_an_earlier_look() -> None:
     meters = RequestMeters()
     meters["EndTxn"].took.add(5)
-    before = NetworkLook(meters.look(), 100)
+    before = NetworkSnapshot(meters.look(), 100)
     meters["EndTxn"].took.add(70)
     meters["EndTxn"].lost += 1
     meters["Produce"].throttled_ms += 9
-    since = NetworkLook(meters.look(), 130).since(before)
+    since = NetworkSnapshot(meters.look(), 130).since(before)
     assert since.busy_ms == 30
     assert (since.requests["EndTxn"].took.count, since.requests["EndTxn"].took.sum_ms) == (1, 70)
     assert since.requests["EndTxn"].lost == 1

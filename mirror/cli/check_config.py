@@ -10,12 +10,12 @@ from rich.text import Text
 
 from mirror.cli.console import warn
 from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.config.effective import given, in_force
 from mirror.config.exposed import sent_in_the_clear
-from mirror.config.in_force import given, in_force
 from mirror.config.load import load
 from mirror.config.naming import KeyPath
 from mirror.config.notices import notices
-from mirror.spark.terminal import Terminal
+from mirror.spark.driver.terminal import Terminal
 
 
 def check_config(
@@ -46,7 +46,7 @@ def check_config(
 
 def why_not_loaded(transform: str) -> str | None:
     """Why it cannot be imported here; what copies is loaded only where there is one."""
-    from mirror.spark import transforms
+    from mirror.spark.preflight import transform_check as transforms
 
     return transforms.why_not_loaded(transform)
 

@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from mirror.errors import MirrorError, printable
-from mirror.spark.files import file_trouble
+from mirror.spark.ledger.atomic_write import file_trouble
 
 
 def complain(error: Exception, *, debug: bool) -> None:

@@ -41,7 +41,8 @@ def demo(
     """
     try:
         # Not needed by the program itself, and so not there in an installation for production.
-        from mirror.sandbox import judge, orders
+        from mirror.sandbox import copy_verifier as judge
+        from mirror.sandbox import demo_data as orders
     except ImportError as error:
         raise SandboxError(f"the demo checks its copy with confluent-kafka; `make install` has it ({error})") from error
     started = time.monotonic()

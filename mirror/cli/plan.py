@@ -15,15 +15,15 @@ from mirror.cli.options import REPORT_DIR, AsJson, Config, Debug, Flow, ReportDi
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.checks import check_flows
-from mirror.spark.forecast import Action, FlowForecast, PartitionForecast, forecast
-from mirror.spark.terminal import Terminal
+from mirror.spark.driver.terminal import Terminal
+from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
+from mirror.spark.preflight.flow_checks import check_flows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.checks import Findings
+    from mirror.spark.preflight.flow_checks import Findings
 
 NOTHING_TO_DO: Final = 0
 COULD_NOT_LOOK: Final = 1

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from mirror.errors import FlowError
-from mirror.spark.files import write_atomically
-from mirror.spark.report_file import NAME, render_report
-from mirror.spark.report_source import ReportSource
+from mirror.spark.driver.report_file import NAME, render_report
+from mirror.spark.driver.report_source import ReportSource
+from mirror.spark.ledger.atomic_write import write_atomically
 
 
 def report(

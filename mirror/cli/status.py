@@ -17,13 +17,13 @@ from mirror.cli import status_view
 from mirror.cli.options import REPORT_DIR, AsJson, Config, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
 from mirror.errors import KafkaError
-from mirror.spark.status import WATCH_WITHIN_MS, StatusWatch, look
-from mirror.spark.terminal import Terminal
+from mirror.spark.driver.terminal import Terminal
+from mirror.spark.status.status import WATCH_WITHIN_MS, StatusWatch, look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirror.spark.status import FlowStatus
+    from mirror.spark.status.status import FlowStatus
 
 pause = time.sleep
 """Between two looks."""

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
-from mirror.relay.open_transactions import lines
-from mirror.telemetry.lags import State, worst_first
+from mirror.relay.progress.open_transactions import lines
+from mirror.telemetry.lag.lags import LagState, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirror.errors import KafkaError
-    from mirror.relay.orders import Orders
-    from mirror.spark.status import FlowStatus, PartitionStatus
+    from mirror.relay.progress.control import RunControl
+    from mirror.spark.status.status import FlowStatus, PartitionStatus
 
 SHOWN: Final = 40
 """Partitions of a flow, the worst of them, unless all are asked for."""
@@ -33,14 +33,14 @@ _AROUND: Final = 6
 """Lines of a flow that are no partitions: its head of two or three, the table's, what is left out, an empty one."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES: Final = {
-    State.LOSING: "bold red",
-    State.NO_LEADER: "red",
-    State.STUCK: "red",
-    State.FALLING_BEHIND: "yellow",
-    State.BEHIND: "yellow",
-    State.NOT_BEGUN: "cyan",
-    State.CATCHING_UP: "cyan",
-    State.CAUGHT_UP: "green",
+    LagState.LOSING: "bold red",
+    LagState.NO_LEADER: "red",
+    LagState.STUCK: "red",
+    LagState.FALLING_BEHIND: "yellow",
+    LagState.BEHIND: "yellow",
+    LagState.NOT_BEGUN: "cyan",
+    LagState.CATCHING_UP: "cyan",
+    LagState.CAUGHT_UP: "green",
 }
 _HEADS: Final = ("state", "topic", "p", "lag", "late", "copied/s", "new/s", "to drain", "to loss")
 _TOPIC_AT: Final = 1
@@ -151,7 +151,7 @@ def _live(shown: Sequence[PartitionStatus], now_ms: int, width: int) -> list[Ren
 def _cells(each: PartitionStatus) -> list[Text]:
     # Text, not str: a topic's name is never markup.
     lag = each.lag
-    left = lag.state is not State.CAUGHT_UP  # else there is nothing to wait for
+    left = lag.state is not LagState.CAUGHT_UP  # else there is nothing to wait for
     return [
         Text(lag.state.value, style=_STYLES[lag.state]),
         Text(each.topic),
@@ -191,7 +191,7 @@ def _head(one: FlowStatus) -> Text:
     return Text(f"flow {one.flow}: {one.source} to {one.target}; {one.totals.records:,} behind{unknown}; {by}{told}")
 
 
-def _seen(run: Orders, now_ms: int) -> str:
+def _seen(run: RunControl, now_ms: int) -> str:
     silent_ms = run.silent_ms(now_ms)
     if silent_ms is None:
         return ""  # of a version that does not say it
@@ -204,7 +204,7 @@ def _pace(one: FlowStatus) -> Text:
     """The flow's second line: its rates, its worst partition's times, and how many are in each state."""
     of = one.totals
     drain = "never drained" if of.drain_s == math.inf else f"drained in {duration(of.drain_s)}"
-    behind = (each.lag for each in one.partitions if each.lag.state is not State.CAUGHT_UP)
+    behind = (each.lag for each in one.partitions if each.lag.state is not LagState.CAUGHT_UP)
     loss_s = min((lag.loss_s for lag in behind if lag.loss_s is not None), default=None)
     words = [
         f"copied {rate(of.copied_per_s)}/s, new {rate(of.produced_per_s)}/s",

@@ -14,11 +14,11 @@ from mirror.cli.options import AsJson, Config, Flow, SecretsDir
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError, printable
-from mirror.spark.run_orders import RunOrders
+from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.relay.orders import Orders
+    from mirror.relay.progress.control import RunControl
 
 _LOOK_S = 0.5
 pause = time.sleep
@@ -60,11 +60,11 @@ class _Word:
         self._flow = flow
         self._until_s = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _BEYOND_S
         self._error: MirrorError | None = None
-        self._found: Orders | None = None
+        self._found: RunControl | None = None
         self._silent_ms: int | None = None
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
-            self._orders = RunOrders(admin, flow.name)
+            self._orders = RunControlClient(admin, flow.name)
             self._found = self._orders.stop()
         except MirrorError as error:
             self._error = error
@@ -88,7 +88,7 @@ class _Word:
         silent = {} if self._silent_ms is None else {"silent_seconds": self._silent_ms // 1000}
         return {"flow": self._flow.name, **where, "state": state, **silent}
 
-    def _told(self, found: Orders, *, wait: bool) -> str:
+    def _told(self, found: RunControl, *, wait: bool) -> str:
         now_ms = _wall_ms()
         self._silent_ms = found.silent_ms(now_ms)
         if found.gone(now_ms):
@@ -101,7 +101,7 @@ class _Word:
             self._orders.stop()  # the run has said at the same time that it goes on
         return "told"
 
-    def _await_end(self, found: Orders) -> str:
+    def _await_end(self, found: RunControl) -> str:
         while time.monotonic() < self._until_s:
             told = self._orders.read()
             if told is None or (told.run == found.run and told.ended):

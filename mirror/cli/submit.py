@@ -13,9 +13,9 @@ from mirror.cli.check_config import why_not_loaded
 from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.java import find_java
-from mirror.spark.masters import check_master
-from mirror.spark.progress_lines import stamped
-from mirror.spark.submission import Submission, is_local
+from mirror.spark.driver.master_check import check_master
+from mirror.spark.driver.progress_lines import stamped
+from mirror.spark.driver.submission import Submission, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mirror.cluster.topics import OpenEnum
+from mirror.cluster.open_enum import OpenEnum
 from mirror.wire.messages.base import OPERATIONS_NOT_TOLD
 
 

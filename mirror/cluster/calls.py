@@ -14,12 +14,12 @@ from mirror.cluster.metadata import Metadata
 from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import Hopeless, KafkaError, KafkaTimeout
 from mirror.timing import FOREVER_MS, remaining
 from mirror.wire.api import Api
+from mirror.wire.error_codes import ErrorAction, broker_error, verdict
 from mirror.wire.messages.base import Message
-from mirror.wire.verdicts import Verdict, broker_error, verdict
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -178,13 +178,13 @@ class GroupCall(Call[T, str]):
 def check(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> KafkaError | None:
     """None for success, the error where a retry may help. Raises the error where it cannot.
 
-    The arguments are those of :func:`mirror.wire.verdicts.broker_error`.
+    The arguments are those of :func:`mirror.wire.error_codes.broker_error`.
     """
     outcome = verdict(code)
-    if outcome is Verdict.OK:
+    if outcome is ErrorAction.OK:
         return None
     error = broker_error(code, about, message, needs=needs)
-    if outcome in {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE}:
+    if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE}:
         raise error
     return error
 

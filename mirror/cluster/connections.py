@@ -11,7 +11,7 @@ from mirror.errors import KafkaError
 
 
 @dataclass(slots=True)
-class Attempt:
+class ConnectAttempt:
     """One connection to ``node``, from its beginning to its end.
 
     ``ready`` from the moment when it stands. ``seen`` are the incidents of the node that there had been when it began,
@@ -46,15 +46,15 @@ class ConnectionStates:
         self._setup = Backoff(settings.connection_setup_timeout_ms, settings.connection_setup_timeout_max_ms, rng)
         self._states: dict[int, _State] = {}
 
-    def begin(self, node: int) -> Attempt:
+    def begin(self, node: int) -> ConnectAttempt:
         """A connection to ``node`` is begun; to be handed in with what becomes of it."""
-        return Attempt(node, self._state(node).incidents)
+        return ConnectAttempt(node, self._state(node).incidents)
 
     def setup_timeout_ms(self, node: int) -> int:
         """How long the next attempt at ``node`` may take; doubles with each in a row that did not succeed (KIP-601)."""
         return self._setup.after(self._state(node).setups + 1)
 
-    def failed(self, attempt: Attempt, now: int, error: KafkaError | None = None) -> None:
+    def failed(self, attempt: ConnectAttempt, now: int, error: KafkaError | None = None) -> None:
         """It was in vain, or the connection that came of it broke."""
         state = self._state(attempt.node)
         state.error = error
@@ -68,7 +68,7 @@ class ConnectionStates:
         state.incidents += 1
         state.not_before_ms = now + self._reconnect.after(state.failures)
 
-    def answered(self, attempt: Attempt) -> None:
+    def answered(self, attempt: ConnectAttempt) -> None:
         """Its connection stands, and something was received on it.
 
         Only the first time ends the backoff: a node that takes no more connections goes on answering on those that

@@ -14,8 +14,8 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
+from mirror.wire.error_codes import ErrorAction, broker_error, verdict
 from mirror.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
-from mirror.wire.verdicts import Verdict, broker_error, verdict
 
 
 class KeyType(enum.IntEnum):
@@ -107,7 +107,7 @@ class Coordinators:
                 del failed[answer.key]
                 continue
             error = broker_error(answer.error_code, _about(kind, answer.key), answer.error_message, needs="Describe")
-            if verdict(answer.error_code) is Verdict.FATAL:
+            if verdict(answer.error_code) is ErrorAction.FATAL:
                 self._refused[kind, answer.key] = error
                 self._settled(kind, answer.key)
                 del failed[answer.key]

@@ -15,9 +15,9 @@ from mirror.cluster.metadata import Metadata
 from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool
 from mirror.cluster.reaper import CompletableEventReaper
 from mirror.cluster.requests import Lane, Network, Poll, RequestManager
+from mirror.cluster.scheduler import Scheduler
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import Broker
-from mirror.cluster.turns import Turns
+from mirror.cluster.types import Broker
 from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS, Clock, remaining
 
@@ -71,7 +71,7 @@ class ClusterLoop:
         self.network = network
         self._clock = clock
         self._reaper = CompletableEventReaper()
-        self._turns: Turns[ClientCore] = Turns()
+        self._turns: Scheduler[ClientCore] = Scheduler()
         self._channels = itertools.count(1)
         self._brokers: Mapping[int, Broker] = {}
         self._seen = self._changes()

@@ -12,12 +12,12 @@ from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import Broker, TopicPartition
+from mirror.cluster.types import Broker, TopicPartition
 from mirror.errors import Hopeless, KafkaError, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
+from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
-from mirror.wire.verdicts import UNKNOWN_TOPIC_OR_PARTITION, broker_error
 
 _LONGEST_HOST: Final = 255
 """Characters that a host's name can have (RFC 1035)."""

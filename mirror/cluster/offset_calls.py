@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 
 from mirror.cluster.calls import ClusterView, Failures, GroupCall, LeaderCall, check, left_out
 from mirror.cluster.coordinators import KeyType
-from mirror.cluster.each_key import GROUP_ID_NOT_FOUND, EachKey, coordinator
+from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, KeyedCall, coordinator
 from mirror.cluster.requests import Lane
-from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
+from mirror.cluster.types import OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
+from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.admin import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -43,7 +44,6 @@ from mirror.wire.messages.groups import (
     OffsetFetchResponse,
     OffsetFetchTopic,
 )
-from mirror.wire.verdicts import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 
 
 def by_topic(tps: Collection[TopicPartition]) -> dict[str, list[int]]:
@@ -104,7 +104,7 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
         return self._found
 
 
-class LeadersCall(EachKey[TopicPartition, V], LeaderCall[Outcomes[TopicPartition, V]]):
+class LeadersCall(KeyedCall[TopicPartition, V], LeaderCall[Outcomes[TopicPartition, V]]):
     """A call over partitions that share no fate, each answered by its leader."""
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[TopicPartition]]:
@@ -314,7 +314,7 @@ class CommitGroupOffsets(GroupCall[None]):
         """Nothing to tell but success."""
 
 
-class DeleteGroupOffsets(EachKey[TopicPartition, None]):
+class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
     """Offsets that a group is to forget (KIP-496); those of topics that a member reads are refused (code 86)."""
 
     api = Api.OFFSET_DELETE

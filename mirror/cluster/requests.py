@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from mirror.cluster.topics import Broker
+from mirror.cluster.types import Broker
 from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api

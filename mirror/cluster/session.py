@@ -9,9 +9,9 @@ import enum
 from collections import deque
 from typing import Any, Final
 
+from mirror.cluster.auth.sasl import Login, SaslExchange, offered
 from mirror.cluster.in_flight import InFlight
 from mirror.cluster.requests import Request
-from mirror.cluster.sasl import Login, SaslExchange, offered
 from mirror.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -25,6 +25,7 @@ from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire import codec
 from mirror.wire.api import Api
+from mirror.wire.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, broker_error
 from mirror.wire.frames import MAX_FRAME, MAX_FRAME_BEFORE_READY, Buffer, FrameReader
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.session import (
@@ -33,7 +34,6 @@ from mirror.wire.messages.session import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from mirror.wire.verdicts import ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, broker_error
 from mirror.wire.versions import BrokerVersions
 
 SOFTWARE_NAME: Final = "kafka-spark-mirror"
@@ -60,7 +60,7 @@ class Suspicion(enum.Enum):
     WANTS_SASL = "closed at the first request: does it know SaslHandshake?"
 
 
-class Phase(enum.Enum):
+class SessionPhase(enum.Enum):
     """What the connection is busy with; requests are held back before READY, and again while it authenticates anew."""
 
     NEGOTIATING = "negotiating versions"
@@ -87,7 +87,7 @@ class BrokerSession:
         suspicion: Suspicion | None = None,
     ) -> None:
         self.label = label
-        self.phase = Phase.NEGOTIATING
+        self.phase = SessionPhase.NEGOTIATING
         self.versions: BrokerVersions | None = None
         self.outgoing: deque[Segment] = deque()
         self.heard = False
@@ -121,11 +121,11 @@ class BrokerSession:
     @property
     def ready(self) -> bool:
         """Whether requests go out at once (but for throttling)."""
-        return self.phase is Phase.READY
+        return self.phase is SessionPhase.READY
 
     def sends_at_once(self, now: int) -> bool:
         """Whether a request would go out now: negotiated, authenticated, and not throttled."""
-        return self.phase is Phase.READY and self.throttled_until_ms <= now
+        return self.phase is SessionPhase.READY and self.throttled_until_ms <= now
 
     def start(self, now: int) -> None:
         """The connection stands: negotiate versions first."""
@@ -135,21 +135,21 @@ class BrokerSession:
     def send(self, request: Request, now: int) -> None:
         """Send ``request`` as soon as the connection is ready for it. Its time runs from here."""
         self._waiting.append((request, deadline(now, request.timeout_ms)))
-        if self.phase is Phase.READY:
+        if self.phase is SessionPhase.READY:
             self._release(now)
 
     def advance(self, now: int) -> None:
         """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
-        if self._waiting and self.phase is Phase.READY:
+        if self._waiting and self.phase is SessionPhase.READY:
             self._release(now)
-        if self.phase is Phase.AUTHENTICATING:
+        if self.phase is SessionPhase.AUTHENTICATING:
             self._begin_exchange(now)
 
     def _release(self, now: int) -> None:
         """Send what waits, unless the broker is to be left alone, or must first be told again who we are."""
         if self._waiting and self._renew_at_ms <= now:
             self._authenticate(now)  # the next advance() begins: what it raises has no place in send()
-        while self._waiting and self.phase is Phase.READY and self.throttled_until_ms <= now:
+        while self._waiting and self.phase is SessionPhase.READY and self.throttled_until_ms <= now:
             request, caller_deadline = self._waiting.popleft()
             self._send_versioned(request, caller_deadline, now)
 
@@ -278,7 +278,7 @@ class BrokerSession:
 
     def _become_ready(self, now: int) -> None:
         """The broker has said what it speaks, and has taken the login: from here on its answers may be large."""
-        self.phase = Phase.READY
+        self.phase = SessionPhase.READY
         self._frames.max_frame = MAX_FRAME
         self._release(now)
 
@@ -294,7 +294,7 @@ class BrokerSession:
     # --- SASL
 
     def _authenticate(self, now: int) -> None:
-        self.phase = Phase.AUTHENTICATING
+        self.phase = SessionPhase.AUTHENTICATING
         self._exchange = None
         self._authenticate_by_ms = deadline(now, self._request_timeout_ms)
 
@@ -343,9 +343,9 @@ class BrokerSession:
 
     def _why_held(self, now: int) -> str:
         """Why requests have not gone out, for errors."""
-        if self.phase is Phase.READY:
+        if self.phase is SessionPhase.READY:
             return " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
-        if self.phase is Phase.AUTHENTICATING:
+        if self.phase is SessionPhase.AUTHENTICATING:
             return " (still authenticating)"
         if not self._in_flight:
             return " (not connected yet)"
@@ -358,7 +358,7 @@ class BrokerSession:
         silence = f" for {self._request_timeout_ms} ms"
         if self.ready:
             return f"silent{silence}"
-        stranger = self.phase is Phase.NEGOTIATING and not self.met
+        stranger = self.phase is SessionPhase.NEGOTIATING and not self.met
         return f"silent while {self.phase.value}{silence}" + (f": {_NO_KAFKA}" if stranger else "")
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:

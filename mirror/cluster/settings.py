@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
+from mirror.cluster.auth.security import SECURITY_KEYS, Security, read_security
 from mirror.cluster.keys import HIDDEN, Key, read_keys
-from mirror.cluster.security import SECURITY_KEYS, Security, read_security
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from mirror.cluster.security import SECURITY_KEYS
+from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.naming import KeyPath, is_secret, nearest
 from mirror.config.problems import HIDDEN, without_credentials
@@ -101,7 +101,7 @@ def check_client(client: str, path: KeyPath, table: Table, cluster: Checked | No
         *checked.problems,
     ]
     if cluster is not None:
-        # What belongs to transactions is the flow's: mirror.config.together looks at it.
+        # What belongs to transactions is the flow's: mirror.config.flow_rules looks at it.
         both = {key: value for key, value in checked.to_parse().items() if key not in OF_TRANSACTIONS}
         try:
             _PARSE[client]({**cluster.to_parse(), **both})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.cluster.security import is_loopback
+from mirror.cluster.auth.security import is_loopback
 from mirror.cluster.settings import ClusterSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mirror.config import clients, loops, schema, together
+from mirror.config import clients, schema
+from mirror.config import cycles as loops
+from mirror.config import flow_rules as together
 from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig

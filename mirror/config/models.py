@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
-from mirror.config import points
+from mirror.config import positions as points
 from mirror.config.naming import suggestion
-from mirror.config.points import Point
+from mirror.config.positions import Point
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
-from mirror.relay.policy import CopyPolicy
+from mirror.relay.model.policy import CopyPolicy
 
 _RE2: Final = re2.Options()
 _RE2.log_errors = False

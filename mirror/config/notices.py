@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.settings import ClusterSettings
+from mirror.config.flow_rules import target_options
 from mirror.config.naming import dotted
-from mirror.config.together import target_options
 from mirror.producer.settings import ProducerSettings
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import Poll, Request
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent
 from mirror.consumer.fetched import PartsOf
 from mirror.consumer.fetching import Fetching

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from mirror.cluster.events import CompletableEvent, Event
-from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.positions import Heard, Taken
+from mirror.consumer.positions import LastResponse, Taken
 from mirror.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PollEvent(CompletableEvent[list[Fetched]]):
         self.answer(self._core.positions.take(self.max_bytes) if self._core is not None else [])
 
 
-class CutShortEvent(Event):
+class PollInterruptedEvent(Event):
     """A poll's sender left before it had the answer, by Ctrl-C say: as if it had never asked."""
 
     def __init__(self, poll: PollEvent) -> None:
@@ -117,7 +117,7 @@ class LastErrorEvent(CompletableEvent[KafkaError | None]):
         self.complete(core.last_error(self._tp))
 
 
-class HeardEvent(CompletableEvent[dict[TopicPartition, Heard]]):
+class LastResponseEvent(CompletableEvent[dict[TopicPartition, LastResponse]]):
     """What brokers last answered for each partition that they ever answered for."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
@@ -126,7 +126,7 @@ class HeardEvent(CompletableEvent[dict[TopicPartition, Heard]]):
     def apply(self, core: ConsumerCore, now: int) -> None:
         """Known at once."""
         del now
-        self.complete({tp: Heard(p.heard_ms, p.end) for tp, p in core.positions if p.heard_ms is not None})
+        self.complete({tp: LastResponse(p.heard_ms, p.end) for tp, p in core.positions if p.heard_ms is not None})
 
 
 class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.decode import Record, records_of
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch
 
 
-class Part(Protocol):
+class FetchedPart(Protocol):
     """The memory of one partition's part of an answer (``runtime.pages``)."""
 
     @property
@@ -27,7 +27,7 @@ class Part(Protocol):
         ...
 
 
-PartsOf = Callable[[Sequence[memoryview]], Sequence[Part]]
+PartsOf = Callable[[Sequence[memoryview]], Sequence[FetchedPart]]
 """The parts of an answer that these views are all of, in their order; none where they need no releasing."""
 
 
@@ -55,7 +55,7 @@ class Fetched:
     topic_id: uuid.UUID | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
-    part: Part | None = field(default=None, repr=False, compare=False)
+    part: FetchedPart | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
         """Done with all batches: their bytes are undefined from here on, and their memory may go back to the system.

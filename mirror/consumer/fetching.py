@@ -14,8 +14,8 @@ from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
-from mirror.cluster.topics import TopicPartition
-from mirror.consumer.fetched import Fetched, Part, PartsOf
+from mirror.cluster.types import TopicPartition
+from mirror.consumer.fetched import Fetched, FetchedPart, PartsOf
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
@@ -23,6 +23,7 @@ from mirror.consumer.topic_check import TopicCheck
 from mirror.errors import CorruptBatch, Hopeless, KafkaError, OffsetOutOfRange
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.api import Api
+from mirror.wire.error_codes import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, ErrorAction, broker_error, verdict
 from mirror.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -32,7 +33,6 @@ from mirror.wire.messages.fetch import (
     ForgottenTopic,
 )
 from mirror.wire.records import NO_END, Batches
-from mirror.wire.verdicts import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, Verdict, broker_error, verdict
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _PREFERRED_FOR_MS: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SentFetch:
     """One partition in a request: where it stood when it was asked for, to tell late answers."""
 
     tp: TopicPartition
@@ -106,7 +106,7 @@ class Fetching:
 
     def poll(self, now: int) -> Poll:
         """A Fetch for each broker that is free and serves something due."""
-        by_node: dict[int, list[_Asked]] = {}
+        by_node: dict[int, list[_SentFetch]] = {}
         wait = FOREVER_MS
         for tp, position in self._positions:
             if not self._wants(position):
@@ -124,7 +124,7 @@ class Fetching:
                     wait = min(wait, self._nodes[node].wait_ms(now))
                 elif node not in self._granted:
                     topic_id = self._metadata.topic_id(tp.topic)
-                    asked = _Asked(tp, position.fetch, position.generation, leader.epoch, topic_id)
+                    asked = _SentFetch(tp, position.fetch, position.generation, leader.epoch, topic_id)
                     by_node.setdefault(node, []).append(asked)
         requests = self._requests(by_node, now)
         # Nobody waits for room where nobody keeps it.
@@ -132,7 +132,7 @@ class Fetching:
             wait = min(wait, *(until - now for _, until in self._kept.values()))
         return Poll(requests, wait)
 
-    def _requests(self, by_node: dict[int, list[_Asked]], now: int) -> list[Request]:
+    def _requests(self, by_node: dict[int, list[_SentFetch]], now: int) -> list[Request]:
         """As long as there is room for what they may bring; each broker has its share, so that none goes hungry."""
         # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
         share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
@@ -181,7 +181,7 @@ class Fetching:
             position.preferred = None
         return leader.node
 
-    def _request(self, node: int, asked: list[_Asked], room: int) -> Request:
+    def _request(self, node: int, asked: list[_SentFetch], room: int) -> Request:
         wanted = {one.tp: Wanted(one.topic_id, self._partition(one)) for one in asked}
         request = self._sessions[node].next_request(wanted)
         return Request(
@@ -195,7 +195,7 @@ class Fetching:
             on_failure=lambda error, now: self._on_failure(node, error, asked, now),
         )
 
-    def _partition(self, asked: _Asked) -> FetchPartition:
+    def _partition(self, asked: _SentFetch) -> FetchPartition:
         return FetchPartition(
             asked.tp.partition, asked.offset, self._settings.max_partition_fetch_bytes, asked.leader_epoch
         )
@@ -248,7 +248,7 @@ class Fetching:
         self._granted.pop(node, None)
         self._kept.pop(node, None)
 
-    def _on_failure(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+    def _on_failure(self, node: int, error: KafkaError, asked: list[_SentFetch], now: int) -> None:
         self._answered(node)
         self._sessions[node].failed()
         for one in asked:
@@ -256,18 +256,18 @@ class Fetching:
                 self._positions.report(one.tp, error)
         self._node_failed(node, error, asked, now)
 
-    def _node_failed(self, node: int, error: KafkaError, asked: list[_Asked], now: int) -> None:
+    def _node_failed(self, node: int, error: KafkaError, asked: list[_SentFetch], now: int) -> None:
         self._metadata.request_update()
         self._nodes[node].failed(now)
         for one in asked:
             self._note(one, error)
 
-    def _on_response(self, node: int, response: FetchResponse, asked: list[_Asked], now: int) -> None:
+    def _on_response(self, node: int, response: FetchResponse, asked: list[_SentFetch], now: int) -> None:
         self._answered(node)
         if response.error_code:
             # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
             self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
-            if verdict(response.error_code) is not Verdict.NEW_SESSION:
+            if verdict(response.error_code) is not ErrorAction.NEW_SESSION:
                 self._node_failed(node, broker_error(response.error_code, "fetching"), asked, now)
             return
         self._nodes[node].succeeded()
@@ -297,7 +297,14 @@ class Fetching:
                 position.heard_ms, position.error = now, None
 
     def _take_in(
-        self, asked: _Asked, told: FetchResponsePartition, part: Part | None, waits: Waits, now: int, *, by_name: bool
+        self,
+        asked: _SentFetch,
+        told: FetchResponsePartition,
+        part: FetchedPart | None,
+        waits: Waits,
+        now: int,
+        *,
+        by_name: bool,
     ) -> bool:
         """Whether any of its records are wanted.
 
@@ -350,7 +357,7 @@ class Fetching:
         position.learn_epoch(asked.leader_epoch)  # batches of the formats before version 2 have none
         return True
 
-    def _is_ahead(self, asked: _Asked, records: memoryview) -> bool:
+    def _is_ahead(self, asked: _SentFetch, records: memoryview) -> bool:
         """Whether the records are only newer than the high watermark, for the first time at this offset.
 
         A broker looks at that before it reads, up to what it is by then (``Partition.readRecords``). Asked once more,
@@ -365,13 +372,15 @@ class Fetching:
         self._ahead[asked.tp] = asked.offset
         return True
 
-    def _refused(self, asked: _Asked, position: Position, told: FetchResponsePartition, waits: Waits, now: int) -> None:
+    def _refused(
+        self, asked: _SentFetch, position: Position, told: FetchResponsePartition, waits: Waits, now: int
+    ) -> None:
         about = f"fetching {asked.tp} at offset {asked.offset}"
         if told.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range(asked, position, told, about, now)
             return
         error = broker_error(told.error_code, about, needs="Read")
-        if verdict(told.error_code) is Verdict.FATAL:
+        if verdict(told.error_code) is ErrorAction.FATAL:
             self._positions.stop(asked.tp, error)
             return
         self._metadata.request_update()
@@ -384,7 +393,7 @@ class Fetching:
                 position.state.skip_backoff()
 
     def _out_of_range(
-        self, asked: _Asked, position: Position, told: FetchResponsePartition, about: str, now: int
+        self, asked: _SentFetch, position: Position, told: FetchResponsePartition, about: str, now: int
     ) -> None:
         known = told.log_start_offset >= 0
         error = broker_error(told.error_code, about, f"its log begins at {told.log_start_offset}" if known else None)
@@ -400,7 +409,7 @@ class Fetching:
             _log.warning("%s; auto.offset.reset decides where to go on", error)
             self._positions.reset(asked.tp, self._settings.offset_reset)
 
-    def _note(self, asked: _Asked, error: KafkaError) -> None:
+    def _note(self, asked: _SentFetch, error: KafkaError) -> None:
         """Keep why a partition brought nothing."""
         position = self._positions.get(asked.tp, asked.generation)
         if position is not None:

@@ -12,7 +12,7 @@ from mirror.cluster.events import as_kafka_error
 from mirror.cluster.metadata import Metadata
 from mirror.cluster.offset_calls import GroupOffsets, ListOffsets, by_topic
 from mirror.cluster.requests import IDLE, Poll
-from mirror.cluster.topics import OffsetAndMetadata, OffsetResult, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, KafkaError, LogTruncated, NoPosition
@@ -73,7 +73,7 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
 
 
 @dataclass(slots=True)
-class _LookUp:
+class _OffsetLookup:
     """A call under way, for whom (tp -> generation), and what becomes of its result."""
 
     call: Call[Any, Any]
@@ -93,7 +93,7 @@ class Offsets:
         self._metadata = metadata
         self._positions = positions
         self._calls = calls
-        self._under_way: list[_LookUp] = []
+        self._under_way: list[_OffsetLookup] = []
 
     def close(self) -> None:
         """No position is left: end the look-ups under way."""
@@ -145,7 +145,7 @@ class Offsets:
             if position is not None:
                 position.looking_up = True
                 generations[tp] = position.generation
-        self._under_way.append(_LookUp(call, use, generations))
+        self._under_way.append(_OffsetLookup(call, use, generations))
         self._calls.add(call)
 
     def _settle(self) -> None:
@@ -160,7 +160,7 @@ class Offsets:
             else:
                 look_up.call.fail(ClientClosed("nobody waits for this look-up any more"))
 
-    def _use(self, look_up: _LookUp, wanted: Mapping[TopicPartition, Position]) -> None:
+    def _use(self, look_up: _OffsetLookup, wanted: Mapping[TopicPartition, Position]) -> None:
         error = look_up.call.future.exception()
         for tp, position in wanted.items():
             position.looking_up = False

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader
 from mirror.cluster.request_state import RequestState
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
+from mirror.consumer.fetch_buffer import FetchBuffer
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.ready import Ready
 from mirror.errors import KafkaError
 
 
@@ -76,7 +76,7 @@ class Position:
         return None not in {topic_id, self.topic_id} and topic_id != self.topic_id
 
 
-class Heard(NamedTuple):
+class LastResponse(NamedTuple):
     """When a partition's broker last answered (``at_ms``, monotonic), and where its log ends for this reader.
 
     ``end`` is the last stable offset, or the high watermark for who reads uncommitted records; None: not known.
@@ -106,7 +106,7 @@ class Positions:
         self._backoff = backoff
         self._generations = itertools.count(1)
         self._by_tp: dict[TopicPartition, Position] = {}
-        self.ready = Ready()
+        self.ready = FetchBuffer()
         self.spare: int | None = None
         self.hungry = True
 
@@ -209,7 +209,7 @@ class Positions:
         self.ready.add(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
 
     def take(self, max_bytes: int | None = None) -> list[Taken]:
-        """What is ready and not paused, as :meth:`Ready.take` has it; it is the application's from here on."""
+        """What is ready and not paused, as :meth:`FetchBuffer.take` has it; it is the application's from here on."""
         taken: list[Taken] = []
         self.spare = max_bytes
         for fetched in self.ready.take(self._paused, max_bytes):

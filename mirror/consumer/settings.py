@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from mirror.cluster.keys import Key
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, read_options
-from mirror.cluster.topics import EARLIEST, LATEST
+from mirror.cluster.types import EARLIEST, LATEST
 from mirror.errors import ConfigError, Problem
 
 CONSUMER_KEYS: Final[Mapping[str, Key]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mirror.cluster.metadata import Metadata
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.errors import TopicRecreated
 

@@ -6,17 +6,17 @@ from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import IDLE, Poll
 from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, NeedsAbort, WrongState
-from mirror.producer.accumulator import Accumulator, Release
-from mirror.producer.answers import Answers
-from mirror.producer.batches import ProducerBatch
+from mirror.producer.batch.accumulator import Accumulator, Release
+from mirror.producer.batch.batches import ProducerBatch
+from mirror.producer.batch.expiry import Expiry
+from mirror.producer.batch.queue import PartitionQueue
 from mirror.producer.events import AbortEvent, AwaitTopicEvent, CommitEvent
-from mirror.producer.expiry import Expiry
-from mirror.producer.identity import Identity
-from mirror.producer.queue import PartitionQueue
-from mirror.producer.sending import Sending
+from mirror.producer.identity import IdempotentIdentity
+from mirror.producer.produce_responses import ProduceResponseHandler
+from mirror.producer.sender import Sender
 from mirror.producer.settings import ProducerSettings
-from mirror.producer.transactions import Transactions
-from mirror.wire.verdicts import Verdict, verdict
+from mirror.producer.txn.transactions import Transactions
+from mirror.wire.error_codes import ErrorAction, verdict
 
 
 class ProducerCore:
@@ -30,11 +30,11 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings, loop: ClusterLoop, release: Release) -> None:
         self._metadata = loop.metadata
         self._transactions = Transactions(settings, loop) if settings.transactional_id is not None else None
-        self._identity = Identity(settings.cluster, loop.rng)
+        self._identity = IdempotentIdentity(settings.cluster, loop.rng)
         expiry = Expiry(loop.metadata, loop.network, settings.delivery_timeout_ms, self._waits_for_coordinator)
         self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, self._lost)
-        answers = Answers(settings, loop, self.batches, self._transactions)
-        self._sending = Sending(settings, loop, self.batches, answers, self._transactions or self._identity)
+        answers = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
+        self._sending = Sender(settings, loop, self.batches, answers, self._transactions or self._identity)
         self._awaiting: list[AwaitTopicEvent] = []
         self._gone: KafkaError | None = None
 
@@ -183,4 +183,4 @@ class ProducerCore:
 
 
 def _refused(error: KafkaError) -> bool:
-    return isinstance(error, BrokerError) and verdict(error.code) is Verdict.FATAL
+    return isinstance(error, BrokerError) and verdict(error.code) is ErrorAction.FATAL

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
-from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
-from mirror.producer.batches import ProducerBatch
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.producer.batch.batches import ProducerBatch
 
 if TYPE_CHECKING:
     from mirror.producer.core import ProducerCore

@@ -9,16 +9,16 @@ from mirror.backoff import Backoff
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import Hopeless, KafkaError
-from mirror.producer.queue import PartitionQueue, ProducerId
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
+from mirror.wire.error_codes import ErrorAction, broker_error, verdict
 from mirror.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
-from mirror.wire.verdicts import Verdict, broker_error, verdict
 
 
-class Stamp(Protocol):
+class ProducerIdentity(Protocol):
     """Under which id and epoch batches go out; what an idempotent and a transactional producer differ in."""
 
     def may_send(self, queue: PartitionQueue) -> bool:
@@ -44,7 +44,7 @@ class Stamp(Protocol):
         ...
 
 
-class Identity:
+class IdempotentIdentity:
     """Request manager of one idempotent producer's ids. ``fatal`` is why there will be none."""
 
     transactional_id: str | None = None
@@ -104,7 +104,7 @@ class Identity:
             self.last_error = None
             return
         error = broker_error(response.error_code, "getting a producer id", needs="IdempotentWrite")
-        if verdict(response.error_code) in {Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE}:
+        if verdict(response.error_code) in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE}:
             self.fatal = error
         else:
             self._retry(error, now)

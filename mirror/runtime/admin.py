@@ -10,17 +10,17 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
-from mirror.cluster.admin_acls import CreateAcls, DeleteAcls, DescribeAcls
-from mirror.cluster.admin_cluster import DescribeCluster, DescribeLogDirs
-from mirror.cluster.admin_configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
-from mirror.cluster.admin_groups import (
+from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
+from mirror.cluster.admin.cluster import DescribeCluster, DescribeLogDirs
+from mirror.cluster.admin.configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
+from mirror.cluster.admin.groups import (
     DeleteGroups,
     DescribeConsumerGroups,
     DescribeGroups,
     GroupOperations,
     ListGroups,
 )
-from mirror.cluster.admin_topics import (
+from mirror.cluster.admin.topics import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -28,14 +28,14 @@ from mirror.cluster.admin_topics import (
     DescribeTopics,
     TopicIds,
 )
-from mirror.cluster.admin_transactions import (
+from mirror.cluster.admin.transactions import (
     DescribeProducers,
     DescribeTransactions,
     ListTransactions,
     TransactionalIdOperations,
 )
 from mirror.cluster.calls import Call
-from mirror.cluster.each_key import EachKey
+from mirror.cluster.keyed_call import KeyedCall
 from mirror.cluster.offset_calls import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
@@ -45,7 +45,7 @@ from mirror.cluster.offset_calls import (
     ListEachOffset,
 )
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import (
+from mirror.cluster.types import (
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
@@ -66,10 +66,10 @@ from mirror.cluster.topics import (
     V,
 )
 from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
-from mirror.meters import NetworkLook
+from mirror.meters import NetworkSnapshot
 from mirror.runtime import arguments
-from mirror.runtime.asked import Asked
-from mirror.runtime.outcomes import as_asked, merged, not_found, pass_on
+from mirror.runtime.admin_results import as_asked, merged, not_found, pass_on
+from mirror.runtime.pending_requests import PendingRequests
 from mirror.runtime.thread import acquire, release
 
 T = TypeVar("T")
@@ -105,10 +105,10 @@ class Admin:
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` are Kafka's dotted keys. Raises ConfigError."""
         self._thread = acquire(ClusterSettings.parse(options))
-        self._asked = Asked("Admin")
+        self._asked = PendingRequests("Admin")
         self._closed = False
 
-    def network(self) -> NetworkLook:
+    def network(self) -> NetworkSnapshot:
         """What the network thread of this cluster, which all clients of this process share, has done so far."""
         return self._thread.look()
 
@@ -154,7 +154,7 @@ class Admin:
             call.fail(error)
         return told
 
-    def _each(self, call: EachKey[K, V], *, partial: bool) -> Outcomes[K, V]:
+    def _each(self, call: KeyedCall[K, V], *, partial: bool) -> Outcomes[K, V]:
         return as_asked(self._call(call), partial=partial)
 
     # --- the cluster and its brokers

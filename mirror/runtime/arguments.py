@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.cluster.topics import (
+from mirror.cluster.open_enum import OpenEnum
+from mirror.cluster.types import (
     EARLIEST,
     ConfigChange,
     ConfigKind,
@@ -21,7 +22,6 @@ from mirror.cluster.topics import (
     ConfigResource,
     NewTopic,
     OffsetAndMetadata,
-    OpenEnum,
     TopicPartition,
 )
 from mirror.errors import InvalidArgument

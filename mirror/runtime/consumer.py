@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from mirror.cluster.admin_cluster import ClientInstanceId
-from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.admin.cluster import ClientInstanceId
+from mirror.cluster.admin.topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
-from mirror.cluster.topics import (
+from mirror.cluster.types import (
     EARLIEST,
     LATEST,
     OffsetAndMetadata,
@@ -25,23 +25,23 @@ from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import (
     AssignEvent,
     ConsumedEvent,
-    CutShortEvent,
-    HeardEvent,
     LastErrorEvent,
+    LastResponseEvent,
     PauseEvent,
     PollEvent,
+    PollInterruptedEvent,
     PositionEvent,
     ResetEvent,
     SeekEvent,
     WakeEvent,
 )
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.positions import Heard
+from mirror.consumer.positions import LastResponse
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, InvalidArgument, KafkaError, NetworkThreadDied, Problem
-from mirror.meters import NetworkLook
+from mirror.meters import NetworkSnapshot
 from mirror.runtime import arguments
-from mirror.runtime.pages import parts_of
+from mirror.runtime.memory.buffer_recycling import parts_of
 from mirror.runtime.single_user import SingleUser
 from mirror.runtime.thread import acquire, leave_and_release
 
@@ -239,11 +239,11 @@ class Consumer:
         tp = arguments.partition(tp)
         return self._ask(LastErrorEvent(tp, *self._timer(None)), (tp,))
 
-    def last_heard(self) -> dict[TopicPartition, Heard]:
+    def last_heard(self) -> dict[TopicPartition, LastResponse]:
         """When each partition's broker last answered without a refusal, also that it has nothing new; and its end."""
-        return self._ask(HeardEvent(*self._timer(None)))
+        return self._ask(LastResponseEvent(*self._timer(None)))
 
-    def network(self) -> NetworkLook:
+    def network(self) -> NetworkSnapshot:
         """What the network thread of this cluster, which all clients of this process share, has done so far."""
         return self._thread.look()
 
@@ -276,7 +276,7 @@ class Consumer:
     def _forget_unread(self) -> None:
         """Nothing may be lost of a poll that was cut short (by Ctrl-C, say), nor count as read."""
         if self._unread is not None:
-            self._thread.submit(self._core, CutShortEvent(self._unread))
+            self._thread.submit(self._core, PollInterruptedEvent(self._unread))
             self._unread = None
 
     def _check_usable(self, about: Collection[TopicPartition] = ()) -> None:

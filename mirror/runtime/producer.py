@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     ClientClosed,
     DeliveryCause,
@@ -23,16 +23,16 @@ from mirror.errors import (
     KafkaTimeout,
     NetworkThreadDied,
 )
-from mirror.producer.appending import OpenBatch
-from mirror.producer.batches import Callback, ProducerBatch, RecordMetadata
+from mirror.producer.batch.appending import RecordAccumulation
+from mirror.producer.batch.batches import Callback, ProducerBatch, RecordMetadata
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
-from mirror.runtime.asked import Asked
-from mirror.runtime.buffer import BufferMemory
-from mirror.runtime.handover import HandOver, Unanswered
+from mirror.runtime.memory.buffer_memory import BufferMemory
+from mirror.runtime.memory.send_handoff import SendHandoff, UnansweredSends
+from mirror.runtime.pending_requests import PendingRequests
 from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.runtime.transactional import TransactionCalls
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
@@ -56,7 +56,7 @@ class _Partition:
     def __init__(self, tp: TopicPartition) -> None:
         self.tp: Final = tp
         self.known = False
-        self.open: OpenBatch | None = None
+        self.open: RecordAccumulation | None = None
         self.lock = threading.Lock()
 
 
@@ -84,8 +84,8 @@ class Producer(TransactionCalls):
         core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._unanswered: Final = Unanswered()
-        self._asked = Asked("Producer")
+        self._unanswered: Final = UnansweredSends()
+        self._asked = PendingRequests("Producer")
         thread.submit(None, JoinEvent(core))
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ class Producer(TransactionCalls):
                 future = self._append(place, record)
                 if future is None:
                     builder = BatchBuilder(self._settings.compression, self._settings.batch_size)
-                    batch = OpenBatch(place.tp, builder, limit, threading.Lock())
+                    batch = RecordAccumulation(place.tp, builder, limit, threading.Lock())
                     future = batch.append(*record)
                     assert future is not None  # noqa: S101 - the first record always fits
                     made = ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch)
@@ -326,7 +326,7 @@ class Producer(TransactionCalls):
         Where that fails, and also where it is cut short by Ctrl-C, either the network thread has both, or nobody.
         """
         unanswered, key = self._unanswered, object()
-        opened, event = made.open, HandOver(made, self._memory)
+        opened, event = made.open, SendHandoff(made, self._memory)
 
         def told() -> None:
             # No lock: the network thread may be dying, and whoever holds the lock wait for it. At worst a batch that

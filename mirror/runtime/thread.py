@@ -17,9 +17,9 @@ from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ClientClosed, NetworkThreadDied, WrongState
-from mirror.meters import NetworkLook
+from mirror.meters import NetworkSnapshot
 from mirror.runtime.clock import SystemClock, process_rng
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.selector_network import SelectorNetwork
 from mirror.timing import FOREVER_MS, Timer
 
 T = TypeVar("T")
@@ -86,9 +86,9 @@ class NetworkThread:
             _insist(partial(tell, cause))
         self._network.close()
 
-    def look(self) -> NetworkLook:
+    def look(self) -> NetworkSnapshot:
         """What it has done so far; from any thread."""
-        return NetworkLook(self._network.meters.look(), self._busy_ns // 1_000_000)
+        return NetworkSnapshot(self._network.meters.look(), self._busy_ns // 1_000_000)
 
     @property
     def is_current(self) -> bool:

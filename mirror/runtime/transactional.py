@@ -9,9 +9,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NeedsAbort, WrongState
-from mirror.producer.appending import fresh
+from mirror.producer.batch.appending import fresh
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mirror.errors import printable
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.telemetry.ids import SpanId, partition_id
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.telemetry.traces.ids import SpanId, partition_id
 
 FORMAT: Final = "MIRROR_LOG_FORMAT"
 EVENTS: Final = logging.getLogger("mirror.events")

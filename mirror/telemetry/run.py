@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.ranges import RangeResult
-from mirror.telemetry.instruments import DROPPED, OF_TASKS
-from mirror.telemetry.lag_points import forget_lags
-from mirror.telemetry.measured import Measured
-from mirror.telemetry.process import exports
+from mirror.relay.model.ranges import RangeResult
+from mirror.telemetry.export.process import exports
+from mirror.telemetry.lag.lag_metrics import forget_lags
+from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
+from mirror.telemetry.metrics.metric_store import MetricStore
+from mirror.telemetry.metrics.record_results import take_epoch, take_results, take_task
 from mirror.telemetry.settings import sampled
-from mirror.telemetry.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
-from mirror.telemetry.taking import take_epoch, take_results, take_task
+from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
 
 if TYPE_CHECKING:
     from mirror.telemetry.settings import TelemetrySettings
-    from mirror.telemetry.told import TaskTold
+    from mirror.telemetry.task_report import TaskReport
     from mirror.timing import Clock
 
 FLUSH_MS: Final = 5_000
@@ -28,13 +28,13 @@ _SPANS_A_LINE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class TaskResults:
+class EpochTaskResults:
     """What one attempt of a task answered; ``told`` is None where it told nothing of itself."""
 
     task: int
     attempt: int
     results: Sequence[RangeResult]
-    told: TaskTold | None
+    told: TaskReport | None
 
 
 class RunTelemetry:
@@ -42,7 +42,7 @@ class RunTelemetry:
 
     def __init__(self, settings: TelemetrySettings, report_dir: Path, clock: Clock) -> None:
         """Raises FlowError where Prometheus is to find an endpoint, and the port is taken."""
-        self.measured: Final = Measured()
+        self.measured: Final = MetricStore()
         self.port: int | None = None
         """Where Prometheus finds it."""
         self.trouble: str | None = None
@@ -56,7 +56,7 @@ class RunTelemetry:
         self._dropped: dict[str, int] = {}
         self._open: Final = contextlib.ExitStack()
         if settings.prometheus is not None:
-            from mirror.telemetry.prometheus import Endpoint
+            from mirror.telemetry.export.prometheus import Endpoint
 
             endpoint = Endpoint(self.measured, *settings.prometheus)
             self.port = endpoint.port
@@ -77,7 +77,7 @@ class RunTelemetry:
         with self.measured.lock:
             forget_lags(self.measured, flow)
 
-    def epoch(self, facts: EpochFacts, tasks: Iterable[TaskResults]) -> None:
+    def epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults]) -> None:
         """An epoch is over. Returns at once."""
         if self._settings.disabled:
             return
@@ -88,7 +88,7 @@ class RunTelemetry:
         if sampled(facts.id.trace, self._settings.ratio) or expired:
             self._trace(facts, tasks)
 
-    def _measure(self, facts: EpochFacts, tasks: Sequence[TaskResults]) -> None:
+    def _measure(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
         take_results(self.measured, facts.flow, facts.results)
         for task in tasks:
             if task.told is not None:
@@ -102,7 +102,7 @@ class RunTelemetry:
             planned_ms=facts.planned_ms,
         )
 
-    def _trace(self, facts: EpochFacts, tasks: Sequence[TaskResults]) -> None:
+    def _trace(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
         """The root; and what tasks have not exported themselves: the ids are the same, whoever does it."""
         root = list(epoch_spans(facts))
         if self._settings.traces:
@@ -141,21 +141,21 @@ class RunTelemetry:
     # --- files, where there is no backend
 
     def _write_traces(self, spans: Sequence[Span]) -> None:
-        from mirror.telemetry import jsonl
-        from mirror.telemetry.otlp import as_span
+        from mirror.telemetry.export import jsonl
+        from mirror.telemetry.export.otlp import as_span
 
         for first in range(0, len(spans), _SPANS_A_LINE):
             some = [as_span(one) for one in spans[first : first + _SPANS_A_LINE]]
             self._append(jsonl.TRACES, jsonl.spans_line(some))
 
     def _write_metrics(self, now_ms: int) -> None:
-        from mirror.telemetry import jsonl
-        from mirror.telemetry.otlp import as_metrics
+        from mirror.telemetry.export import jsonl
+        from mirror.telemetry.export.otlp import as_metrics
 
         self._append(jsonl.METRICS, jsonl.metrics_line(as_metrics(self.measured, self._began_ms, now_ms)))
 
     def _append(self, name: str, line: str) -> None:
-        from mirror.telemetry import jsonl
+        from mirror.telemetry.export import jsonl
 
         try:
             jsonl.append(self._report_dir / name, line)
@@ -163,7 +163,7 @@ class RunTelemetry:
             self.trouble = f"{self._report_dir / name} cannot be written: {error.strerror or error}"
 
 
-def _spans(tasks: Iterable[TaskResults], facts: EpochFacts) -> Iterator[Span]:
+def _spans(tasks: Iterable[EpochTaskResults], facts: EpochFacts) -> Iterator[Span]:
     for task in tasks:
         told = task.told
         yield from task_spans(

@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.meters import Histogram
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.telemetry.ids import SpanId, partition_id
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.telemetry.export.process import exports
 from mirror.telemetry.logs import tell_partition
-from mirror.telemetry.process import exports
+from mirror.telemetry.metrics.record_results import take_task
 from mirror.telemetry.settings import sampled
-from mirror.telemetry.spans import TaskFacts, part_span, partition_span, task_span, task_spans
-from mirror.telemetry.taking import take_task
-from mirror.telemetry.told import TaskTold
+from mirror.telemetry.task_report import TaskReport
+from mirror.telemetry.traces.ids import SpanId, partition_id
+from mirror.telemetry.traces.spans import TaskFacts, part_span, partition_span, task_span, task_spans
 
 if TYPE_CHECKING:
-    from mirror.relay.watching import TaskLook
+    from mirror.relay.model.observer import TaskSnapshot
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.timing import Clock
 
@@ -29,7 +29,7 @@ _LOOK_S: Final = 1.0
 
 
 class TaskTelemetry:
-    """One attempt of one task (:class:`mirror.relay.watching.Watcher`). Nothing of it waits but :meth:`ends`.
+    """One attempt of one task (``TaskObserver``). Nothing of it waits but :meth:`ends`.
 
     ``follows``: it is a stream's, whose tasks may go on after they have told their results, and must not wait.
     """
@@ -55,9 +55,9 @@ class TaskTelemetry:
         self._clock: Final = clock
         self._began_ms: Final = clock.wall()
         self._sampled: Final = sampled(epoch.trace, settings.ratio)
-        self._look: Callable[[], TaskLook] | None = None
-        self._first: TaskLook | None = None
-        self._last: TaskLook | None = None
+        self._look: Callable[[], TaskSnapshot] | None = None
+        self._first: TaskSnapshot | None = None
+        self._last: TaskSnapshot | None = None
         self._peaks: Counter[str] = Counter()
         self._over: Final = threading.Event()
         self._dropped_before: Final = self._exports.dropped()
@@ -65,7 +65,7 @@ class TaskTelemetry:
 
     # --- the watcher
 
-    def begins(self, look: Callable[[], TaskLook]) -> None:
+    def begins(self, look: Callable[[], TaskSnapshot]) -> None:
         """From now on it is looked at once a second."""
         self._look = look
         self._first = self._last = look()
@@ -89,7 +89,7 @@ class TaskTelemetry:
 
     # --- the end
 
-    def ends(self) -> TaskTold:
+    def ends(self) -> TaskReport:
         """What goes with the results. Waits for a backend for a moment: a worker that is idle may be killed."""
         self._over.set()
         told = self._told()
@@ -117,15 +117,17 @@ class TaskTelemetry:
             ended_ms=self._clock.wall(),
         )
 
-    def _told(self) -> TaskTold:
+    def _told(self) -> TaskReport:
         look = self._look_once()
         counted = None if look is None or self._first is None else look.since(self._first)
         told = self._told_of(counted, self._began_ms, self._clock.wall(), self._peaks)
         return replace(told, dropped=self._dropped_since())
 
-    def _told_of(self, counted: TaskLook | None, began_ms: int, ended_ms: int, peaks: Mapping[str, int]) -> TaskTold:
+    def _told_of(
+        self, counted: TaskSnapshot | None, began_ms: int, ended_ms: int, peaks: Mapping[str, int]
+    ) -> TaskReport:
         """What this task ``counted`` in between; None: it was never looked at."""
-        return TaskTold(
+        return TaskReport(
             task=self._task,
             attempt=self._attempt,
             host=socket.gethostname(),
@@ -152,7 +154,7 @@ class TaskTelemetry:
                 self._export_metrics()
         self._export_metrics()
 
-    def _look_once(self) -> TaskLook | None:
+    def _look_once(self) -> TaskSnapshot | None:
         if self._look is None:
             return None
         look = self._look()
@@ -182,5 +184,5 @@ def is_idle(result: RangeResult) -> bool:
     return quiet and not (result.story and (result.story.events or result.story.spans))
 
 
-def _bytes_of(look: TaskLook) -> dict[str, int]:
+def _bytes_of(look: TaskSnapshot) -> dict[str, int]:
     return {"buffer": look.buffer, "buffer_size": look.buffer_size, "in_flight": look.in_flight, "held": look.held}

@@ -18,12 +18,12 @@ from typing import Any, Final
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.frames import Buffer
-from mirror.wire.lean import lean
-from mirror.wire.matching import check_covered, default, kept, nested_classes, schema_default
+from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames
 from mirror.wire.produce_frames import answer as produce_answer
+from mirror.wire.schema_mapping import check_covered, default, kept, nested_classes, schema_default
 
 with lean():
     from kio.index import load_request_schema, load_response_schema

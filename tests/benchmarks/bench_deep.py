@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mirror.relay.deep import Recipe, remake
+from mirror.relay.batches.reencode import ReencodeSpec, reencode
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch, split_batches
 
@@ -70,10 +70,10 @@ def cost(codec: str, value_bytes: int, total: int, seconds: float) -> Mapping[st
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or not took:
         before = time.process_time()
-        remake([batch], Recipe())
+        reencode([batch], ReencodeSpec())
         took.append(time.process_time() - before)
     tracemalloc.start()
-    remake([batch], Recipe())
+    reencode([batch], ReencodeSpec())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     one = statistics.median(took)
@@ -111,7 +111,7 @@ def encode_for_ever(codec: str, value_bytes: int, total: int) -> None:
     batch = source(codec, value_bytes, total)
     print("ready", flush=True)  # noqa: T201 - read by who started it
     while True:
-        remake([batch], Recipe())
+        reencode([batch], ReencodeSpec())
 
 
 class Shallow:
@@ -175,12 +175,12 @@ def shallow() -> Iterator[Shallow]:
 
 @contextmanager
 def beside_a_thread(batch: Batch, switch_ms: float) -> Iterator[Callable[[], int]]:
-    """``remake`` again and again; the call gives how often so far."""
+    """``reencode`` again and again; the call gives how often so far."""
     ended, made = threading.Event(), [0]
 
     def encode() -> None:
         while not ended.is_set():
-            remake([batch], Recipe())
+            reencode([batch], ReencodeSpec())
             made[0] += 1
 
     usual = sys.getswitchinterval()

@@ -34,7 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from mirror.client import Admin, Consumer, NewTopic, TopicPartition
-from mirror.sandbox import orders
+from mirror.sandbox import demo_data as orders
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.fetch import class_path, fetch
 from mirror.sandbox.java import find_java

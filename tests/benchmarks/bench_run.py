@@ -23,7 +23,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from mirror.sandbox import judge, orders
+from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import demo_data as orders
 from mirror.sandbox.cluster import Cluster
 
 RECORDS: Final = int(os.environ.get("MIRROR_BENCH_RECORDS", "2000000"))

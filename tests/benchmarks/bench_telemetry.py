@@ -30,14 +30,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.client import LATEST, Admin, TopicPartition
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome, Range
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
-from mirror.telemetry.ids import epoch_id
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.telemetry.task import TaskTelemetry
+from mirror.telemetry.traces.ids import epoch_id
 from tests.telemetry import receiver
 
 PARTITIONS: Final = 4

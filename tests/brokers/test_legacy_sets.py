@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from mirror.client import Consumer, Producer, TopicPartition
-from mirror.relay.deep import Recipe, remake
+from mirror.relay.batches.reencode import ReencodeSpec, reencode
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.decode import Record, records_of
 from mirror.wire.legacy import MessageSet
@@ -134,7 +134,7 @@ def test_old_messages_of_a_real_log_are_read_and_copied(new_cluster: NewCluster,
     assert [record for one in found for record in records_of(one)] == expected
     assert by_confluent(cluster, old, len(expected)) == expected
 
-    made = remake(found, Recipe(codec="lz4", limit=600))
+    made = reencode(found, ReencodeSpec(codec="lz4", limit=600))
     assert len(made.batches) > 1
     assert made.batches[-1].next_offset == len(expected)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.murder_worker import POINTS
 from tests.campaign.scene import Scene

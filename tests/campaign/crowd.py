@@ -18,11 +18,11 @@ from typing import Final
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from mirror.client import TopicPartition
-from mirror.relay.carriers import transactional_id
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import HEAP, Cluster
 from tests.campaign.plain import whole
 from tests.conformance.topics import Topics

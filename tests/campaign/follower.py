@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mirror.errors import DeliveryCause
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.follower_stage import HEALTHY, SICK, STOPPED, Coordinators, FollowerStage, follower_stage
 from tests.polling import eventually

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from tests.campaign.crowd import GOOD_BROKER, HEALTHY, SILENT, STOPPED_BROKER, Crowd, crowd

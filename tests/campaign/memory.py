@@ -23,10 +23,10 @@ from typing import Any, Final
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from mirror.client import Admin, Consumer, Producer, TopicPartition
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Outcome, Range
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.plain import Pair, whole
 from tests.conformance.topics import Topics

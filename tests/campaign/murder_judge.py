@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 import mirror.client
-from mirror.relay.progress import group_of
+from mirror.relay.progress.committed import group_of
 from tests.campaign.murder_source import GrowingTopic, Record, Truth
 from tests.e2e.broker_side import Side
 from tests.polling import eventually

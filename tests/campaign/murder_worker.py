@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from mirror.client import Admin, RecordMetadata, TopicPartition
 from mirror.errors import KafkaError
-from mirror.producer.batches import Callback
-from mirror.relay import carriers, task
-from mirror.relay.carriers import ExactlyOnce
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress
-from mirror.relay.ranges import Range
+from mirror.producer.batch.batches import Callback
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range
+from mirror.relay.partition import target_writer as carriers
+from mirror.relay.partition.target_writer import ExactlyOnceWriter
+from mirror.relay.progress.committed import Progress
+from mirror.relay.task import task
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.wire.records import Batch
 
 POINTS: Final = (
@@ -96,7 +97,7 @@ def told_at(signpost: Signpost, callback: Callback) -> Callback:
     return tell
 
 
-def watched(signpost: Signpost) -> type[ExactlyOnce]:
+def watched(signpost: Signpost) -> type[ExactlyOnceWriter]:
     """The carrier as it is, with the signpost beside each of its steps."""
 
     def then_at(future: Future[Any], point: str) -> None:
@@ -114,7 +115,7 @@ def watched(signpost: Signpost) -> type[ExactlyOnce]:
 
         return watched_call
 
-    class Watched(ExactlyOnce):
+    class Watched(ExactlyOnceWriter):
         def open(self, timeout_ms: int) -> Future[Progress | None]:
             signpost.at("opening")
             producer: Any = self._producer

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from tests.e2e.broker_side import Side
 
 RECORD: Final = 10_000

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mirror.client import Admin
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.progress_topic import topic_of
 from tests.campaign.murder_judge import Judge, Place
 from tests.campaign.murder_source import GrowingTopic
 from tests.campaign.murder_worker import Order

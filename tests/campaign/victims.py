@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from mirror.relay.ranges import RangeResult
+from mirror.relay.model.ranges import RangeResult
 from tests.campaign import murder_worker
 from tests.campaign.murder_worker import FAILED, HELD, RESULTS, Order, attempt
 

@@ -13,8 +13,9 @@ from mirror.cli import submit
 from mirror.cli.app import app
 from mirror.sandbox import pair
 from mirror.sandbox.process import Process
-from mirror.spark import job, stream_job
-from mirror.spark.submission import Submission
+from mirror.spark.driver import batch_job as job
+from mirror.spark.driver import stream_job
+from mirror.spark.driver.submission import Submission
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
 

@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.spark import authorized, checks, forecast
-from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import Ledger
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.preflight import acl_lookup as authorized
+from mirror.spark.preflight import dry_run as forecast
+from mirror.spark.preflight import flow_checks as checks
 from tests.spark import fakes
 from tests.spark.test_results import result
 

@@ -18,16 +18,16 @@ from mirror.cli import status as command
 from mirror.cli import status_view
 from mirror.cli.app import app
 from mirror.client import TopicPartition
-from mirror.relay.open_transactions import OpenTransaction
-from mirror.relay.orders import Orders, place_of
-from mirror.relay.progress import Progress, group_of, to_offset
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.spark import status
-from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import Ledger
-from mirror.spark.status import FlowStatus, PartitionStatus
-from mirror.spark.troubles import Trouble
-from mirror.telemetry.lags import Lag, State, totals
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.relay.progress.control import RunControl, place_of
+from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.last_errors import LastError
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.status import status
+from mirror.spark.status.status import FlowStatus, PartitionStatus
+from mirror.telemetry.lag.lags import Lag, LagState, totals
 from tests.spark import fakes
 
 if TYPE_CHECKING:
@@ -146,13 +146,13 @@ def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> No
 def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) -> None:
     site.a.add_topic("orders", [10])
     site.commit(10)
-    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
     assert site.status().stdout.splitlines()[0] == f"flow f: a to b; 0 behind; {words}"
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
     assert (flow["run"]["seen_ms"], flow["run"]["gone"]) == (seen_ms, 0 < seen_ms < T0 - 60_000)
 
 
-def give(orders: Orders) -> None:
+def give(orders: RunControl) -> None:
     group, tp = place_of("f")
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
@@ -208,10 +208,10 @@ def test_who_has_caught_up_waits_for_nothing(site: Site) -> None:
 
 
 def test_the_head_says_when_the_first_records_are_lost() -> None:
-    far = Lag(5, 10.0, 0.0, 0.0, math.inf, 90_000.0, State.STUCK)
-    fine = Lag(0, 0.0, 0.0, 0.0, 0.0, 60.0, State.CAUGHT_UP)
+    far = Lag(5, 10.0, 0.0, 0.0, math.inf, 90_000.0, LagState.STUCK)
+    fine = Lag(0, 0.0, 0.0, 0.0, 0.0, 60.0, LagState.CAUGHT_UP)
     assert "25 h to the first loss; 1 stuck, 1 caught up" in shown(flow(partition(0, far), partition(1, fine)))
-    gone = far._replace(loss_s=-5.0, state=State.LOSING)
+    gone = far._replace(loss_s=-5.0, state=LagState.LOSING)
     assert "never drained; losing records; 1 losing" in shown(flow(partition(0, gone)))
 
 
@@ -294,7 +294,7 @@ def test_what_another_client_wrote_is_shown_as_text(site: Site, arguments: tuple
     site.a.add_topic("orders", [10])
     group, tp = place_of("f")
     host = "ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs"
-    orders = Orders(run="r\x1b[31m", host=host, since_ms=T0, epoch=1)
+    orders = RunControl(run="r\x1b[31m", host=host, since_ms=T0, epoch=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
     site.looks = 1
     shown = site.status(*arguments).stdout
@@ -311,7 +311,7 @@ def test_it_needs_no_spark_and_without_a_ledger_no_arrow() -> None:
 # --- the view
 
 
-def partition(number: int, lag: Lag, trouble: Trouble | None = None, topic: str = "orders") -> PartitionStatus:
+def partition(number: int, lag: Lag, trouble: LastError | None = None, topic: str = "orders") -> PartitionStatus:
     return PartitionStatus(
         topic=topic,
         partition=number,
@@ -345,13 +345,13 @@ def shown(one: FlowStatus, most: int | None = 40, width: int = 160) -> str:
     return text.getvalue()
 
 
-def lag(state: State, records: int | None = 1, seconds: float | None = None) -> Lag:
+def lag(state: LagState, records: int | None = 1, seconds: float | None = None) -> Lag:
     return Lag(records, seconds, 10.0, 20.0, math.inf, 3_000.0, state)
 
 
 def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
-    healthy = [partition(each, lag(State.CAUGHT_UP, 0)) for each in range(100)]
-    sick = [partition(200, lag(State.STUCK, 5, 90)), partition(201, lag(State.LOSING, 5, 10))]
+    healthy = [partition(each, lag(LagState.CAUGHT_UP, 0)) for each in range(100)]
+    sick = [partition(200, lag(LagState.STUCK, 5, 90)), partition(201, lag(LagState.LOSING, 5, 10))]
     text = shown(flow(*healthy, *sick), 4)
     rows = [line.split() for line in text.splitlines() if " orders " in line]
     assert [row[0] for row in rows] == ["losing", "stuck", "caught", "caught"]
@@ -364,8 +364,8 @@ def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
 
 def test_an_open_transaction_of_the_source_is_named_also_of_a_partition_that_is_not_shown() -> None:
     withheld = OpenTransaction(topic="orders", partition=3, offset=10, records=5, seen_ms=T0, since_ms=T0 - 90_000)
-    healthy = [partition(each, lag(State.CAUGHT_UP, 0)) for each in range(9)]
-    held = replace(partition(3, lag(State.CAUGHT_UP, 0)), high_watermark=15, withheld=withheld)
+    healthy = [partition(each, lag(LagState.CAUGHT_UP, 0)) for each in range(9)]
+    held = replace(partition(3, lag(LagState.CAUGHT_UP, 0)), high_watermark=15, withheld=withheld)
     one = flow(*healthy, held)
     assert "orders-3: 5 records from offset 10 on are not copied" in " ".join(shown(one, 2).split())
     console = Console(file=StringIO(), width=200)
@@ -376,16 +376,16 @@ def test_an_open_transaction_of_the_source_is_named_also_of_a_partition_that_is_
 
 
 def test_trouble_has_a_column_only_where_there_is_some_and_its_age() -> None:
-    stuck = lag(State.STUCK, 5, 90)
+    stuck = lag(LagState.STUCK, 5, 90)
     assert "last trouble" not in shown(flow(partition(0, stuck)))
-    text = shown(flow(partition(0, stuck, Trouble("it\nbroke", T0 - 600_000))))
+    text = shown(flow(partition(0, stuck, LastError("it\nbroke", T0 - 600_000))))
     assert "10 min ago: it broke" in text
 
 
 @pytest.mark.parametrize("width", [84, 100, 120, 200])
 def test_a_row_is_one_line_and_its_numbers_are_whole_however_narrow(width: int) -> None:
-    trouble = Trouble("a very long story " * 20, T0)
-    rows = [partition(each, lag(State.FALLING_BEHIND, 123_456_789, 9e4), trouble, "o" * 90) for each in range(7)]
+    trouble = LastError("a very long story " * 20, T0)
+    rows = [partition(each, lag(LagState.FALLING_BEHIND, 123_456_789, 9e4), trouble, "o" * 90) for each in range(7)]
     lines = shown(flow(*rows), 7, width).splitlines()
     assert max(map(len, lines)) <= width
     told = [line for line in lines if line.startswith("falling behind ")]

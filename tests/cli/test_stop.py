@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mirror.cli import stop as command
 from mirror.cli.app import app
-from mirror.relay.orders import Orders, from_offset, place_of
+from mirror.relay.progress.control import RunControl, from_offset, place_of
 from tests.cli.test_status import CONFIG, give
 from tests.spark import fakes
 
@@ -39,7 +39,7 @@ def stop(config: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["stop", "--config", str(config), *arguments])
 
 
-def orders() -> Orders:
+def orders() -> RunControl:
     group, tp = place_of("f")
     found = from_offset(fakes.Admin({"bootstrap.servers": "b:1"}).group_offsets(group, [tp]).get(tp))
     assert found is not None
@@ -49,7 +49,7 @@ def orders() -> Orders:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
-    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS - 754_000))
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS - 754_000))
     began_s = time.monotonic()
     found = stop(config, *(["--json"] if as_json else []))
     assert found.exit_code == 0
@@ -67,7 +67,7 @@ def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest
 def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest.MonkeyPatch, seen_ms: int) -> None:
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
     monkeypatch.setattr(command, "_BEYOND_S", 0.2)
-    give(Orders(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
     found = stop(config)
     assert found.exit_code == 3
     assert found.stdout.endswith(": told to end\n")
@@ -75,7 +75,7 @@ def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest
 
 
 def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Orders(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
+    there = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
     give(there)
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
     monkeypatch.setattr(command, "pause", lambda _: give(there))
@@ -86,7 +86,7 @@ def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: p
 def test_what_another_client_wrote_is_shown_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
     group, tp = place_of("f")
-    names_all = Orders(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)
+    names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
     result = stop(config, "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool, Slot
 from mirror.cluster.requests import Lane, Request
-from mirror.cluster.topics import Broker
+from mirror.cluster.types import Broker
 from mirror.errors import ConnectionFailed, KafkaError, KafkaTimeout
 from mirror.wire.messages.metadata import MetadataResponse
 from tests.cluster.probes import Probe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.client import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, NewTopic
-from mirror.cluster.admin_configs import hide
+from mirror.cluster.admin.configs import hide
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import AlterableConfig

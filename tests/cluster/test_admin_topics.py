@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from mirror.client import EARLIEST, LATEST, AclOperation, NewTopic, Outcomes, ResourceType, TopicPartition
-from mirror.cluster.each_key import first_failure
+from mirror.cluster.keyed_call import first_failure
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import DeleteTopicsResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mirror.cluster.alarms import Alarms
+from mirror.cluster.deadline_heap import DeadlineHeap
 from mirror.timing import FOREVER_MS
 
 THINGS = st.sampled_from("abcde")
@@ -18,7 +18,7 @@ class AlarmsModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.alarms: Alarms[str] = Alarms()
+        self.alarms: DeadlineHeap[str] = DeadlineHeap()
         self.expected: dict[str, int] = {}
 
     @rule(thing=THINGS, at_ms=TIMES)
@@ -58,7 +58,7 @@ TestAlarmsModel = AlarmsModel.TestCase
 
 
 def test_setting_them_anew_for_ever_takes_no_room() -> None:
-    alarms: Alarms[int] = Alarms()
+    alarms: DeadlineHeap[int] = DeadlineHeap()
     for at_ms in range(10_000):
         alarms.set(at_ms % 3, 1_000_000 - at_ms)
     assert len(alarms._heap) < 100

@@ -8,11 +8,11 @@ from typing import Literal
 
 import pytest
 
-from mirror.cluster.admin_cluster import DescribeCluster
-from mirror.cluster.admin_configs import DescribeTopicConfigs
-from mirror.cluster.admin_topics import CreatePartitions, CreateTopics, DescribeTopics
+from mirror.cluster.admin.cluster import DescribeCluster
+from mirror.cluster.admin.configs import DescribeTopicConfigs
+from mirror.cluster.admin.topics import CreatePartitions, CreateTopics, DescribeTopics
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
-from mirror.cluster.topics import EARLIEST, LATEST, NewTopic, OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, NewTopic, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout, UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataResponse

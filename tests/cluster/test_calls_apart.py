@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.admin_groups import DescribeGroups
+from mirror.cluster.admin.groups import DescribeGroups
 from mirror.cluster.calls import Call
 from mirror.cluster.offset_calls import GroupOffsets, ListEachOffset, ListOffsets
-from mirror.cluster.topics import EARLIEST, LATEST, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.wire.api import Api
 from tests.fakes import errors

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
-from mirror.cluster.admin_cluster import DescribeCluster
-from mirror.cluster.connections import Attempt, ConnectionStates
+from mirror.cluster.admin.cluster import DescribeCluster
+from mirror.cluster.connections import ConnectAttempt, ConnectionStates
 from mirror.cluster.requests import Lane
 from tests.cluster.probes import settings
 from tests.fakes.client import FakeClient
@@ -42,7 +42,7 @@ def test_each_broker_has_its_own_count() -> None:
     assert _within(states.setup_timeout_ms(2), 10_000, 30_000)
 
 
-def _standing(states: ConnectionStates, count: int) -> list[Attempt]:
+def _standing(states: ConnectionStates, count: int) -> list[ConnectAttempt]:
     attempts = [states.begin(1) for _ in range(count)]
     for attempt in attempts:
         states.answered(attempt)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.admin_cluster import DescribeCluster
+from mirror.cluster.admin.cluster import DescribeCluster
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
 from mirror.cluster.offset_calls import ListOffsets
-from mirror.cluster.topics import LATEST, TopicPartition
+from mirror.cluster.types import LATEST, TopicPartition
 from mirror.consumer.events import PollEvent
 from mirror.errors import ClientClosed, KafkaError, NetworkThreadDied
 from mirror.wire.api import Api

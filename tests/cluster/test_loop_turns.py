@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS
-from mirror.cluster.topics import TopicPartition
-from mirror.cluster.turns import Turns
+from mirror.cluster.scheduler import Scheduler
+from mirror.cluster.types import TopicPartition
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from tests.cluster.workers import Job, JobEvent, Worker
@@ -215,7 +215,7 @@ def test_one_that_left_is_not_woken_by_what_it_had_planned(world: World) -> None
 
 
 def test_one_that_left_has_no_alarm() -> None:
-    turns: Turns[Worker] = Turns()
+    turns: Scheduler[Worker] = Scheduler()
     worker = Worker(World(0).client.loop, [])
     turns.join(worker)
     assert turns.take(0) == [worker]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.cluster.metadata import Leader, Metadata
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, UnsupportedVersion
 from mirror.wire.messages.metadata import (
     MetadataBroker,

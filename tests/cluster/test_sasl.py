@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.sasl import Mechanism, OAuthBearer, Plain, SaslExchange
-from mirror.cluster.scram import MAX_ITERATIONS, Scram
+from mirror.cluster.auth.sasl import Mechanism, OAuthBearer, Plain, SaslExchange
+from mirror.cluster.auth.scram import MAX_ITERATIONS, Scram
 from mirror.errors import AuthenticationFailed, BrokerError
 from mirror.wire.messages.session import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 

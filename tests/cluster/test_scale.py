@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.admin.topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import JoinEvent
 from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.reaper import CompletableEventReaper
-from mirror.cluster.topics import EARLIEST, TopicPartition
+from mirror.cluster.types import EARLIEST, TopicPartition
 from tests.cluster.workers import Job, JobEvent, Worker
 from tests.fakes.client import FakeClient, FakeConsumer
 from tests.fakes.cluster import FakeCluster

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mirror.cluster.jaas import parse_jaas
-from mirror.cluster.security import SaslSettings, TlsSettings
+from mirror.cluster.auth.jaas import parse_jaas
+from mirror.cluster.auth.security import SaslSettings, TlsSettings
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ConfigError
 from mirror.timing import FOREVER_MS

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from mirror.cluster.sasl import Mechanism, OAuthBearer, Plain
-from mirror.cluster.session import BrokerSession, Phase, Suspicion
+from mirror.cluster.auth.sasl import Mechanism, OAuthBearer, Plain
+from mirror.cluster.session import BrokerSession, SessionPhase, Suspicion
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
@@ -84,7 +84,7 @@ def test_requests_wait_until_it_is_authenticated() -> None:
     hand, probe = Secured(plain()), Probe()
     hand.session.send(probe.request, 0)
     hand.versions(1)
-    assert hand.session.phase is Phase.AUTHENTICATING
+    assert hand.session.phase is SessionPhase.AUTHENTICATING
     hand.authenticate(2)
     assert hand.session.ready
     hand.answer(hand.one(Api.METADATA), _METADATA, 3)

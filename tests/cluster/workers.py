@@ -8,7 +8,7 @@ from mirror.cluster.coordinators import KeyType
 from mirror.cluster.events import Event
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import Lane, Poll, Request
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api

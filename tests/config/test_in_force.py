@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mirror.cluster.settings import CLUSTER_KEYS
-from mirror.config.in_force import given, in_force
+from mirror.config.effective import given, in_force
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.config.schema import CLIENT_KEYS
-from mirror.relay import client_defaults
+from mirror.relay.model import client_defaults
 
 from .conftest import CLUSTERS, FLOW, Load
 

@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from mirror.config.load import load
-from mirror.config.points import Point
+from mirror.config.positions import Point
 from mirror.errors import ConfigError
-from mirror.relay.policy import CopyPolicy
+from mirror.relay.model.policy import CopyPolicy
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.config.loops import feeding_each_other, identities
+from mirror.config.cycles import feeding_each_other, identities
 from mirror.config.models import FlowConfig
 
 from .conftest import CLUSTERS, FLOW, Load, Problems

@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 
-from mirror.config.together import source_options, target_options
+from mirror.config.flow_rules import source_options, target_options
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.policy import CopyPolicy
+from mirror.relay.model.policy import CopyPolicy
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.admin_cluster import ClientInstanceId
-from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.admin.cluster import ClientInstanceId
+from mirror.cluster.admin.topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
 from mirror.cluster.requests import Request
-from mirror.cluster.topics import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent, ResetEvent
 from mirror.errors import KafkaTimeout
 from mirror.timing import FOREVER_MS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.conformance.raw_brokers import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeConsumer

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
-from mirror.consumer.events import AssignEvent, HeardEvent, LastErrorEvent, PauseEvent, PositionEvent, SeekEvent
+from mirror.cluster.types import TopicPartition
+from mirror.consumer.events import AssignEvent, LastErrorEvent, LastResponseEvent, PauseEvent, PositionEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.errors import AuthorizationFailed, CorruptBatch, OffsetOutOfRange
 from mirror.wire.api import Api
@@ -81,7 +81,7 @@ def test_an_answer_without_records_tells_where_the_log_ends() -> None:
     consumer = FakeConsumer(cluster)
     consumer.read((_T0, 5))
     assert consumer.poll(3_000) == []
-    heard = consumer.call(HeardEvent(*consumer.timer()), consumer.core)
+    heard = consumer.call(LastResponseEvent(*consumer.timer()), consumer.core)
     assert heard[_T0].end == 5
 
 

@@ -8,18 +8,18 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.cluster.topics import EARLIEST, TopicPartition
+from mirror.cluster.types import EARLIEST, TopicPartition
 from mirror.consumer.events import (
     ConsumedEvent,
-    CutShortEvent,
     PauseEvent,
     PollEvent,
+    PollInterruptedEvent,
     PositionEvent,
     SeekEvent,
     WakeEvent,
 )
+from mirror.consumer.fetch_buffer import FetchBuffer
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.ready import Ready
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import build
@@ -101,7 +101,7 @@ def entry(tp: TopicPartition, offset: int, size: int) -> Fetched:
 
 
 def test_partitions_take_turns_and_what_is_left_comes_first() -> None:
-    ready = Ready()
+    ready = FetchBuffer()
     for offset in range(3):
         ready.add(entry(A, offset, 10))
     ready.add(entry(B, 0, 10))
@@ -116,7 +116,7 @@ def test_partitions_take_turns_and_what_is_left_comes_first() -> None:
 
 
 def test_a_large_entry_is_not_passed_by_for_ever() -> None:
-    ready = Ready()
+    ready = FetchBuffer()
     ready.add(entry(A, 0, 1))
     ready.add(entry(B, 0, 1_000))
     for offset in itertools.count(1):
@@ -133,7 +133,7 @@ sizes = st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 50)), max_
 def test_nothing_is_lost_repeated_or_out_of_order(
     added: list[tuple[TopicPartition, int]], limits: list[int], paused: TopicPartition | None
 ) -> None:
-    ready, entries = Ready(), [entry(tp, number, size) for number, (tp, size) in enumerate(added)]
+    ready, entries = FetchBuffer(), [entry(tp, number, size) for number, (tp, size) in enumerate(added)]
     for one in entries:
         ready.add(one)
     taken: list[Fetched] = []
@@ -212,7 +212,7 @@ def test_a_seek_voids_what_a_poll_took_that_was_cut_short() -> None:
     consumer = FakeConsumer(cluster_with(3, 1))
     consumer.read((A, 2))
     event = unread(consumer)
-    consumer.submit(consumer.core, CutShortEvent(event))
+    consumer.submit(consumer.core, PollInterruptedEvent(event))
     consumer.submit(consumer.core, SeekEvent(A, 0, None))
     assert offsets(consumer.poll()) == [(A, 0), (A, 1), (A, 2)]
     assert consumer.poll(1_000) == []
@@ -224,7 +224,7 @@ def test_what_was_taken_before_a_decision_does_not_come_back_after_it() -> None:
     consumer.read((A, 2))
     event = unread(consumer)
     consumer.core.positions.reset(A, EARLIEST)
-    consumer.submit(consumer.core, CutShortEvent(event))
+    consumer.submit(consumer.core, PollInterruptedEvent(event))
     assert consumer.call(PositionEvent(A, *consumer.timer()), consumer.core) == 0
     assert offsets(consumer.poll()) == [(A, 0), (A, 1), (A, 2)]
 
@@ -234,7 +234,7 @@ def test_what_was_not_read_is_neither_consumed_nor_lost() -> None:
     consumer.read((A, 1))
     event = unread(consumer)
     assert offsets(event.future.result()) == [(A, 1), (A, 2)]
-    consumer.submit(consumer.core, CutShortEvent(event))
+    consumer.submit(consumer.core, PollInterruptedEvent(event))
     assert consumer.call(PositionEvent(A, *consumer.timer()), consumer.core) == 1
     assert consumer.core.positions.buffered == 2 * BATCH
     assert offsets(consumer.poll(0)) == [(A, 1), (A, 2)]
@@ -253,7 +253,7 @@ def test_what_was_not_read_survives_that_room_is_made() -> None:
     assert consumer.core.positions.buffered == BATCH
     consumer.core.positions.evict_paused()
     assert consumer.core.positions.buffered == 0
-    consumer.submit(consumer.core, CutShortEvent(event))
+    consumer.submit(consumer.core, PollInterruptedEvent(event))
     consumer.submit(consumer.core, PauseEvent([A], paused=False))
     found = offsets(consumer.poll()) + offsets(consumer.poll())
     assert found == [(A, number) for number in range(4)]
@@ -268,7 +268,7 @@ def test_the_wake_that_ended_a_poll_nobody_read_ends_the_next() -> None:
     wake(consumer)
     consumer.run_for(100)
     assert event.future.result(0) == []
-    consumer.submit(consumer.core, CutShortEvent(event))
+    consumer.submit(consumer.core, PollInterruptedEvent(event))
     begun = consumer.now
     assert consumer.poll(30_000) == []
     assert consumer.told_ms == begun

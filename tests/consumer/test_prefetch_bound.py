@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster

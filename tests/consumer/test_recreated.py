@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.events import AssignEvent, PauseEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError, LogTruncated, TopicRecreated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.cluster.loop import JoinEvent, LeaveEvent
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import (
     AssignEvent,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.cluster.loop import LeaveEvent
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer
 from tests.fakes.cluster import FakeCluster

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.sessions import FetchSession, SessionRequest, Wanted
 from mirror.wire.messages.fetch import FetchPartition
 

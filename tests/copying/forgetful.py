@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 import mirror.client
 from mirror.client import Admin
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import group_of
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from tests.campaign.murder_worker import Order
 from tests.campaign.victims import Victim
 from tests.e2e.broker_side import WITHIN_S, Side

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirror.relay.gaps import GapKind
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.progress.gaps import GapKind
 from tests.copying.pair import Pair
 from tests.copying.writers import batch_of, made, write_batches
 

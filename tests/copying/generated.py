@@ -11,8 +11,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import strategies as st
 
 from mirror.client import Producer, TopicPartition
-from mirror.relay.deep import Reason
-from mirror.relay.ranges import RangeResult
+from mirror.relay.batches.reencode import Reason
+from mirror.relay.model.ranges import RangeResult
 from mirror.wire.encode import CODECS
 from tests.copying.pair import Pair, same
 from tests.copying.site import name

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 from crc32c import crc32c
 
-from mirror.relay.ranges import Outcome
-from mirror.relay.stages import FETCHED_AGAIN
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.states import FETCHED_AGAIN
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.records import HEADER_BYTES

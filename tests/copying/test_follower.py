@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.campaign.follower import DELIVERY_MS, SHORT

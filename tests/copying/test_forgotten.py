@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.copying.forgetful import FORGETFUL, Copying

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from tests.copying.pair import Pair

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mirror.relay import ending
-from mirror.relay.gaps import GapKind
-from mirror.relay.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.partition import retry as ending
+from mirror.relay.progress.gaps import GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.wire.records import Batch
 from tests.copying.gaps import keys, numbered, put, refused

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.deep import Reason
-from mirror.relay.gaps import GapKind
+from mirror.relay.batches.reencode import Reason
+from mirror.relay.progress.gaps import GapKind
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.probe import alive_brokers
 from tests.copying.gaps import keys, numbered, put, refused

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Producer as Confluent
 
-from mirror.relay.deep import Reason
-from mirror.relay.gaps import GapKind
-from mirror.relay.judge import Skip
+from mirror.relay.batches.classify import Skip
+from mirror.relay.batches.reencode import Reason
+from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import DELETE_HORIZON
 from tests.copying.pair import Pair
 from tests.copying.site import name

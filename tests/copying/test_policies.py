@@ -8,8 +8,8 @@ import time
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from mirror.relay.deep import DROPPED, Reason
-from mirror.relay.ranges import Outcome
+from mirror.relay.batches.reencode import DROPPED, Reason
+from mirror.relay.model.ranges import Outcome
 from mirror.wire.encode import CODECS
 from tests.copying.pair import MAX_BYTES, Pair
 from tests.copying.writers import Made, batch_of, made, write_batches

@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
-from mirror.relay.pace import Meter
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import Outcome, RangeResult
+from mirror.relay.flow_control import RateLimiter
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.plain import Pair
 from tests.copying.pair import End
@@ -85,7 +85,7 @@ def test_the_rate_is_kept_within_a_tenth(target_cluster: Cluster, tasks: int) ->
 @example(3, [(8, 0), (422474, 0), (1088, 0), (0, 0)])  # with floats: let pass 1 ms early
 def test_who_comes_late_makes_up_for_it(rate: int, takes: list[tuple[int, int]]) -> None:
     """Each is late by at most the credit; in all they are not slower than the rate, nor faster."""
-    meter, now, taken = Meter(rate, 0), 0, 0
+    meter, now, taken = RateLimiter(rate, 0), 0, 0
     meter.took(0, 0)
     for size, late_ms in takes:
         now += meter.wait_ms(now)
@@ -98,7 +98,7 @@ def test_who_comes_late_makes_up_for_it(rate: int, takes: list[tuple[int, int]])
 
 def test_what_was_not_asked_for_is_not_saved_up() -> None:
     """After an hour of nothing a copy does not take an hour's worth at once."""
-    meter = Meter(1_000, 0)
+    meter = RateLimiter(1_000, 0)
     meter.took(0, 0)
     meter.took(1_000 + CREDIT_MS, 3_600_000)
     assert meter.wait_ms(3_600_000) == 1_000

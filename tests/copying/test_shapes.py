@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.deep import Reason
+from mirror.relay.batches.reencode import Reason
 from mirror.wire.encode import CODECS
 from tests.copying.pair import MAX_BYTES, Pair, same
 from tests.copying.writers import Made, batch_of, made, write, write_batches

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from mirror.client import TopicPartition
-from mirror.relay.carriers import transactional_id
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.campaign.crowd import coordinator_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.sandbox.cluster import Cluster
 from tests.copying.forgetful import Copying
 from tests.copying.pair import End

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 import mirror.client
-from mirror.relay.progress import group_of
+from mirror.relay.progress.committed import group_of
 from tests.polling import eventually
 
 WITHIN_S: Final = 60.0

@@ -17,9 +17,9 @@ from typing import Final
 
 import pytest
 
-from mirror.sandbox import judge
+from mirror.sandbox import copy_verifier as judge
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.ledger import Ledger
+from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
 from tests.copying.pair import End
 from tests.e2e.broker_side import Side
@@ -116,7 +116,7 @@ class Flow:
             assert least <= len(copied)
             assert copied == self.source.read(self.topic, partition)[: len(copied)]
 
-    def equal(self) -> judge.Verdict:
+    def equal(self) -> judge.CopyCheck:
         """Keys, values, headers, timestamps and order of all there is."""
         return judge.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirror.sandbox import judge
+from mirror.sandbox import copy_verifier as judge
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import FIRST_MS, Side
 from tests.e2e.site import Site, flow

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from mirror.client import TopicPartition
-from mirror.relay.carriers import transactional_id
-from mirror.relay.progress import SHARDS
+from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.progress.committed import SHARDS
 from tests.e2e.broker_side import WITHIN_S, Side, failed_into
 from tests.e2e.site import WARNING, Run, Site, flow
 

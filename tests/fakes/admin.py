@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from mirror.client import Admin
 from mirror.cluster.events import CompletableEvent
-from mirror.runtime.asked import Asked
+from mirror.runtime.pending_requests import PendingRequests
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 
@@ -35,5 +35,5 @@ class FakeAdmin(Admin):
     def __init__(self, cluster: FakeCluster, **options: object) -> None:
         self.client = FakeClient(cluster, **options)
         self._thread: Any = _TurnedByHand(self.client)
-        self._asked = Asked("Admin")
+        self._asked = PendingRequests("Admin")
         self._closed = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.cluster.acls import AclOperation, ResourceType
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.messages.acls import (
     AclCreation,
     AclCreationResult,

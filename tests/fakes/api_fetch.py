@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from mirror.cluster.topics import EARLIEST, LATEST, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, TopicPartition
 from mirror.wire.messages.epochs import (
     EpochEnd,
     EpochEndTopic,

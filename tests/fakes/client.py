@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, JoinEvent
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings
-from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
-from mirror.producer.appending import OpenBatch
-from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.appending import RecordAccumulation
+from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.queue import PartitionQueue
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,
@@ -28,7 +29,6 @@ from mirror.producer.events import (
     InitTransactionsEvent,
     SendEvent,
 )
-from mirror.producer.queue import PartitionQueue
 from mirror.producer.settings import ProducerSettings
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.encode import BatchBuilder
@@ -171,7 +171,7 @@ class FakeProducer(FakeClient):
     def prepare_open(self, tp: TopicPartition, *values: bytes) -> tuple[ProducerBatch, list[Future[RecordMetadata]]]:
         """A batch of single records, not sent yet and not full, and the futures of its records."""
         limit = 16_384
-        records = OpenBatch(tp, BatchBuilder("none", limit), limit, nullcontext())
+        records = RecordAccumulation(tp, BatchBuilder("none", limit), limit, nullcontext())
         futures = [records.append(None, value, (), self.cluster.clock.wall()) for value in values]
         told = [one for one in futures if one is not None]
         for future in told:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 from mirror.wire.messages.metadata import MetadataTopic

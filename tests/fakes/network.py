@@ -6,11 +6,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirror.cluster.connections import Attempt, ConnectionStates
+from mirror.cluster.connections import ConnectAttempt, ConnectionStates
 from mirror.cluster.requests import Lane, Request
 from mirror.cluster.session import BrokerSession, disconnected
 from mirror.cluster.settings import ClusterSettings
-from mirror.cluster.topics import Broker
+from mirror.cluster.types import Broker
 from mirror.errors import ClientClosed, KafkaError
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.versions import BrokerVersions
@@ -26,7 +26,7 @@ class _Link:
     lane: Lane
     address: tuple[str, int]
     session: BrokerSession
-    attempt: Attempt
+    attempt: ConnectAttempt
     server: ServerConnection | None = None
     connected_at_ms: int = 0
     setup_deadline_ms: int = 0

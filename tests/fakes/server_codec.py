@@ -20,8 +20,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, PrimitiveTupleField, classify_field, get_field_tag
 
 from mirror.wire.api import Api
-from mirror.wire.matching import kept, nested_classes
 from mirror.wire.messages.base import Message, Records
+from mirror.wire.schema_mapping import kept, nested_classes
 
 _MS = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

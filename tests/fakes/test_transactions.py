@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.produce import InitProducerIdRequest
 from mirror.wire.messages.transactions import AddPartitionsTopic, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from tests.fakes import errors
 
 if TYPE_CHECKING:

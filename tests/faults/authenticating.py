@@ -10,12 +10,12 @@ from typing import Any, Final
 from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped] # ships no types
 
 from mirror.backoff import Backoff
-from mirror.cluster.sasl import Login
-from mirror.cluster.security import SaslSettings
+from mirror.cluster.auth.sasl import Login
+from mirror.cluster.auth.security import SaslSettings
 from mirror.cluster.session import BrokerSession
-from mirror.runtime.background import Background
-from mirror.runtime.login import make_login
-from mirror.runtime.oauth import TokenKeeper, from_callback
+from mirror.runtime.network.background import Background
+from mirror.runtime.network.login import make_login
+from mirror.runtime.network.oauth import TokenKeeper, from_callback
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 from mirror.wire.messages.metadata import MetadataResponse

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pytest
 
-from mirror.cluster.admin_cluster import ClientInstanceId
-from mirror.cluster.admin_topics import DescribeTopics
+from mirror.cluster.admin.cluster import ClientInstanceId
+from mirror.cluster.admin.topics import DescribeTopics
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets, ListOffsets
-from mirror.cluster.topics import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import AssignEvent, PollEvent, PositionEvent, ResetEvent, SeekEvent
 from mirror.errors import MirrorError
 from tests.fakes.client import FakeConsumer, FakeProducer

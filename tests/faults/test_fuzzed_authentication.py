@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 import scramp.core  # type: ignore[import-untyped] # ships no types
 
-from mirror.cluster.sasl import MAX_CHALLENGE, Login
-from mirror.cluster.scram import MAX_ITERATIONS
+from mirror.cluster.auth.sasl import MAX_CHALLENGE, Login
+from mirror.cluster.auth.scram import MAX_ITERATIONS
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaTimeout, NeedsAbort
-from mirror.producer.batches import RecordMetadata
-from mirror.producer.queue import ProducerId
+from mirror.producer.batch.batches import RecordMetadata
+from mirror.producer.batch.queue import ProducerId
 from tests.fakes.client import FakeProducer
 
 MOST = 100_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError
-from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
 from mirror.wire.api import Api
 from mirror.wire.records import Batch
 from tests.fakes.client import FakeProducer

@@ -7,7 +7,7 @@ import json
 import pickle
 
 from mirror.errors import ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout
-from mirror.producer.batches import RecordMetadata
+from mirror.producer.batch.batches import RecordMetadata
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

@@ -11,10 +11,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError
-from mirror.producer.appending import OpenBatch
-from mirror.producer.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.appending import RecordAccumulation
+from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder
 
@@ -30,11 +30,11 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def _open(limit: int = 10_000, codec: str = "none") -> OpenBatch:
-    return OpenBatch(_TP, BatchBuilder(codec, limit), limit, nullcontext())
+def _open(limit: int = 10_000, codec: str = "none") -> RecordAccumulation:
+    return RecordAccumulation(_TP, BatchBuilder(codec, limit), limit, nullcontext())
 
 
-def _append(batch: OpenBatch, *values: bytes) -> list[Future[RecordMetadata]]:
+def _append(batch: RecordAccumulation, *values: bytes) -> list[Future[RecordMetadata]]:
     futures = [batch.append(None, value, (), _TIME + number) for number, value in enumerate(values)]
     assert None not in futures
     return [future for future in futures if future is not None]
@@ -44,7 +44,7 @@ def _outcome(base_offset: int) -> RecordMetadata:
     return RecordMetadata(_TP, base_offset)
 
 
-def _values(batch: OpenBatch) -> list[bytes | None]:
+def _values(batch: RecordAccumulation) -> list[bytes | None]:
     return [record.value for record in records_of(batch.seal())]
 
 
@@ -198,7 +198,7 @@ def test_one_record_cannot_be_split() -> None:
     assert future.result(0).offset == 1
 
 
-def _fill(batch: OpenBatch, start: threading.Barrier, taken: list[bytes], name: int) -> None:
+def _fill(batch: RecordAccumulation, start: threading.Barrier, taken: list[bytes], name: int) -> None:
     start.wait(10)
     number = 0
     while batch.append(None, b"%d-%d" % (name, number), (), _TIME) is not None:
@@ -209,7 +209,7 @@ def _fill(batch: OpenBatch, start: threading.Barrier, taken: list[bytes], name: 
 def test_threads_append_while_another_seals() -> None:
     """Every record that got a future is in the batch, and no other."""
     for _ in range(20):
-        batch = OpenBatch(_TP, BatchBuilder("none", 10**6), 10**6, threading.Lock())
+        batch = RecordAccumulation(_TP, BatchBuilder("none", 10**6), 10**6, threading.Lock())
         start = threading.Barrier(4)
         taken: list[bytes] = []
         threads = [threading.Thread(target=_fill, args=(batch, start, taken, name)) for name in range(3)]

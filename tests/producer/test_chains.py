@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.errors import RecordRejected
-from mirror.producer.batches import ProducerBatch
+from mirror.producer.batch.batches import ProducerBatch
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

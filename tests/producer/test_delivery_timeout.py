@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError, UnsupportedVersion
-from mirror.producer.batches import ProducerBatch
+from mirror.producer.batch.batches import ProducerBatch
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

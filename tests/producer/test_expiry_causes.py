@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout, KafkaError
-from mirror.producer.batches import ProducerBatch
+from mirror.producer.batch.batches import ProducerBatch
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

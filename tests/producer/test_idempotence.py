@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from mirror.cluster.pools import Slot
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     AuthorizationFailed,
     Fenced,
@@ -16,8 +16,8 @@ from mirror.errors import (
     RecordRejected,
     UnsupportedVersion,
 )
-from mirror.producer.batches import ProducerBatch, RecordMetadata
-from mirror.producer.queue import PartitionQueue, ProducerId
+from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

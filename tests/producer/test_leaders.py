@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
-from mirror.producer.batches import RecordMetadata
+from mirror.cluster.types import TopicPartition
+from mirror.producer.batch.batches import RecordMetadata
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

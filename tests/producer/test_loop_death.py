@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import NetworkThreadDied
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster

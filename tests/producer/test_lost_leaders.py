@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout
 from mirror.wire.api import Api
 from tests.fakes import errors

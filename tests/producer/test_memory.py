@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
-from mirror.producer.memory import BufferPool, Grant
+from mirror.cluster.types import TopicPartition
+from mirror.producer.batch.memory import BufferPool, Grant
 
 
 def _tp(number: int) -> TopicPartition:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mirror.cluster.topics import TopicPartition
-from mirror.producer.memory import BufferPool, Grant
+from mirror.cluster.types import TopicPartition
+from mirror.producer.batch.memory import BufferPool, Grant
 
 _SIZE = 60
 _partitions = st.integers(0, 5).map(lambda number: TopicPartition("t", number))

@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError, RecordTooLarge
-from mirror.producer.batches import RecordMetadata
-from mirror.producer.queue import LAST_EPOCH, ProducerId
+from mirror.producer.batch.batches import RecordMetadata
+from mirror.producer.batch.queue import LAST_EPOCH, ProducerId
 from mirror.wire.api import Api
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster, FakeTopic

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mirror.cluster.pools import Slot
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import ConnectionFailed, DeliveryTimeout
-from mirror.producer.batches import ProducerBatch, RecordMetadata
-from mirror.producer.queue import LAST_EPOCH, PartitionQueue, ProducerId
+from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.queue import LAST_EPOCH, PartitionQueue, ProducerId
 from mirror.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
 from mirror.wire.records import Batch
 from tests.fakes import errors

@@ -9,9 +9,9 @@ import pytest
 
 from mirror.cluster.loop import LeaveEvent
 from mirror.cluster.offset_calls import GroupOffsets
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError
-from mirror.runtime.buffer import BufferMemory
+from mirror.runtime.memory.buffer_memory import BufferMemory
 from mirror.timing import Timer
 from mirror.wire.api import Api
 from tests.fakes.client import FakeClient, FakeProducer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.errors import AuthorizationFailed, BrokerError, ConfigError, Fenced, NeedsAbort
-from mirror.producer.transitions import State
+from mirror.producer.txn.transitions import TransactionState
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
@@ -140,7 +140,7 @@ def test_fatal_codes_end_the_producer(version: int, api: Api, code: int, kind: t
     assert type(error) is kind
     assert error.code == code
     assert offsets.done()
-    assert producer.core.transactions.state is State.FATAL_ERROR
+    assert producer.core.transactions.state is TransactionState.FATAL_ERROR
     for ask in (producer.init_async, producer.commit, producer.abort):
         again = failure(producer, ask())
         assert type(again) is kind

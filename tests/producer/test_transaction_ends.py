@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, NeedsAbort, TransactionExpired
-from mirror.producer.transitions import State
+from mirror.producer.txn.transitions import TransactionState
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
@@ -279,7 +279,7 @@ def test_a_commit_is_not_lost_with_a_caller_that_ran_out_of_time_while_its_coord
     finish(producer, producer.send(T0, b"value"))
     cluster.control.on(Api.END_TXN, Action(silent=True), times=2)
     assert isinstance(failure(producer, producer.commit(300)), TimeoutError)
-    assert producer.core.transactions.state is State.COMMITTING
+    assert producer.core.transactions.state is TransactionState.COMMITTING
     producer.finish(producer.commit())
     assert committed(cluster) == [b"value"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from mirror.cluster.loop import LeaveEvent
 from mirror.errors import ClientClosed, Fenced, KafkaError, NeedsAbort, WrongState
-from mirror.producer.transactions import Transactions
-from mirror.producer.transitions import TRANSITIONS, State, may_go
+from mirror.producer.txn.transactions import Transactions
+from mirror.producer.txn.transitions import TRANSITIONS, TransactionState, may_go
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
@@ -21,7 +21,7 @@ from tests.fakes.control import Action
 from tests.producer.site import T0, TIMES, failure, finish
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
-Way = tuple[State, State]
+Way = tuple[TransactionState, TransactionState]
 Scenario = Callable[[FakeProducer], object]
 
 
@@ -32,7 +32,7 @@ def _new(version: int) -> FakeProducer:
     return FakeProducer(cluster, **{"transactional.id": "x", **TIMES})
 
 
-def _state(producer: FakeProducer) -> State:
+def _state(producer: FakeProducer) -> TransactionState:
     return producer.core.transactions.state
 
 
@@ -85,15 +85,15 @@ def _ended(producer: FakeProducer) -> None:
     failure(producer, producer.init_async())
 
 
-INTO: dict[State, Scenario] = {
-    State.UNINITIALIZED: lambda _: None,
-    State.INITIALIZING: _initializing,
-    State.READY: _ready,
-    State.IN_TRANSACTION: _in_transaction,
-    State.COMMITTING: _committing,
-    State.ABORTABLE_ERROR: _failed,
-    State.ABORTING: _aborting,
-    State.FATAL_ERROR: _ended,
+INTO: dict[TransactionState, Scenario] = {
+    TransactionState.UNINITIALIZED: lambda _: None,
+    TransactionState.INITIALIZING: _initializing,
+    TransactionState.READY: _ready,
+    TransactionState.IN_TRANSACTION: _in_transaction,
+    TransactionState.COMMITTING: _committing,
+    TransactionState.ABORTABLE_ERROR: _failed,
+    TransactionState.ABORTING: _aborting,
+    TransactionState.FATAL_ERROR: _ended,
 }
 
 
@@ -126,18 +126,22 @@ def _refused_abortable(producer: FakeProducer) -> None:
 
 
 ON: dict[Way, Scenario] = {
-    (State.UNINITIALIZED, State.INITIALIZING): _initializing,
-    (State.INITIALIZING, State.READY): _pass_on,
-    (State.READY, State.IN_TRANSACTION): FakeProducer.begin,
-    (State.IN_TRANSACTION, State.COMMITTING): FakeProducer.commit,
-    (State.IN_TRANSACTION, State.ABORTING): FakeProducer.abort,
-    (State.IN_TRANSACTION, State.ABORTABLE_ERROR): _too_large,
-    (State.COMMITTING, State.READY): _pass_on,
-    (State.COMMITTING, State.ABORTING): _aborted_before_its_end_is_asked_for,
-    (State.COMMITTING, State.ABORTABLE_ERROR): _refused_abortable,
-    (State.ABORTABLE_ERROR, State.ABORTING): FakeProducer.abort,
-    (State.ABORTING, State.READY): _pass_on,
-    **{(state, State.FATAL_ERROR): _end for state in State if may_go(state, State.FATAL_ERROR)},
+    (TransactionState.UNINITIALIZED, TransactionState.INITIALIZING): _initializing,
+    (TransactionState.INITIALIZING, TransactionState.READY): _pass_on,
+    (TransactionState.READY, TransactionState.IN_TRANSACTION): FakeProducer.begin,
+    (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING): FakeProducer.commit,
+    (TransactionState.IN_TRANSACTION, TransactionState.ABORTING): FakeProducer.abort,
+    (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR): _too_large,
+    (TransactionState.COMMITTING, TransactionState.READY): _pass_on,
+    (TransactionState.COMMITTING, TransactionState.ABORTING): _aborted_before_its_end_is_asked_for,
+    (TransactionState.COMMITTING, TransactionState.ABORTABLE_ERROR): _refused_abortable,
+    (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING): FakeProducer.abort,
+    (TransactionState.ABORTING, TransactionState.READY): _pass_on,
+    **{
+        (state, TransactionState.FATAL_ERROR): _end
+        for state in TransactionState
+        if may_go(state, TransactionState.FATAL_ERROR)
+    },
 }
 
 
@@ -147,7 +151,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[Way]:
     gone: list[Way] = []
     go = Transactions._go
 
-    def note(self: Transactions, state: State) -> None:
+    def note(self: Transactions, state: TransactionState) -> None:
         gone.append((self.state, state))
         go(self, state)
 
@@ -157,7 +161,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[Way]:
 
 def test_each_way_of_the_table_has_its_scenario() -> None:
     assert set(ON) == {(state, following) for state, ways in TRANSITIONS.items() for following in ways}
-    assert set(INTO) == set(State)
+    assert set(INTO) == set(TransactionState)
 
 
 @VERSIONS
@@ -173,8 +177,10 @@ def test_every_transition_is_reached(version: int, way: Way, ways: list[Way]) ->
     assert way in ways
 
 
-@pytest.mark.parametrize(("before", "after"), [way for way in itertools.product(State, State) if not may_go(*way)])
-def test_no_other_way_is_gone(before: State, after: State) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"), [way for way in itertools.product(TransactionState, TransactionState) if not may_go(*way)]
+)
+def test_no_other_way_is_gone(before: TransactionState, after: TransactionState) -> None:
     transactions = _new(1).core.transactions
     transactions.state = before
     with pytest.raises(AssertionError, match=f"does not go from {before.name} to {after.name}"):
@@ -188,23 +194,26 @@ def _offsets(producer: FakeProducer) -> Future[Any]:
     return producer.add_offsets("group", {T0: 1})
 
 
-CALLS: dict[str, tuple[Callable[[FakeProducer], Future[Any]], set[State]]] = {
-    "init": (FakeProducer.init_async, {State.UNINITIALIZED, State.INITIALIZING}),
-    "send": (lambda producer: producer.send(T0), {State.IN_TRANSACTION}),
-    "offsets": (_offsets, {State.IN_TRANSACTION}),
-    "commit": (FakeProducer.commit, {State.IN_TRANSACTION, State.COMMITTING}),
-    "abort": (FakeProducer.abort, {State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING}),
+CALLS: dict[str, tuple[Callable[[FakeProducer], Future[Any]], set[TransactionState]]] = {
+    "init": (FakeProducer.init_async, {TransactionState.UNINITIALIZED, TransactionState.INITIALIZING}),
+    "send": (lambda producer: producer.send(T0), {TransactionState.IN_TRANSACTION}),
+    "offsets": (_offsets, {TransactionState.IN_TRANSACTION}),
+    "commit": (FakeProducer.commit, {TransactionState.IN_TRANSACTION, TransactionState.COMMITTING}),
+    "abort": (
+        FakeProducer.abort,
+        {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING},
+    ),
 }
 """Each call, and the states that allow it (a second call joins the first)."""
 
 
-_REFUSED = [(call, state) for call, (_, allowed) in CALLS.items() for state in State if state not in allowed]
+_REFUSED = [(call, state) for call, (_, allowed) in CALLS.items() for state in TransactionState if state not in allowed]
 
 
 @VERSIONS
 @pytest.mark.parametrize(("call", "state"), _REFUSED)
 def test_a_call_that_the_state_does_not_allow_is_refused_and_sends_nothing(
-    version: int, state: State, call: str
+    version: int, state: TransactionState, call: str
 ) -> None:
     ask, _ = CALLS[call]
     producer = _new(version)
@@ -213,7 +222,9 @@ def test_a_call_that_the_state_does_not_allow_is_refused_and_sends_nothing(
     future = ask(producer)
     producer.run_until(future.done, within_ms=1)
     error = future.exception(0)
-    expected = {State.ABORTABLE_ERROR: NeedsAbort, State.FATAL_ERROR: KafkaError}.get(state, WrongState)
+    expected = {TransactionState.ABORTABLE_ERROR: NeedsAbort, TransactionState.FATAL_ERROR: KafkaError}.get(
+        state, WrongState
+    )
     assert isinstance(error, expected), error
     assert len(producer.cluster.received) == before
     assert _state(producer) is state
@@ -224,8 +235,8 @@ def test_a_call_that_the_state_does_not_allow_is_refused_and_sends_nothing(
 
 
 @VERSIONS
-@pytest.mark.parametrize("state", [state for state in State if state is not State.READY])
-def test_begin_changes_nothing_where_it_does_not_fit(version: int, state: State) -> None:
+@pytest.mark.parametrize("state", [state for state in TransactionState if state is not TransactionState.READY])
+def test_begin_changes_nothing_where_it_does_not_fit(version: int, state: TransactionState) -> None:
     producer = _new(version)
     INTO[state](producer)
     producer.begin()
@@ -246,16 +257,22 @@ def test_needs_abort_says_why() -> None:
 
 
 @VERSIONS
-@pytest.mark.parametrize("state", [State.INITIALIZING, State.COMMITTING, State.ABORTING])
-def test_the_same_call_again_joins_the_first(version: int, state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [TransactionState.INITIALIZING, TransactionState.COMMITTING, TransactionState.ABORTING]
+)
+def test_the_same_call_again_joins_the_first(version: int, state: TransactionState) -> None:
     producer = _new(version)
     INTO[state](producer)
-    name = {State.INITIALIZING: "init", State.COMMITTING: "commit", State.ABORTING: "abort"}[state]
+    name = {
+        TransactionState.INITIALIZING: "init",
+        TransactionState.COMMITTING: "commit",
+        TransactionState.ABORTING: "abort",
+    }[state]
     ask, _ = CALLS[name]
     both = [ask(producer), ask(producer)]
     for one in both:
         producer.finish(one)
-    assert _state(producer) is State.READY
+    assert _state(producer) is TransactionState.READY
 
 
 @VERSIONS
@@ -269,7 +286,7 @@ def test_what_ran_out_of_time_goes_on_and_can_be_asked_for_again(version: int, c
     assert isinstance(error, TimeoutError)
     held.release()
     producer.run_for(1_000)
-    assert _state(producer) is State.READY
+    assert _state(producer) is TransactionState.READY
     producer.finish(ask())
     assert isinstance(failure(producer, ask()), WrongState), "once only"
     assert len(producer.cluster.calls(Api.END_TXN)) == 1
@@ -322,6 +339,6 @@ def test_whoever_is_fenced_cannot_go_on(version: int) -> None:
     _in_transaction(producer)
     producer.cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.INVALID_PRODUCER_EPOCH}))
     assert isinstance(failure(producer, producer.send(T0)), Fenced)
-    assert _state(producer) is State.FATAL_ERROR
+    assert _state(producer) is TransactionState.FATAL_ERROR
     for ask, _ in CALLS.values():
         assert isinstance(failure(producer, ask(producer)), Fenced)

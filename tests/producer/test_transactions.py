@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import Fenced, KafkaError
-from mirror.producer.queue import ProducerId
+from mirror.producer.batch.queue import ProducerId
 from mirror.wire.api import Api
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster

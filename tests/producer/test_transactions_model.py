@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import Fenced, KafkaError
-from mirror.producer.queue import ProducerId
+from mirror.producer.batch.queue import ProducerId
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeClient, FakeProducer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout
 from mirror.wire.api import Api
 from tests.fakes.client import FakeProducer

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.copy import copy_ranges
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import group_of
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Range, RangeResult
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.cluster import FakeCluster

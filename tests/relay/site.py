@@ -10,31 +10,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mirror.backoff import Backoff
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.meters import Histogram
-from mirror.producer.batches import Callback, RecordMetadata
-from mirror.relay.deep import Made, Recipe, remake
-from mirror.relay.facts import TargetFacts
-from mirror.relay.feed import Remake
-from mirror.relay.gaps import SourceState
-from mirror.relay.pace import Holdings, Window
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.relay.site import Settled, Times
-from mirror.relay.stages import Stage
-from mirror.relay.target_log import TargetMark
-from mirror.relay.watching import Unwatched
+from mirror.producer.batch.batches import Callback, RecordMetadata
+from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.flow_control import SendWindow, SourceBudget
+from mirror.relay.model.observer import NullObserver
+from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.states import CopyState
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import SourceState
+from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build, values_of
 
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
-TIMES = Times(delivery_ms=10_000, request_ms=1_000, stall_ms=5_000, commit_ms=1_000, commit_min_ms=20)
+TIMES = CopyTimeouts(delivery_ms=10_000, request_ms=1_000, stall_ms=5_000, commit_ms=1_000, commit_min_ms=20)
 MEMORY = 1_000_000
 TOPIC_ID = "the-id"
 
@@ -138,7 +138,7 @@ class HandCarrier:
         return self.dropped
 
 
-class Watching(Unwatched):
+class Watching(NullObserver):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -160,17 +160,17 @@ class HandSite:
     def __init__(self, *, atomic: bool, clock: FakeClock | None = None, memory: int = MEMORY) -> None:
         self.clock = clock or FakeClock()
         self.atomic = atomic
-        self.window = Window(memory, TIMES.delivery_ms // 8, self.clock.now())
-        self.holdings = Holdings(memory)
+        self.window = SendWindow(memory, TIMES.delivery_ms // 8, self.clock.now())
+        self.holdings = SourceBudget(memory)
         self.backoff = Backoff(100, 1_000, random.Random(1))
         self.carriers: list[HandCarrier] = []
         self.reading: tuple[int, int | None] | None = None
         self.reads_topic = ""
         self.looks: list[Future[SourceState]] = []
-        self.settles: list[Future[Settled]] = []
+        self.settles: list[Future[StartPosition]] = []
         self.settled_with: list[tuple[Progress | None, TargetMark | None]] = []
         self.compares: list[tuple[TargetMark, Future[TargetMark | None]]] = []
-        self.makings: list[tuple[Sequence[AnyBatch], Recipe, Future[Made]]] = []
+        self.makings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
         self.encodes_by_hand = False
         self.neighbours_are_healthy = False
         self.silence = ""
@@ -212,7 +212,7 @@ class HandSite:
 
     def settle(
         self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
-    ) -> Future[Settled]:
+    ) -> Future[StartPosition]:
         del copy, timeout_ms
         self.settled_with.append((progress, mark))
         self.settles.append(Future())
@@ -226,8 +226,8 @@ class HandSite:
     def remake(self, copy: PartitionCopy) -> Remake:
         del copy
 
-        def submit(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
-            future: Future[Made] = Future()
+        def submit(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Future[ReencodeResult]:
+            future: Future[ReencodeResult] = Future()
             self.makings.append((sources, recipe, future))
             if not self.encodes_by_hand:
                 self.encode()
@@ -239,7 +239,7 @@ class HandSite:
         """Do what was asked last of the encoder."""
         sources, recipe, future = self.makings[-1]
         try:
-            future.set_result(remake(sources, recipe))
+            future.set_result(reencode(sources, recipe))
         except Exception as error:  # noqa: BLE001 - as an executor does
             future.set_exception(error)
 
@@ -290,7 +290,7 @@ class Run:
         *,
         start: int = 0,
         atomic: bool = True,
-        facts: TargetFacts | None = None,
+        facts: TargetLimits | None = None,
         stuck_since_ms: int | None = None,
         source_epoch: int | None = None,
         first: int | None = None,
@@ -305,7 +305,7 @@ class Run:
         self.copy = PartitionCopy(
             a_range(end, start, stuck_since_ms, source_epoch, first),
             CopyPolicy(exactly_once=atomic, **policy),
-            facts or TargetFacts(),
+            facts or TargetLimits(),
             TIMES,
             batch_size,
             self.site,
@@ -332,7 +332,7 @@ class Run:
 
     def opened_with(self, progress: Progress | None) -> Run:
         self.found(progress)
-        if progress is None or self.copy.stage is not Stage.SETTLING:
+        if progress is None or self.copy.stage is not CopyState.SETTLING:
             return self
         return self.settled(progress, mark=progress.target)
 
@@ -343,7 +343,7 @@ class Run:
         return self
 
     def settled(self, progress: Progress | None = None, target_end: int = 0, **about: Any) -> Run:
-        self.site.settles[-1].set_result(Settled(progress, target_end, **about))
+        self.site.settles[-1].set_result(StartPosition(progress, target_end, **about))
         self.site.settle_down()
         return self
 
@@ -423,7 +423,7 @@ class Run:
 
     def rest(self) -> int:
         """Until the next attempt; how long that was."""
-        assert self.copy.stage is Stage.RESTING
+        assert self.copy.stage is CopyState.RESTING
         began = self.clock.now()
         self.advance(self.copy.due_ms(began) - began)
         return self.clock.now() - began
@@ -432,7 +432,7 @@ class Run:
         self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID, leader_epoch: int | None = None
     ) -> None:
         """The source was asked what it still has."""
-        assert self.copy.stage is Stage.LOOKING
+        assert self.copy.stage is CopyState.LOOKING
         assert self.site.reading is None
         state = SourceState(topic_id=topic_id, earliest=earliest, end=end, leader_epoch=leader_epoch)
         self.site.looks[-1].set_result(state)
@@ -455,7 +455,7 @@ class Run:
 
     def ends(self, outcome: Outcome) -> RangeResult:
         """It is dropped, and has this result; nothing is held any more."""
-        if self.copy.stage is Stage.DROPPING:
+        if self.copy.stage is CopyState.DROPPING:
             self.dropped()
         assert self.result.outcome is outcome, self.result.error
         self.holds_nothing()

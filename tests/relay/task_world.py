@@ -14,19 +14,19 @@ import pytest
 from mirror.backoff import Backoff
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.positions import Heard
+from mirror.consumer.positions import LastResponse
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError
-from mirror.producer.batches import Callback, RecordMetadata
-from mirror.relay.carriers import done
-from mirror.relay.facts import TargetFacts
-from mirror.relay.gaps import SourceState
-from mirror.relay.inquiries import LogBounds, TargetTopics
-from mirror.relay.orders import Orders
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import to_offset
-from mirror.relay.ranges import Range, RangeResult
-from mirror.relay.task import Clients, HandOver, Task
+from mirror.producer.batch.batches import Callback, RecordMetadata
+from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.futures import done
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.progress.committed import to_offset
+from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.gaps import SourceState
+from mirror.relay.progress.lookups import LogBounds, TargetTopics
+from mirror.relay.task.task import Clients, HandOver, Task
 from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
@@ -50,12 +50,12 @@ class Source:
         self.back_ms = FOREVER_MS
         self.later: dict[int, list[tuple[int, Batch]]] = {}
 
-    def last_heard(self) -> dict[TopicPartition, Heard]:
+    def last_heard(self) -> dict[TopicPartition, LastResponse]:
         self.calls["last_heard"] += 1
         dead = self.dead if self.clock.now() < self.back_ms else set()
         ends = {number: batches[-1].next_offset for number, batches in self.logs.items() if batches}
         return {
-            tp: Heard(self.clock.now(), ends.get(tp.partition, 0))
+            tp: LastResponse(self.clock.now(), ends.get(tp.partition, 0))
             for tp in self.assigned - self.paused
             if tp.partition not in dead
         }
@@ -163,7 +163,7 @@ class Asking:
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
     def __init__(self) -> None:
-        self.told: Orders | None = None
+        self.told: RunControl | None = None
         self.asked = self.told_after = 0
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
@@ -181,7 +181,7 @@ class Asking:
         assert (leader_epoch, timeout_ms > 0) == (0, True)
         return done(10**6)
 
-    def orders(self) -> Future[Orders | None]:
+    def orders(self) -> Future[RunControl | None]:
         self.asked += 1
         return done(self.told if self.asked > self.told_after else None)
 
@@ -278,6 +278,6 @@ class World:
         task._inquirers.shutdown()
         task._inquirers = cast("Any", AtOnce())
         try:
-            return task.run(ranges, {"paris.t": TargetFacts()}, 1, hand_over)
+            return task.run(ranges, {"paris.t": TargetLimits()}, 1, hand_over)
         finally:
             task.close()

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from mirror.errors import BrokerError, KafkaError
-from mirror.relay import carriers
-from mirror.relay.carriers import ExactlyOnce, done
+from mirror.relay.futures import done
+from mirror.relay.partition import target_writer as carriers
+from mirror.relay.partition.target_writer import ExactlyOnceWriter
 from tests.relay.site import TARGET, progress_at
 
 
@@ -51,7 +52,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
 ) -> None:
     """One whose commit had failed was not aborted, and readers waited behind it until it expired."""
     monkeypatch.setattr(carriers, "Producer", HandProducer)
-    carrier = ExactlyOnce("flow", TARGET, {}, cast("Any", None), cast("Any", None))
+    carrier = ExactlyOnceWriter("flow", TARGET, {}, cast("Any", None), cast("Any", None))
     producer = cast("HandProducer", carrier._producer)
     committed = carrier.commit(progress_at(1), 1_000)
     if error is None:
@@ -65,7 +66,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
 
 def test_the_next_commit_begins_another_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carriers, "Producer", HandProducer)
-    carrier = ExactlyOnce("flow", TARGET, {}, cast("Any", None), cast("Any", None))
+    carrier = ExactlyOnceWriter("flow", TARGET, {}, cast("Any", None), cast("Any", None))
     producer = cast("HandProducer", carrier._producer)
     for _ in range(2):
         carrier.commit(progress_at(1), 1_000)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.errors import CorruptBatch
-from mirror.relay.deep import DROPPED, Made, Reason, Recipe, remake
+from mirror.relay.batches.reencode import DROPPED, Reason, ReencodeResult, ReencodeSpec, reencode
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.legacy import MessageSet
@@ -97,7 +97,7 @@ def by_hand(
     return varint(len(told)) + told
 
 
-def read(made: Made) -> list[Record]:
+def read(made: ReencodeResult) -> list[Record]:
     """By aiokafka's pure codec: ours is the compiled one."""
     found = []
     for one in made.batches:
@@ -124,7 +124,7 @@ def test_what_goes_in_comes_out(given_sources: list[Batch], codec: str | None, l
     whole = [(one, source) for source in given_sources for one in records_of(source)]
     start = given_sources[0].base_offset + skipped
     before = [bytes(source.view) for source in given_sources]
-    made = remake(given_sources, Recipe(codec=codec, limit=limit, start=start))
+    made = reencode(given_sources, ReencodeSpec(codec=codec, limit=limit, start=start))
     assert [bytes(source.view) for source in given_sources] == before, "the sources stay as they are"
 
     kept = [(one, source) for one, source in whole if one.offset >= start]
@@ -161,7 +161,7 @@ def assert_as_nobody_has_sent(one: Batch) -> None:
 @settings(max_examples=40)
 @given(given_sources=sources(), limit=st.integers(1, 20_000))
 def test_no_batch_is_above_the_limit_but_for_a_record_alone(given_sources: list[Batch], limit: int) -> None:
-    for part in remake(given_sources, Recipe(codec="none", limit=limit)).batches:
+    for part in reencode(given_sources, ReencodeSpec(codec="none", limit=limit)).batches:
         assert part.batch.size <= limit or part.batch.count == 1
 
 
@@ -171,19 +171,19 @@ def plain(
     return gappy([(b"key", value, [], TIME) for value in values], [1] * len(values), codec, base_offset, epoch)
 
 
-def values(made: Made) -> list[list[bytes | None]]:
+def values(made: ReencodeResult) -> list[list[bytes | None]]:
     return [[one.value for one in records_of(part.batch)] for part in made.batches]
 
 
 def test_small_batches_become_one() -> None:
-    made = remake([plain((b"%d" % n,), base_offset=n, epoch=n // 50) for n in range(100)], Recipe())
+    made = reencode([plain((b"%d" % n,), base_offset=n, epoch=n // 50) for n in range(100)], ReencodeSpec())
     (one,) = made.batches
     assert (one.base_offset, one.next_offset, one.leader_epoch, one.batch.count) == (0, 100, 1, 100)
 
 
 def test_a_large_batch_becomes_several_and_progress_may_stand_between_them() -> None:
     source = plain([b"%d" % n * 100 for n in range(10)], base_offset=50, epoch=7)
-    made = remake([source], Recipe(limit=400))
+    made = reencode([source], ReencodeSpec(limit=400))
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [
         (50, 53),
         (53, 56),
@@ -195,32 +195,32 @@ def test_a_large_batch_becomes_several_and_progress_may_stand_between_them() -> 
 
 def test_the_parts_of_a_compacted_batch_end_behind_their_records() -> None:
     source = batch(build((b"a" * 50, b"b" * 50, b"c" * 50), base_offset=100, deltas=(3, 8, 20), last_offset_delta=30))
-    made = remake([source], Recipe(limit=1))
+    made = reencode([source], ReencodeSpec(limit=1))
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(103, 104), (108, 109), (120, 131)]
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_codec_stays(codec: str) -> None:
-    (part,) = remake([plain([b"x" * 1_000], codec=codec)], Recipe()).batches
+    (part,) = reencode([plain([b"x" * 1_000], codec=codec)], ReencodeSpec()).batches
     assert part.batch.attributes == CODECS[codec]
 
 
 def test_the_codec_is_that_of_the_first_that_has_one() -> None:
     mixed = [plain([b"x"]), plain([b"x" * 1_000], codec="zstd", base_offset=1), plain([b"x" * 900], base_offset=2)]
-    assert [part.batch.attributes for part in remake(mixed, Recipe()).batches] == [CODECS["zstd"]]
-    assert [part.batch.attributes for part in remake(mixed, Recipe(codec="none")).batches] == [0]
+    assert [part.batch.attributes for part in reencode(mixed, ReencodeSpec()).batches] == [CODECS["zstd"]]
+    assert [part.batch.attributes for part in reencode(mixed, ReencodeSpec(codec="none")).batches] == [0]
 
 
 def test_the_times_of_log_append_time_become_each_records_own() -> None:
     source = batch(build((b"a", b"b"), timestamp=TIME, attributes=LOG_APPEND_TIME))
-    (part,) = remake([source], Recipe()).batches
+    (part,) = reencode([source], ReencodeSpec()).batches
     assert not part.batch.has_log_append_time
     assert [one.timestamp_ms for one in records_of(part.batch)] == [TIME, TIME]
 
 
 def test_no_bit_of_the_source_but_its_codec_comes_along() -> None:
     source = batch(build((b"a",), attributes=TRANSACTIONAL | DELETE_HORIZON, producer_id=9, producer_epoch=1))
-    (part,) = remake([source], Recipe()).batches
+    (part,) = reencode([source], ReencodeSpec()).batches
     assert (part.batch.attributes, part.batch.producer_id) == (0, -1)
 
 
@@ -230,20 +230,20 @@ def test_no_bit_of_the_source_but_its_codec_comes_along() -> None:
     ids=["no source", "a marker", "emptied by compaction"],
 )
 def test_where_no_record_is_there_is_no_batch(nothing: list[bytearray]) -> None:
-    assert remake([batch(data) for data in nothing], Recipe()) == Made([], {})
+    assert reencode([batch(data) for data in nothing], ReencodeSpec()) == ReencodeResult([], {})
 
 
 def test_where_all_is_before_the_start_there_is_no_batch() -> None:
-    assert remake([plain(base_offset=5)], Recipe(start=8)) == Made([], {})
+    assert reencode([plain(base_offset=5)], ReencodeSpec(start=8)) == ReencodeResult([], {})
 
 
 def test_a_recipe_does_not_show_its_headers() -> None:
-    assert "hush" not in repr(Recipe(headers=(("token", b"hush"),)))
+    assert "hush" not in repr(ReencodeSpec(headers=(("token", b"hush"),)))
 
 
 def test_a_source_without_records_at_the_end_is_passed_with_the_others() -> None:
     emptied = batch(build((), base_offset=3, leader_epoch=2, last_offset_delta=6))
-    (part,) = remake([plain(), emptied], Recipe()).batches
+    (part,) = reencode([plain(), emptied], ReencodeSpec()).batches
     assert (part.base_offset, part.next_offset, part.leader_epoch) == (0, 10, 2)
 
 
@@ -251,10 +251,10 @@ def test_a_corrupt_source_is_named() -> None:
     bad = plain(base_offset=17)
     bad.view[-1] ^= 1
     with pytest.raises(CorruptBatch, match="offset 17"):
-        remake([plain(), bad], Recipe())
+        reencode([plain(), bad], ReencodeSpec())
     unreadable = batch(build((b"a",), base_offset=18, payload=record(b"a", 0) + b"more"))
     with pytest.raises(CorruptBatch, match="offset 18"):
-        remake([unreadable], Recipe())
+        reencode([unreadable], ReencodeSpec())
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -265,7 +265,7 @@ def test_old_messages_become_a_batch(magic: int) -> None:
         builder = LegacyRecordBatchBuilder(magic=magic, compression_type=0, batch_size=10_000)
         builder.append(offset, TIME + offset, key, value)
         old.append(MessageSet(memoryview(bytearray(builder.build()))))
-    made = remake([*old, plain((b"new",), base_offset=8, epoch=3)], Recipe(start=6))
+    made = reencode([*old, plain((b"new",), base_offset=8, epoch=3)], ReencodeSpec(start=6))
     (part,) = made.batches
     assert (part.base_offset, part.next_offset, part.leader_epoch) == (6, 9, 3)
     assert_as_nobody_has_sent(part.batch)
@@ -279,7 +279,7 @@ def test_old_messages_become_a_batch(magic: int) -> None:
 
 def test_records_of_20_mb() -> None:
     value = bytes(range(256)) * 80_000
-    (part,) = remake([plain([value], codec="lz4")], Recipe(limit=1_000_000)).batches
+    (part,) = reencode([plain([value], codec="lz4")], ReencodeSpec(limit=1_000_000)).batches
     assert [one.value for one in records_of(part.batch)] == [value]
 
 
@@ -288,7 +288,7 @@ def test_records_of_20_mb() -> None:
 
 def test_added_headers_come_behind_the_records_own() -> None:
     source = gappy([(b"k", b"v", [("own", b"1"), ("own", None)], TIME)], [1], "none", 0, 0)
-    (part,) = remake([source], Recipe(headers=(("from", b"paris"), ("none", None)))).batches
+    (part,) = reencode([source], ReencodeSpec(headers=(("from", b"paris"), ("none", None)))).batches
     (one,) = records_of(part.batch)
     assert one.headers == (("own", b"1"), ("own", None), ("from", b"paris"), ("none", None))
 
@@ -297,7 +297,7 @@ def test_a_transform_gives_what_is_copied_and_leaves_out_what_it_wants() -> None
     def shout(one: Record) -> Record | None:
         return None if one.value == b"b" else one._replace(offset=99, value=(one.value or b"").upper() * 2)
 
-    made = remake([plain(base_offset=10)], Recipe(transform=shout, headers=(("h", b"1"),)))
+    made = reencode([plain(base_offset=10)], ReencodeSpec(transform=shout, headers=(("h", b"1"),)))
     assert values(made) == [[b"AA", b"CC"]]
     assert made.dropped == {DROPPED: 1}
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(10, 13)], "offsets are the source's"
@@ -305,15 +305,15 @@ def test_a_transform_gives_what_is_copied_and_leaves_out_what_it_wants() -> None
 
 
 def test_a_transform_that_leaves_all_out() -> None:
-    made = remake([plain()], Recipe(transform=lambda _: None))
+    made = reencode([plain()], ReencodeSpec(transform=lambda _: None))
     assert (made.batches, made.dropped) == ([], {DROPPED: 3})
 
 
 def test_records_without_a_key_are_left_out_where_asked() -> None:
     records: list[_Made] = [(None, b"a", [], TIME), (b"", b"b", [], TIME), (b"k", None, [], TIME)]
     source = gappy(records, [1] * 3, "none", 0, 0)
-    assert values(remake([source], Recipe())) == [[b"a", b"b", None]]
-    made = remake([source], Recipe(keyless="skip"))
+    assert values(reencode([source], ReencodeSpec())) == [[b"a", b"b", None]]
+    made = reencode([source], ReencodeSpec(keyless="skip"))
     assert values(made) == [[b"b", None]], "empty is a key"
     assert made.dropped == {Reason.NO_KEY: 1}
 
@@ -321,4 +321,4 @@ def test_records_without_a_key_are_left_out_where_asked() -> None:
 def test_a_transform_may_mend_what_the_target_would_refuse() -> None:
     keyed: Callable[[Record], Record] = lambda one: one._replace(key=one.value)  # noqa: E731 - a type for mypy
     source = gappy([(None, b"a", [], TIME)], [1], "none", 0, 0)
-    assert values(remake([source], Recipe(transform=keyed, keyless="skip"))) == [[b"a"]]
+    assert values(reencode([source], ReencodeSpec(transform=keyed, keyless="skip"))) == [[b"a"]]

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import FlowError, RecordRejected
-from mirror.relay.deep import Made, Reason, Recipe, TimestampRule, Transform, load_transform, remake
+from mirror.relay.batches.reencode import (
+    Reason,
+    ReencodeResult,
+    ReencodeSpec,
+    TimestampRule,
+    Transform,
+    load_transform,
+    reencode,
+)
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
@@ -26,11 +34,11 @@ def source(times: Sequence[int] = (LATEST,)) -> Batch:
     return builder.build()
 
 
-def rule(policy: str) -> Recipe:
-    return Recipe(timestamps=TimestampRule(EARLIEST, LATEST, policy))
+def rule(policy: str) -> ReencodeSpec:
+    return ReencodeSpec(timestamps=TimestampRule(EARLIEST, LATEST, policy))
 
 
-def read(made: Made) -> list[Record]:
+def read(made: ReencodeResult) -> list[Record]:
     return [one for part in made.batches for one in records_of(part.batch)]
 
 
@@ -40,14 +48,14 @@ def read(made: Made) -> list[Record]:
 @pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
 def test_what_the_target_allows_stays_as_it_is(policy: str) -> None:
     times = [EARLIEST, LATEST, -1, EARLIEST + 1]
-    made = remake([source(times)], rule(policy))
+    made = reencode([source(times)], rule(policy))
     assert [one.timestamp_ms for one in read(made)] == times
     assert made.dropped == {}
 
 
 def test_a_time_beyond_the_latest_fails_and_says_what_to_do() -> None:
     with pytest.raises(RecordRejected) as caught:
-        remake([source([LATEST, LATEST + 1])], rule("fail"))
+        reencode([source([LATEST, LATEST + 1])], rule("fail"))
     assert caught.value.code == 32
     assert str(caught.value) == (
         "the record at offset 1 has the time 1700000000001 (2023-11-14 22:13:20 UTC), after what the target allows"
@@ -60,18 +68,18 @@ def test_a_time_before_the_earliest_names_the_other_key() -> None:
     with pytest.raises(
         RecordRejected, match=r"offset 0 .*before what the target .*message\.timestamp\.before\.max\.ms"
     ):
-        remake([source([EARLIEST - 1])], rule("fail"))
+        reencode([source([EARLIEST - 1])], rule("fail"))
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, -(2**62)])
 def test_a_time_beyond_the_calendar_is_shown_as_a_number(time: int) -> None:
     with pytest.raises(RecordRejected, match=rf"has the time {time}, "):
-        remake([source([time])], rule("fail"))
+        reencode([source([time])], rule("fail"))
 
 
 @given(times=st.lists(st.integers(-5, 2**62), min_size=1, max_size=8))
 def test_clamped_times_are_the_nearest_allowed(times: list[int]) -> None:
-    made = remake([source(times)], rule("clamp"))
+    made = reencode([source(times)], rule("clamp"))
     assert [one.timestamp_ms for one in read(made)] == [
         time if time == -1 else min(max(time, EARLIEST), LATEST) for time in times
     ]
@@ -79,18 +87,18 @@ def test_clamped_times_are_the_nearest_allowed(times: list[int]) -> None:
 
 
 def test_skipped_times_are_counted_and_progress_passes_them() -> None:
-    made = remake([source([EARLIEST - 1, LATEST, LATEST + 1])], rule("skip"))
+    made = reencode([source([EARLIEST - 1, LATEST, LATEST + 1])], rule("skip"))
     assert [one.value for one in read(made)] == [b"1"]
     assert made.dropped == {Reason.BAD_TIMESTAMP: 2}
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(1, 3)]
-    assert remake([source([EARLIEST - 1])], rule("skip")).batches == []
+    assert reencode([source([EARLIEST - 1])], rule("skip")).batches == []
 
 
 def test_the_time_that_counts_is_the_transforms() -> None:
-    recipe = Recipe(
+    recipe = ReencodeSpec(
         timestamps=TimestampRule(EARLIEST, LATEST, "fail"), transform=lambda one: one._replace(timestamp_ms=LATEST)
     )
-    assert [one.timestamp_ms for one in read(remake([source([LATEST + 1])], recipe))] == [LATEST]
+    assert [one.timestamp_ms for one in read(reencode([source([LATEST + 1])], recipe))] == [LATEST]
 
 
 # --- transforms
@@ -105,7 +113,7 @@ def broken(record: Record) -> Record:
 
 def test_a_transform_that_raises_is_named_with_offset_and_reason() -> None:
     with pytest.raises(FlowError) as caught:
-        remake([source([1, 2])], Recipe(transform=broken))
+        reencode([source([1, 2])], ReencodeSpec(transform=broken))
     assert str(caught.value) == f"transform {__name__}:broken failed at offset 1: ValueError: not this one"
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -117,14 +125,14 @@ class _Callable:
 
 def test_a_transform_that_is_no_plain_function_is_named_by_its_class() -> None:
     with pytest.raises(FlowError, match=r":_Callable failed at offset 0: KeyError: 0$"):
-        remake([source()], Recipe(transform=_Callable()))
+        reencode([source()], ReencodeSpec(transform=_Callable()))
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", 1, (0, 0, None, None, ())])
 def test_a_transform_that_gives_something_else_is_named(wrong: object) -> None:
     transform: Transform = lambda _: wrong  # type: ignore[assignment,return-value] # noqa: E731 - it is what is tried
     with pytest.raises(FlowError, match=rf"<lambda> gave a {type(wrong).__name__}, not a Record or None at offset 0$"):
-        remake([source()], Recipe(transform=transform))
+        reencode([source()], ReencodeSpec(transform=transform))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +152,15 @@ def test_a_transform_that_gives_something_else_is_named(wrong: object) -> None:
     ids=str,
 )
 def test_a_record_that_cannot_be_one_is_named(wrong: dict[str, object]) -> None:
-    recipe = Recipe(transform=lambda one: one._replace(**wrong))  # type: ignore[arg-type] # it is what is tried
+    recipe = ReencodeSpec(transform=lambda one: one._replace(**wrong))  # type: ignore[arg-type] # it is what is tried
     with pytest.raises(FlowError, match=r"gave what is no record at offset 0: \w+: "):
-        remake([source()], recipe)
+        reencode([source()], recipe)
     # It is looked at before it comes to the codec, too.
-    recipe = Recipe(transform=recipe.transform, headers=(("h", b"1"),), timestamps=TimestampRule(0, 2**64, "clamp"))
+    recipe = ReencodeSpec(
+        transform=recipe.transform, headers=(("h", b"1"),), timestamps=TimestampRule(0, 2**64, "clamp")
+    )
     with pytest.raises(FlowError, match=r"gave what is no record at offset 0: \w+: "):
-        remake([source()], recipe)
+        reencode([source()], recipe)
 
 
 # --- their names

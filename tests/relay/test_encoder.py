@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from mirror.relay.deep import Made, Recipe, Steps, remake, remaking
-from mirror.relay.encoder import Encoder
-from mirror.relay.encoding_turns import EncodingTurns
+from mirror.relay.batches.encoder import Encoder
+from mirror.relay.batches.encoding_schedule import EncodingSchedule
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, Steps, reencode, remaking
 from tests.polling import eventually
 from tests.relay.site import made
 
@@ -47,7 +47,7 @@ def steps(count: int, name: str, log: list[str], go: threading.Event | None = No
     for _ in range(count):
         log.append(name)
         yield 0
-    return Made(dropped={name: count})
+    return ReencodeResult(dropped={name: count})
 
 
 def test_partitions_take_turns(encoder: Encoder) -> None:
@@ -63,7 +63,7 @@ def test_partitions_take_turns(encoder: Encoder) -> None:
 def test_what_is_no_longer_wanted_ends_at_the_next_step(encoder: Encoder) -> None:
     log, stepped, closed = list[str](), threading.Semaphore(0), threading.Event()
 
-    def endless() -> Generator[int, None, Made]:
+    def endless() -> Generator[int, None, ReencodeResult]:
         try:
             while True:
                 log.append("step")
@@ -81,7 +81,7 @@ def test_what_is_no_longer_wanted_ends_at_the_next_step(encoder: Encoder) -> Non
 
 
 def test_a_job_that_fails_fails_alone(encoder: Encoder) -> None:
-    def breaks() -> Generator[int, None, Made]:
+    def breaks() -> Generator[int, None, ReencodeResult]:
         yield 0
         raise KeyError("x")
 
@@ -95,7 +95,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch:
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(EncodingTurns, "ended", broken)
+    monkeypatch.setattr(EncodingSchedule, "ended", broken)
     go = threading.Event()
     futures = [encoder.submit(key, functools.partial(steps, 5, "x", [], go)) for key in ("a", "b")]
     go.set()
@@ -117,9 +117,9 @@ def test_closing_answers_everybody() -> None:
 
 def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
     source = [made(0, 3_000), made(5_000, 10)]
-    recipe = Recipe(limit=2_000, codec="lz4")
+    recipe = ReencodeSpec(limit=2_000, codec="lz4")
     futures = [encoder.submit(key, functools.partial(remaking, source, recipe)) for key in range(3)]
-    expected = remake(source, recipe)
+    expected = reencode(source, recipe)
     for future in futures:
         result = future.result(_WITHIN_S)
         assert [(bytes(one.batch.view), one.base_offset, one.next_offset) for one in result.batches] == [
@@ -130,8 +130,8 @@ def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
 def test_a_long_job_can_be_interrupted_often() -> None:
     """A source of many records is not one step, and neither are many batches made of it."""
     source = made(0, 20_000)
-    assert len(list(remaking([source], Recipe()))) >= 20_000 // 1_024
-    assert len(list(remaking([source], Recipe(limit=5_000)))) >= 40
-    held = list(remaking([source], Recipe()))
+    assert len(list(remaking([source], ReencodeSpec()))) >= 20_000 // 1_024
+    assert len(list(remaking([source], ReencodeSpec(limit=5_000)))) >= 40
+    held = list(remaking([source], ReencodeSpec()))
     assert held[0] >= source.size, "what was decompressed"
     assert held[-1] > held[0], "and what was made"

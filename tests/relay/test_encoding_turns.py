@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.encoding_turns import TURN_MS, EncodingTurns, Turn, Verdict
+from mirror.relay.batches.encoding_schedule import TURN_MS, EncodingSchedule, Turn, TurnOutcome
 
 SPARE = 1_000
 
@@ -26,7 +26,7 @@ class Job(Turn):
 class Simulated:
     """Steps of 1 ms each."""
 
-    turns: EncodingTurns[Job] = field(default_factory=lambda: EncodingTurns[Job](SPARE))
+    turns: EncodingSchedule[Job] = field(default_factory=lambda: EncodingSchedule[Job](SPARE))
     now: int = 0
     begun: set[Job] = field(default_factory=set)
     most_held: int = 0
@@ -50,10 +50,10 @@ class Simulated:
             job.done_ms += 1
             self.most_held = max(self.most_held, sum(one.needs for one in self.begun))
             verdict = self.turns.ran(job, self.now - began, job.needs)
-            if verdict is Verdict.SET_BACK:
+            if verdict is TurnOutcome.SET_BACK:
                 job.done_ms = 0
                 self.begun.discard(job)
-            if verdict is not Verdict.GO_ON:
+            if verdict is not TurnOutcome.GO_ON:
                 return True
         job.ended_ms = self.now
         self.begun.discard(job)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, FlowError
-from mirror.relay.deep import Made, Reason, Recipe, remake
-from mirror.relay.facts import TargetFacts
-from mirror.relay.feed import Feed
-from mirror.relay.pieces import Part, Piece
-from mirror.relay.policy import CopyPolicy
+from mirror.relay.batches.batch_pipeline import BatchPipeline
+from mirror.relay.batches.output_batch import BufferRef, OutputBatch
+from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.model.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of
 from tests.relay.site import SOURCE, made
@@ -40,15 +40,15 @@ class Feeding:
         self,
         *,
         batch_size: int = 10_000,
-        facts: TargetFacts | None = None,
+        facts: TargetLimits | None = None,
         policy: CopyPolicy | None = None,
         failing: Exception | None = None,
     ) -> None:
         self._failing = failing
-        self.held: list[Part] = []
+        self.held: list[BufferRef] = []
         self.runs: list[int] = []
-        self.feed = Feed(
-            facts or TargetFacts(),
+        self.feed = BatchPipeline(
+            facts or TargetLimits(),
             policy or CopyPolicy(),
             batch_size,
             remake=self._remake,
@@ -56,13 +56,13 @@ class Feeding:
             part_done=self.held.remove,
         )
 
-    def _remake(self, sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
+    def _remake(self, sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Future[ReencodeResult]:
         self.runs.append(len(sources))
-        future: Future[Made] = Future()
+        future: Future[ReencodeResult] = Future()
         try:
             if self._failing is not None:
                 raise self._failing
-            future.set_result(remake(sources, recipe))
+            future.set_result(reencode(sources, recipe))
         except (CorruptBatch, MemoryError) as error:
             future.set_exception(error)
         return future
@@ -73,7 +73,7 @@ class Feeding:
             Fetched(tp=SOURCE, offset=0, next_offset=batches[-1].next_offset, batches=list(batches), size=size), end
         )
 
-    def pieces(self, found: list[Piece] | None = None) -> list[Piece]:
+    def pieces(self, found: list[OutputBatch] | None = None) -> list[OutputBatch]:
         found = [] if found is None else found
         while (piece := self.feed.next(WALL)) is not None:
             found.append(self.feed.pop())
@@ -243,7 +243,7 @@ def test_small_batches_are_put_together_over_what_holds_nothing_to_copy() -> Non
 
 @pytest.mark.parametrize(("time", "deep"), [(WALL, 0), (WALL - 7_200_000, 1), (WALL + 7_200_000, 1), (-1, 0)])
 def test_a_batch_whose_header_tells_of_a_time_out_of_bounds_is_made_anew_beforehand(time: int, deep: int) -> None:
-    facts = TargetFacts(before_max_ms=3_600_000, after_max_ms=3_600_000)
+    facts = TargetLimits(before_max_ms=3_600_000, after_max_ms=3_600_000)
     feeding = Feeding(batch_size=1, facts=facts, policy=CopyPolicy(on_bad_timestamp="clamp"))
     feeding.take(made(0, 2, timestamp=time))
     assert sum(piece.deep.get(Reason.BAD_TIMESTAMP, 0) for piece in feeding.pieces()) == deep
@@ -252,7 +252,7 @@ def test_a_batch_whose_header_tells_of_a_time_out_of_bounds_is_made_anew_beforeh
 def test_what_is_cut_off_holds_nothing() -> None:
     feeding = Feeding(batch_size=1)
     feeding.take(made(0, 2), made(2, 2))
-    feeding.feed.stop_at(Piece(2, 4, 0), FlowError("no"))
+    feeding.feed.stop_at(OutputBatch(2, 4, 0), FlowError("no"))
     feeding.feed.next(WALL)
     piece = feeding.feed.pop()
     assert piece.part is not None
@@ -266,10 +266,10 @@ def test_what_is_cut_off_holds_nothing() -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_times_leave_the_broker_s_clock_some_room(exact: bool) -> None:
-    facts = TargetFacts(before_max_ms=3_600_000, after_max_ms=1_000)
+    facts = TargetLimits(before_max_ms=3_600_000, after_max_ms=1_000)
     earliest, latest = facts.bounds_ms(WALL, exact=exact)
     assert (earliest, latest) == ((WALL - 3_600_000, WALL + 1_000) if exact else (WALL - 3_540_000, WALL + 500))
-    assert TargetFacts().bounds_ms(WALL, exact=exact) == (-1, 2**63 - 1)
+    assert TargetLimits().bounds_ms(WALL, exact=exact) == (-1, 2**63 - 1)
 
 
 @pytest.mark.parametrize("end", [11, 15, 20, 25, 30])
@@ -305,7 +305,7 @@ def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int)
     batches = [made(base) for base in range(5)]
     batches[bad] = _damaged(bad)
     feeding.take(*batches)
-    found: list[Piece] = []
+    found: list[OutputBatch] = []
     with pytest.raises(CorruptBatch, match=f"the batch at offset {bad} "):
         feeding.pieces(found)
     assert [piece.next_offset for piece in found if piece.batch is not None] == list(range(1, bad + 1))
@@ -313,9 +313,9 @@ def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int)
 
 
 def test_what_is_cut_off_is_no_longer_encoded() -> None:
-    futures = list[Future[Made]]()
+    futures = list[Future[ReencodeResult]]()
 
-    def later(sources: Sequence[AnyBatch], recipe: Recipe) -> Future[Made]:
+    def later(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Future[ReencodeResult]:
         del sources, recipe
         futures.append(Future())
         return futures[-1]
@@ -357,7 +357,7 @@ def test_what_goes_back_is_not_passed_over_with_what_holds_nothing() -> None:
     """Records may lie where it says that there are none."""
     feeding = Feeding()
     feeding.take(_empty(0), batch(build((), base_offset=0, last_offset_delta=50)), made(51))
-    found: list[Piece] = []
+    found: list[OutputBatch] = []
     with pytest.raises(CorruptBatch, match="the batch at offset 0 is corrupt: it follows offset 0"):
         feeding.pieces(found)
     assert [piece.next_offset for piece in found] == [1]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.gaps import GapKind, classify
+from mirror.relay.progress.gaps import GapKind, classify
 from tests.relay.site import TOPIC_ID, progress_at
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import FlowError
-from mirror.relay.gaps import GapKind, SourceState, classify
-from mirror.relay.inquiries import Inquiries
-from mirror.relay.progress import Progress
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import GapKind, SourceState, classify
+from mirror.relay.progress.lookups import ClusterLookups
 from mirror.wire.api import Api
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
@@ -28,7 +28,7 @@ class Source:
         self.former = self.make(5)
         self.admin = FakeAdmin(self.cluster)
         nothing = cast("Any", None)
-        self.inquiries = Inquiries(
+        self.inquiries = ClusterLookups(
             "f", self.admin, nothing, nothing, [], start_over=False, timeout_ms=1_000, now=self.now, pause=self.pause
         )
         self.pauses = 0

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from mirror.relay.deep import Reason
-from mirror.relay.judge import (
+from mirror.relay.batches.classify import (
     BYTES_OF_SMALL_BATCH,
     RECORDS_PER_SMALL_BATCH,
     Skip,
@@ -16,6 +15,7 @@ from mirror.relay.judge import (
     must_go_deep,
     skip,
 )
+from mirror.relay.batches.reencode import Reason
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker

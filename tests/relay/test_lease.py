@@ -8,13 +8,13 @@ import pytest
 
 from mirror.client import OffsetAndMetadata, RecordMetadata, TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
-from mirror.producer.batches import Callback
-from mirror.relay.carriers import done, failed
-from mirror.relay.orders import Orders
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.progress import NOTHING, Progress, Sums, from_offset, to_offset
-from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
-from mirror.relay.task import Task
+from mirror.producer.batch.batches import Callback
+from mirror.relay.futures import done, failed
+from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.progress.committed import NOTHING, Progress, ProgressTotals, from_offset, to_offset
+from mirror.relay.progress.control import RunControl
+from mirror.relay.task.task import Task
 from mirror.wire.records import Batch
 from tests.relay.site import made, progress_at
 from tests.relay.task_world import World
@@ -125,13 +125,13 @@ def test_the_epoch_s_results_are_told_at_its_end_and_the_copies_go_on_for_a_whil
     assert {(one.outcome, one.error, one.records, one.end) for one in told} == {(Outcome.COMPLETE, None, 2, 2)}
     assert results[3].end == 3, "went on"
     assert EPOCH_MS + LEASE_MS <= leased.world.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
-    assert leased.target.progress[3].left == Sums(1, 1, made(2).size)
+    assert leased.target.progress[3].left == ProgressTotals(1, 1, made(2).size)
     assert {leased.target.progress[number].left for number in range(3)} == {NOTHING}
 
 
 def test_what_nobody_reported_is_counted_by_who_goes_on_from_there(leased: Leased) -> None:
     leased.target.progress[1] = Progress(
-        offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=Sums(5, 2, 700)
+        offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
     )
     leased.run()
     ((_, told),) = leased.handed
@@ -143,7 +143,7 @@ def test_what_nobody_reported_is_counted_by_who_goes_on_from_there(leased: Lease
 def test_and_once_also_where_nothing_more_comes(leased: Leased) -> None:
     """Else each epoch of an idle partition would count it again."""
     leased.target.progress[1] = Progress(
-        offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=Sums(5, 2, 700)
+        offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
     )
     leased.run()
     ((_, told),) = leased.handed
@@ -163,7 +163,7 @@ def test_who_is_shut_out_ends_and_begins_nothing_anew(leased: Leased) -> None:
 
 
 def test_an_epoch_that_is_told_to_end_hands_nothing_over(leased: Leased) -> None:
-    leased.world.asking.told = Orders(run="run-1", host="h", since_ms=1, stop=True)
+    leased.world.asking.told = RunControl(run="run-1", host="h", since_ms=1, stop=True)
     results = leased.run(run="run-1", epoch=1)
     assert not leased.handed
     assert {one.outcome for one in results} == {Outcome.COMPLETE}
@@ -171,7 +171,7 @@ def test_an_epoch_that_is_told_to_end_hands_nothing_over(leased: Leased) -> None
 
 def test_a_stop_is_heard_between_two_epochs(leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
     world = leased.world
-    told = Orders(run="run-1", host="h", since_ms=1)
+    told = RunControl(run="run-1", host="h", since_ms=1)
     monkeypatch.setattr(
         world.asking,
         "orders",
@@ -209,5 +209,7 @@ def test_what_a_stranger_left_counts_nothing(left: str) -> None:
 
 
 def test_what_is_left_is_understood_as_it_was_committed() -> None:
-    progress = Progress(offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, left=Sums(1, 2, 3))
+    progress = Progress(
+        offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, left=ProgressTotals(1, 2, 3)
+    )
     assert from_offset(to_offset(progress)) == progress

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
-from mirror.relay.open_transactions import OpenTransaction, lines, observed
+from mirror.cluster.types import TopicPartition
+from mirror.relay.progress.open_transactions import OpenTransaction, lines, observed
 
 TP = TopicPartition("orders", 0)
 T0 = 1_800_000_000_000

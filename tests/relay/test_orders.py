@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from mirror.client import OffsetAndMetadata
-from mirror.relay.orders import ASK_MS, Listening, Orders, from_offset, place_of
+from mirror.relay.progress.control import ASK_MS, ControlPoller, RunControl, from_offset, place_of
 from mirror.timing import FOREVER_MS
 
-TOLD = Orders(run="run-1", host="h", since_ms=5, epoch=3)
+TOLD = RunControl(run="run-1", host="h", since_ms=5, epoch=3)
 
 
 @pytest.mark.parametrize(
     "orders",
     [TOLD, TOLD.stopped(), TOLD.stopped(ended=True), replace(TOLD, seen_ms=9), replace(TOLD.stopped(), seen_ms=9)],
 )
-def test_orders_are_understood_as_they_were_committed(orders: Orders) -> None:
+def test_orders_are_understood_as_they_were_committed(orders: RunControl) -> None:
     assert from_offset(orders.to_offset()) == orders
 
 
@@ -67,13 +67,13 @@ def test_each_flow_is_told_in_a_group_of_its_own() -> None:
 
 
 def test_it_is_asked_one_question_at_a_time_and_a_failure_ends_nothing() -> None:
-    asked: list[Future[Orders | None]] = []
+    asked: list[Future[RunControl | None]] = []
 
-    def ask() -> Future[Orders | None]:
+    def ask() -> Future[RunControl | None]:
         asked.append(Future())
         return asked[-1]
 
-    listening = Listening(ask, "run-1", 3, 1_000)
+    listening = ControlPoller(ask, "run-1", 3, 1_000)
     assert listening.due_ms() == 1_000
     assert listening.why_over(1_000) is None
     assert listening.due_ms() == FOREVER_MS

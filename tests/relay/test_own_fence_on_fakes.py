@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FLOW, FakePair

@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.pace import Holdings, Meter, Ticket, Window
+from mirror.relay.flow_control import InFlightBatch, RateLimiter, SendWindow, SourceBudget
 from mirror.timing import FOREVER_MS
 
 KB = 1024
 
 
-def _window(tolerable_ms: int = 2_500, most: int = 1_000 * KB) -> Window:
-    return Window(most, tolerable_ms, 0)
+def _window(tolerable_ms: int = 2_500, most: int = 1_000 * KB) -> SendWindow:
+    return SendWindow(most, tolerable_ms, 0)
 
 
-def _full() -> Window:
+def _full() -> SendWindow:
     """With "a" having filled it, and "b" in line."""
     window = _window()
     while window.may_send("a", 0, idle=False):
@@ -116,7 +116,7 @@ def test_a_batch_larger_than_the_window_goes_alone() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100 * KB), st.integers(0, 2_000), st.booleans())))
 def test_what_counts_is_what_is_under_way(steps: list[tuple[str, int, int, bool]]) -> None:
     window, now = _window(), 0
-    out: list[Ticket] = []
+    out: list[InFlightBatch] = []
     for who, size, passed, answered in steps:
         now += passed
         if answered and out:
@@ -131,7 +131,7 @@ def test_what_counts_is_what_is_under_way(steps: list[tuple[str, int, int, bool]
 
 @given(st.integers(1, 10**6), st.lists(st.integers(0, 10**6), min_size=1, max_size=30))
 def test_a_limited_rate_is_kept_over_time(rate: int, sizes: list[int]) -> None:
-    meter, now = Meter(rate, 0), 0
+    meter, now = RateLimiter(rate, 0), 0
     for size in sizes:
         now += meter.wait_ms(now)
         meter.took(size, now)
@@ -139,13 +139,13 @@ def test_a_limited_rate_is_kept_over_time(rate: int, sizes: list[int]) -> None:
 
 
 def test_no_limit_never_waits() -> None:
-    meter = Meter(0, 0)
+    meter = RateLimiter(0, 0)
     meter.took(10**12, 0)
     assert meter.wait_ms(0) == 0
 
 
 def test_a_partition_with_nothing_finds_room_beside_stuck_ones() -> None:
-    holdings, held = Holdings(1_000), [0] * 4
+    holdings, held = SourceBudget(1_000), [0] * 4
     for _ in range(100):
         for partition in range(3):
             if holdings.may_take(held[partition], 10):
@@ -159,13 +159,13 @@ def test_a_partition_with_nothing_finds_room_beside_stuck_ones() -> None:
 
 
 def test_without_any_room_nobody_takes() -> None:
-    holdings = Holdings(100)
+    holdings = SourceBudget(100)
     holdings.took(100)
     assert not holdings.may_take(0, 1)
 
 
 def test_who_was_refused_room_is_asked_again_once_there_is_more() -> None:
-    holdings = Holdings(100)
+    holdings = SourceBudget(100)
     holdings.took(90)
     holdings.let_go(10)
     assert not holdings.eased, "nobody was refused"
@@ -179,7 +179,7 @@ def test_who_was_refused_room_is_asked_again_once_there_is_more() -> None:
 
 
 def test_one_larger_than_all_there_is_goes_alone() -> None:
-    holdings = Holdings(24)
+    holdings = SourceBudget(24)
     holdings.took(100)
     assert holdings.room <= 0
     holdings.let_go(77)

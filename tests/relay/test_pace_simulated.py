@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.pace import Ticket, Window
+from mirror.relay.flow_control import InFlightBatch, SendWindow
 
 MEMORY = 32 * 1024 * 1024
 KB = 1024
@@ -53,20 +53,20 @@ class Sender:
 
     name: int
     sick: bool = False
-    out: list[Ticket] = field(default_factory=list)
+    out: list[InFlightBatch] = field(default_factory=list)
     answered: bool = False
     sent: int = 0
 
 
 class Simulation:
-    """``partitions`` over ``link``; as :class:`mirror.relay.outbox.Outbox` does, one batch alone until an answer."""
+    """``partitions`` over ``link``; as ``Outbox`` does, one batch alone until an answer."""
 
     def __init__(self, link: Link, partitions: int, size: int, delivery_ms: int, sick: int = 0) -> None:
         self.link = link
         self.size = size
-        self.window = Window(MEMORY, delivery_ms // 8, 0)
+        self.window = SendWindow(MEMORY, delivery_ms // 8, 0)
         self.senders = [Sender(number, sick=number < sick) for number in range(partitions)]
-        self.answers: list[tuple[float, int, Sender, Ticket, int]] = []
+        self.answers: list[tuple[float, int, Sender, InFlightBatch, int]] = []
         self.oldest_ms = 0
         self.bytes: list[tuple[int, int]] = []
         self.ages: list[tuple[int, int]] = []

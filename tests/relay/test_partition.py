@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout, RecordRejected
-from mirror.relay.policy import COMMIT_BYTES
-from mirror.relay.ranges import Outcome
-from mirror.relay.stages import Stage
+from mirror.relay.model.policy import COMMIT_BYTES
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.states import CopyState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
@@ -36,7 +36,7 @@ def test_a_range_is_copied_and_complete() -> None:
 
 def test_it_is_opened_first_and_read_only_then() -> None:
     run = Run(5)
-    assert run.copy.stage is Stage.OPENING
+    assert run.copy.stage is CopyState.OPENING
     assert run.carrier.open_timeout_ms == TIMES.delivery_ms
     assert run.site.reading is None
     assert not run.copy.wants_more
@@ -58,7 +58,7 @@ def test_it_goes_on_at_the_progress_on_the_target_whatever_the_plan_said() -> No
 
 def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_the_first_record() -> None:
     run = Run(10, start=4).opened_with(None)
-    assert run.copy.stage is Stage.SETTLING
+    assert run.copy.stage is CopyState.SETTLING
     run.settled()
     assert run.committing == 4
     run.fetch(made(4, 2))
@@ -171,7 +171,7 @@ def test_in_a_catch_up_it_commits_after_its_interval() -> None:
 def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert COMMIT_BYTES == 64 * 1024 * 1024
     limit = 3 * made(0).size
-    monkeypatch.setattr("mirror.relay.commits.COMMIT_BYTES", limit)
+    monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", limit)
     run = Run(10**6).opened(0)
     for at in range(3):
         assert run.committing is None
@@ -184,7 +184,7 @@ def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatc
 
 
 def test_at_least_once_no_number_of_bytes_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror.relay.commits.COMMIT_BYTES", made(0).size)
+    monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", made(0).size)
     run = Run(10**6, atomic=False).opened(0)
     for at in range(4):
         run.fetch(made(at), stable_end=1_000)

@@ -14,9 +14,9 @@ from mirror.errors import (
     NeedsAbort,
     TransactionExpired,
 )
-from mirror.relay.partition import PartitionCopy
-from mirror.relay.ranges import Outcome
-from mirror.relay.stages import ABORTS, DROP_MS, Stage
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.states import ABORTS, DROP_MS, CopyState
 from tests.fakes.record_batches import batch, build
 from tests.relay.site import TIMES, Run, made
 
@@ -308,7 +308,7 @@ def test_an_epoch_s_end_is_not_slept_over() -> None:
     run.fetch(made(0))
     run.fail(0, BrokerError("unknown producer id", 49))
     run.dropped()
-    assert run.copy.stage is Stage.RESTING
+    assert run.copy.stage is CopyState.RESTING
     run.copy.wind_up(run.clock.now(), at_once=False)
     assert run.ends(Outcome.UNFINISHED).records == 0
 
@@ -333,4 +333,4 @@ def test_whoever_is_woken_by_a_failure_finds_it() -> None:
     run.opened(0)
     run.fetch(made(0))
     run.carrier.sent[0].answer(_late())
-    assert run.copy.stage is Stage.DROPPING
+    assert run.copy.stage is CopyState.DROPPING

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from mirror.consumer.fetched import Fetched
 from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout, NeedsAbort, OffsetOutOfRange
-from mirror.relay.gaps import SourceState
-from mirror.relay.ranges import Outcome
-from mirror.relay.stages import DROP_MS, Stage
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.states import DROP_MS, CopyState
+from mirror.relay.progress.gaps import SourceState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock
@@ -102,22 +102,22 @@ class World:
         run = self.run
         carrier = run.carrier
         match run.copy.stage:
-            case Stage.DONE:
+            case CopyState.DONE:
                 assert run.result.end == (self.progress or 0) or not self._told_progress
                 run.holds_nothing()
                 self.run = self._begin()
-            case Stage.OPENING:
+            case CopyState.OPENING:
                 self._open()
-            case Stage.SETTLING:
+            case CopyState.SETTLING:
                 assert self.progress is None
                 run.settled()
-            case Stage.LOOKING:
+            case CopyState.LOOKING:
                 run.site.looks[-1].set_result(SourceState(topic_id="the-id", earliest=0, end=self.end))
-            case Stage.DROPPING:
+            case CopyState.DROPPING:
                 self._drop()
-            case Stage.RESTING:
+            case CopyState.RESTING:
                 run.advance(2_000)
-            case Stage.COPYING:
+            case CopyState.COPYING:
                 pending = [n for n, one in enumerate(carrier.sent) if not one.answered]
                 options: list[Callable[[], None]] = [self._fetch, lambda: run.advance(1_000)]
                 if pending:
@@ -239,7 +239,7 @@ class World:
     def _must_answer(self) -> bool:
         carrier = self.run.carrier
         unanswered = any(not one.answered for one in carrier.sent)
-        return self.run.copy.stage is Stage.COPYING and (unanswered or self.run.committing is not None)
+        return self.run.copy.stage is CopyState.COPYING and (unanswered or self.run.committing is not None)
 
     def _all_well(self) -> None:
         self.choose = lambda _: 0

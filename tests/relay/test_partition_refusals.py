@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mirror.cluster.topics import ConfigEntry, ConfigSource
+from mirror.cluster.types import ConfigEntry, ConfigSource
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError, RecordRejected, RecordTooLarge
-from mirror.relay.facts import TargetFacts
-from mirror.relay.ranges import Outcome
-from mirror.relay.stages import Stage
+from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.states import CopyState
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
 from tests.relay.site import TIMES, Run, made
@@ -61,7 +61,7 @@ def _big(base: int, count: int, size: int, time: int = 1, *, first: int | None =
 def _accept_up_to(run: Run, limit: int, log: list[int], *, batches: Callable[[], list[Batch]] | None = None) -> None:
     """A target that takes batches of ``limit`` bytes, and a source of 8 records of 100 bytes; until it ends."""
     for _ in range(100):
-        if run.copy.stage is Stage.COPYING and run.site.reading and run.copy._reading.at < 8:
+        if run.copy.stage is CopyState.COPYING and run.site.reading and run.copy._reading.at < 8:
             run.fetch(*(batches() if batches else [_big(0, 8, 100)]))
         pending = [n for n, one in enumerate(run.carrier.sent) if not one.answered]
         if pending:
@@ -70,7 +70,7 @@ def _accept_up_to(run: Run, limit: int, log: list[int], *, batches: Callable[[],
                 run.fail(pending[0], RecordTooLarge("too large", 10))
             else:
                 run.ack(pending[0])
-        elif run.copy.stage is Stage.DROPPING:
+        elif run.copy.stage is CopyState.DROPPING:
             run.dropped()
             if run.copy.done:
                 return
@@ -92,7 +92,7 @@ def test_a_batch_that_is_too_large_is_made_anew_in_smaller_ones() -> None:
 
 
 def test_one_that_the_topic_s_configuration_forbids_is_not_even_tried() -> None:
-    run, refused = Run(8, facts=TargetFacts(max_message_bytes=400)).opened(0), list[int]()
+    run, refused = Run(8, facts=TargetLimits(max_message_bytes=400)).opened(0), list[int]()
     _accept_up_to(run, 400, refused)
     assert refused == []
     assert run.ends(Outcome.COMPLETE).records == 8
@@ -127,7 +127,7 @@ def test_a_single_record_that_is_too_large_is_left_out_and_counted_where_the_flo
 @pytest.mark.parametrize("first", [RecordTooLarge("large", 10), RecordRejected("too old", 32)])
 def test_remedies_that_one_batch_needs_both_are_applied_both(first: KafkaError) -> None:
     """Each was taken for the whole remedy, and the two refusals took turns for ever."""
-    facts = TargetFacts(before_max_ms=HOUR)
+    facts = TargetLimits(before_max_ms=HOUR)
     run = Run(8, facts=facts, on_bad_timestamp="clamp").opened(0)
 
     def source() -> Batch:
@@ -171,7 +171,7 @@ def test_a_remedy_that_does_not_help_ends(reason: int) -> None:
 @pytest.mark.parametrize(("policy", "records"), [("clamp", 1), ("skip", 0)])
 @pytest.mark.parametrize("too", ["late", "early"])
 def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, records: int, too: str) -> None:
-    run = Run(1, facts=TargetFacts(after_max_ms=HOUR, before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
+    run = Run(1, facts=TargetLimits(after_max_ms=HOUR, before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
     one = _big(0, 1, 10, run.clock.wall() + (2 * HOUR if too == "late" else -2 * HOUR))
     run.fetch(one)
     assert len(run.sent) == records, "made anew before it is refused"
@@ -191,7 +191,7 @@ def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, record
 
 @pytest.mark.parametrize(("policy", "records"), [("clamp", 2), ("skip", 1)])
 def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy: str, records: int) -> None:
-    run = Run(2, facts=TargetFacts(before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
+    run = Run(2, facts=TargetLimits(before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
     now = run.clock.wall()
     run.fetch(_big(0, 2, 10, now - 2 * HOUR, first=now))
     assert run.site.makings == []
@@ -208,7 +208,7 @@ def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy
 def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
     """Brokers 3.0 to 3.5 know no other: the copy clamped to no limit at all, and was refused again and again."""
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
-    facts = TargetFacts.of({"message.timestamp.difference.max.ms": limit})
+    facts = TargetLimits.of({"message.timestamp.difference.max.ms": limit})
     run = Run(1, facts=facts, on_bad_timestamp="clamp").opened(0)
     run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
     rule = run.site.makings[-1][1].timestamps
@@ -222,13 +222,13 @@ def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
 
 def test_a_time_that_an_old_broker_refuses_names_its_key() -> None:
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
-    run = Run(1, facts=TargetFacts.of({"message.timestamp.difference.max.ms": limit})).opened(0)
+    run = Run(1, facts=TargetLimits.of({"message.timestamp.difference.max.ms": limit})).opened(0)
     run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
     assert "raise message.timestamp.difference.max.ms of the target topic" in str(run.ends(Outcome.FAILED).error)
 
 
 def test_a_time_that_the_target_refuses_fails_with_the_record_s_offset() -> None:
-    run = Run(9, facts=TargetFacts(after_max_ms=HOUR)).opened(0)
+    run = Run(9, facts=TargetLimits(after_max_ms=HOUR)).opened(0)
     run.fetch(made(0), _big(1, 1, 10, run.clock.wall() + 2 * HOUR))
     run.ack(0)
     assert run.commit().offset == 1, "what comes before it counts"
@@ -237,7 +237,7 @@ def test_a_time_that_the_target_refuses_fails_with_the_record_s_offset() -> None
 
 def test_without_a_key_a_compacted_topic_takes_nothing() -> None:
     for policy, outcome in (("fail", Outcome.FAILED), ("skip", Outcome.COMPLETE)):
-        run = Run(2, facts=TargetFacts(compacted=True), on_no_key=policy).opened(0)
+        run = Run(2, facts=TargetLimits(compacted=True), on_no_key=policy).opened(0)
         run.fetch(made(0, 2))
         run.fail(0, RecordRejected("no key", 87))
         run.dropped()
@@ -252,7 +252,7 @@ def test_without_a_key_a_compacted_topic_takes_nothing() -> None:
 
 
 def test_of_many_put_together_it_is_told_which_one_has_no_key_and_all_before_it_is_copied() -> None:
-    run = Run(3, facts=TargetFacts(compacted=True), batch_size=10_000).opened(0)
+    run = Run(3, facts=TargetLimits(compacted=True), batch_size=10_000).opened(0)
     run.fetch(made(0), made(1), made(2))
     assert run.site.makings, "they are put together"
     run.fail(0, RecordRejected("no key", 87))

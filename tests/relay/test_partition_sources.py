@@ -9,9 +9,9 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, BrokerError, DeliveryTimeout, KafkaTimeout, LogTruncated, TopicRecreated
 from mirror.errors import OffsetOutOfRange as OutOfRange
-from mirror.relay.progress import NOTHING, Sums
-from mirror.relay.ranges import OPEN_END, Outcome
-from mirror.relay.stages import EPOCH_ENDED, FETCHED_AGAIN, Stage
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.partition.states import EPOCH_ENDED, FETCHED_AGAIN, CopyState
+from mirror.relay.progress.committed import NOTHING, ProgressTotals
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
@@ -90,7 +90,7 @@ def test_recreated_topic_is_named_never_resumed() -> None:
         run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
         run.looked(topic_id="another", end=100)
         run.dropped()
-        assert run.copy.stage is Stage.RESTING
+        assert run.copy.stage is CopyState.RESTING
         assert run.copy._ending.trouble is not None
         errors.add(run.copy._ending.trouble.error)
         run.rest()
@@ -99,8 +99,8 @@ def test_recreated_topic_is_named_never_resumed() -> None:
     assert not any(carrier.sent or carrier.commits for carrier in run.site.carriers)
 
 
-@pytest.mark.parametrize("stage", [Stage.OPENING, Stage.COPYING, Stage.LOOKING])
-def test_what_failed_stays_failed_where_the_epoch_ends_during_another_attempt(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [CopyState.OPENING, CopyState.COPYING, CopyState.LOOKING])
+def test_what_failed_stays_failed_where_the_epoch_ends_during_another_attempt(stage: CopyState) -> None:
     run = Run(OPEN_END)
     run.site.neighbours_are_healthy = True
     run.opened(5)
@@ -108,10 +108,10 @@ def test_what_failed_stays_failed_where_the_epoch_ends_during_another_attempt(st
     run.looked(topic_id="another", end=100)
     run.dropped()
     run.rest()
-    if stage is not Stage.OPENING:
+    if stage is not CopyState.OPENING:
         run.opened(5)
         run.copy.not_asked(run.clock.now() + 1)
-    if stage is Stage.LOOKING:
+    if stage is CopyState.LOOKING:
         run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
     assert run.copy.stage is stage
     run.copy.wind_up(run.clock.now(), at_once=True)
@@ -122,7 +122,7 @@ def test_progress_that_is_kept_again_keeps_its_topic_whatever_was_seen_since() -
     run = Run(OPEN_END)
     run.site.neighbours_are_healthy = True
     for _ in range(2):
-        run.opened_with(replace(progress_at(5), left=Sums(5, 2, 700)))
+        run.opened_with(replace(progress_at(5), left=ProgressTotals(5, 2, 700)))
         assert run.commit().topic_id == TOPIC_ID
         run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
         run.looked(topic_id="another", end=100)
@@ -215,7 +215,7 @@ def test_what_was_sent_before_a_gap_is_committed_first() -> None:
     run = Run(50).opened(0)
     run.fetch(made(0, 5))
     run.fetch_fails(OutOfRange("gone", 1))
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     run.ack()
     assert run.commit().offset == 5
     run.looked(earliest=40)
@@ -311,11 +311,11 @@ def test_what_is_fetched_again_behind_an_epoch_s_end_is_told_with_what_came_befo
     one = made(1).size
     run.fetch(made(1), _damaged(2), stable_end=3)
     run.ack_all()
-    assert run.commit().left == Sums(1, 1, one)
+    assert run.commit().left == ProgressTotals(1, 1, one)
     run.fetch(made(2), stable_end=3)
     run.ack_all()
     run.advance(TIMES.commit_ms)
-    assert run.commit().left == Sums(2, 2, 2 * one)
+    assert run.commit().left == ProgressTotals(2, 2, 2 * one)
 
 
 def test_what_was_damaged_as_an_epoch_ends_is_left_to_the_next_one() -> None:
@@ -331,7 +331,7 @@ def test_what_was_damaged_as_an_epoch_ends_is_left_to_the_next_one() -> None:
 
 def test_what_another_epoch_left_is_kept_anew_also_by_a_second_attempt() -> None:
     """Else the next epoch of an idle partition would count it again."""
-    left = replace(progress_at(2), left=Sums(5, 2, 700))
+    left = replace(progress_at(2), left=ProgressTotals(5, 2, 700))
     run = Run(OPEN_END).opened_with(left)
     run.commit(error=BrokerError("no", 51))
     run.dropped()
@@ -354,7 +354,7 @@ def test_a_source_that_gives_nothing_is_given_up_with_its_reason() -> None:
     run = Run(3).opened(0)
     run.site.silence = ": no route"
     run.advance(TIMES.stall_ms - 1)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     run.advance(1)
     run.looked(end=3)
     assert run.ends(Outcome.FAILED).error == "t-0: nothing came from the source for 5000 ms: no route"
@@ -399,7 +399,7 @@ def test_a_silence_that_was_explained_is_not_told_of_what_comes_later() -> None:
     run.commit()
     run.fetch_fails(OutOfRange("gone", 1))
     run.looked(end=8)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     assert run.site.reading == (5, None)
 
 
@@ -414,7 +414,7 @@ def test_a_silence_that_ended_an_attempt_is_not_told_of_the_next() -> None:
     run.opened(0)
     run.fetch_fails(OutOfRange("gone", 1))
     run.looked(end=0)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     assert run.site.reading == (0, None)
 
 
@@ -439,12 +439,12 @@ def test_waiting_for_the_target_is_no_stall() -> None:
     run = Run(10).opened(0)
     run.fetch(made(0), stable_end=10)
     run.advance(TIMES.stall_ms * 2 - 500)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     run.ack()
     run.commit()
-    assert run.copy.stage is Stage.COPYING, "it was not asked all that time"
+    assert run.copy.stage is CopyState.COPYING, "it was not asked all that time"
     run.advance(TIMES.stall_ms - 1)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
     run.advance(1)
     run.looked(end=10)
     run.ends(Outcome.FAILED)
@@ -455,7 +455,7 @@ def test_a_source_that_is_not_asked_is_not_silent() -> None:
     run.clock.advance(TIMES.stall_ms - 1)
     run.copy.heard(run.clock.now())
     run.advance(TIMES.stall_ms - 1)
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
 
 
 # --- an epoch's end
@@ -515,20 +515,20 @@ def test_a_commit_that_hangs_hands_on_since_when_it_waits() -> None:
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == asked
 
 
-@pytest.mark.parametrize("stage", [Stage.OPENING, Stage.SETTLING, Stage.LOOKING])
-def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [CopyState.OPENING, CopyState.SETTLING, CopyState.LOOKING])
+def test_an_epoch_ends_whatever_is_waited_for(stage: CopyState) -> None:
     run = Run(10)
     began = run.clock.wall()
-    if stage is Stage.SETTLING:
+    if stage is CopyState.SETTLING:
         run.opened_with(None)
-    elif stage is Stage.LOOKING:
+    elif stage is CopyState.LOOKING:
         run.opened(0)
         run.fetch_fails(OutOfRange("gone", 1))
     assert run.copy.stage is stage
     run.advance(300)
-    waits_for_the_target = stage is not Stage.LOOKING
+    waits_for_the_target = stage is not CopyState.LOOKING
     _ends(run)
-    assert run.copy.stage is (stage if waits_for_the_target else Stage.DROPPING), "it may still open"
+    assert run.copy.stage is (stage if waits_for_the_target else CopyState.DROPPING), "it may still open"
     _ends(run, at_once=True)
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == (began if waits_for_the_target else None)
 
@@ -536,23 +536,23 @@ def test_an_epoch_ends_whatever_is_waited_for(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
-        (Stage.OPENING, "it waited for the target's transaction coordinator: topic 'a.t' does not exist"),
-        (Stage.SETTLING, "it waited for the leader of the target partition: topic 'a.t' does not exist"),
-        (Stage.LOOKING, "it waited for the source, to learn why it does not have what comes next"),
-        (Stage.COPYING, "it waited for the end of its transaction: topic 'a.t' does not exist"),
+        (CopyState.OPENING, "it waited for the target's transaction coordinator: topic 'a.t' does not exist"),
+        (CopyState.SETTLING, "it waited for the leader of the target partition: topic 'a.t' does not exist"),
+        (CopyState.LOOKING, "it waited for the source, to learn why it does not have what comes next"),
+        (CopyState.COPYING, "it waited for the end of its transaction: topic 'a.t' does not exist"),
     ],
 )
-def test_what_an_unfinished_copy_waited_for_is_told(stage: Stage, words: str) -> None:
+def test_what_an_unfinished_copy_waited_for_is_told(stage: CopyState, words: str) -> None:
     """A target topic that is not there, and cannot be made, would have no other reason in any result."""
     run = Run(10)
     run.site.no_leader = ": topic 'a.t' does not exist"
-    if stage is Stage.SETTLING:
+    if stage is CopyState.SETTLING:
         run.opened_with(None)
-    elif stage is not Stage.OPENING:
+    elif stage is not CopyState.OPENING:
         run.opened(0)
-    if stage is Stage.LOOKING:
+    if stage is CopyState.LOOKING:
         run.fetch_fails(OutOfRange("gone", 1))
-    elif stage is Stage.COPYING:
+    elif stage is CopyState.COPYING:
         run.fetch(made(0), stable_end=1)
         run.ack()
     assert run.copy.stage is stage
@@ -573,7 +573,7 @@ def test_an_unfinished_copy_that_was_to_be_begun_again_tells_why() -> None:
 def test_who_has_just_begun_to_follow_and_had_nothing_due_is_complete_as_the_epoch_ends() -> None:
     """Also where the target does not answer: a stream that is told to stop then has nothing left to copy."""
     run = Run(OPEN_END)
-    assert (run.copy.stage, run.copy.range.source_end) == (Stage.OPENING, run.copy.range.start)
+    assert (run.copy.stage, run.copy.range.source_end) == (CopyState.OPENING, run.copy.range.start)
     run.advance(300)
     _ends(run, at_once=True)
     assert run.ends(Outcome.COMPLETE).stuck_since_ms is None
@@ -583,7 +583,7 @@ def test_who_opens_as_the_epoch_ends_tells_what_the_last_one_left_and_reads_noth
     """The plan was made before that was copied: with it alone, it would be told as unfinished."""
     run = Run(OPEN_END)
     _ends(run)
-    run.opened_with(replace(progress_at(2), left=Sums(2, 1, 700)))
+    run.opened_with(replace(progress_at(2), left=ProgressTotals(2, 1, 700)))
     assert run.site.reading is None
     assert run.commit().left == NOTHING
     result = run.ends(Outcome.COMPLETE)
@@ -593,7 +593,7 @@ def test_who_opens_as_the_epoch_ends_tells_what_the_last_one_left_and_reads_noth
 def test_who_settles_as_the_epoch_ends_keeps_where_it_begins() -> None:
     run = Run(OPEN_END).opened_with(None)
     _ends(run)
-    assert run.copy.stage is Stage.SETTLING
+    assert run.copy.stage is CopyState.SETTLING
     run.settled()
     assert run.commit().offset == 0
     assert run.ends(Outcome.COMPLETE).start == 0

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
-from mirror.producer.batches import Callback, RecordMetadata
-from mirror.relay.ranges import OPEN_END, Outcome
-from mirror.relay.stages import Stage
-from mirror.relay.target_log import TargetMark
+from mirror.producer.batch.batches import Callback, RecordMetadata
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.partition.states import CopyState
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import Batch
 from tests.relay.site import TARGET, TIMES, Run, made, progress_at
 
@@ -27,7 +27,7 @@ def _run(end: int = 10) -> Run:
 
 def test_nothing_is_read_before_the_target_was_asked() -> None:
     run = Run(10).found(KEPT)
-    assert (run.copy.stage, run.site.reading) == (Stage.SETTLING, None)
+    assert (run.copy.stage, run.site.reading) == (CopyState.SETTLING, None)
     assert run.site.settled_with == [(KEPT, MARK)]
     run.settled(KEPT, mark=MARK)
     assert run.site.reading == (0, None)
@@ -77,7 +77,7 @@ def test_an_acknowledgement_below_the_known_end_is_never_followed_by_more() -> N
     run.fetch(made(0, 3))
     run.carrier.sent[0].answer(_at(0))
     run.site.settle_down()
-    assert run.copy.stage is Stage.DROPPING
+    assert run.copy.stage is CopyState.DROPPING
     assert not run.carrier.commits
     run.dropped()
     run.found(None)
@@ -125,7 +125,7 @@ def test_a_new_leader_that_lacks_something_ends_the_attempt_before_a_commit() ->
     run.ack_all()
     run.site.compares[-1][1].set_result(None)
     run.site.settle_down()
-    assert run.copy.stage is Stage.DROPPING
+    assert run.copy.stage is CopyState.DROPPING
     assert not run.carrier.commits
     run.dropped()
     run.found(KEPT)
@@ -142,7 +142,7 @@ def test_a_comparison_without_an_answer_comes_again() -> None:
         assert len(run.site.compares) == count
         run.site.compares[-1][1].set_exception(KafkaTimeout("no answer"))
         run.site.settle_down()
-        assert run.copy.stage is Stage.COPYING
+        assert run.copy.stage is CopyState.COPYING
     run.site.compares[-1][1].set_exception(AuthorizationFailed("no Describe", 29))
     run.site.settle_down()
     assert run.ends(Outcome.FAILED).error == "no Describe"
@@ -242,7 +242,7 @@ def test_at_least_once_nothing_is_committed_behind_an_acknowledgement_below_the_
     run.fetch(made(0, 3))
     run.carrier.sent[0].answer(_at(900))
     run.site.settle_down()
-    assert run.copy.stage is Stage.DROPPING
+    assert run.copy.stage is CopyState.DROPPING
     assert not run.carrier.commits
 
 
@@ -277,7 +277,7 @@ def test_what_waits_for_a_comparison_expires_and_does_not_hang(committed: bool) 
         run.commit()
     for asked in (1, 2):
         assert len(run.site.compares) == asked
-        assert run.copy.stage is Stage.COPYING
+        assert run.copy.stage is CopyState.COPYING
         run.clock.advance(TIMES.stall_ms)
         run.site.compares[-1][1].set_exception(KafkaTimeout("no leader"))
         run.site.settle_down()
@@ -297,7 +297,7 @@ def test_where_nothing_waits_for_a_comparison_it_is_asked_again() -> None:
         run.copy.heard(run.clock.now())
         run.site.compares[-1][1].set_exception(KafkaTimeout("no leader"))
         run.site.settle_down()
-    assert run.copy.stage is Stage.COPYING
+    assert run.copy.stage is CopyState.COPYING
 
 
 def test_what_is_acknowledged_below_the_known_end_as_it_is_sent_is_not_committed() -> None:
@@ -310,7 +310,7 @@ def test_what_is_acknowledged_below_the_known_end_as_it_is_sent_is_not_committed
 
     run.carrier.send = answered  # type: ignore[method-assign]
     run.fetch(made(0, 3))
-    assert run.copy.stage is Stage.DROPPING
+    assert run.copy.stage is CopyState.DROPPING
     assert not run.carrier.commits
 
 
@@ -322,7 +322,7 @@ def test_who_winds_up_waits_for_a_comparison_until_it_has_to_end() -> None:
         run.copy.wind_up(run.clock.now(), at_once=False)
         run.ack_all()
         run.commit()
-        assert run.copy.stage is Stage.COPYING
+        assert run.copy.stage is CopyState.COPYING
         if holds:
             run.site.compares[-1][1].set_result(replace(MARK, leader_epoch=5))
             run.site.settle_down()

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets
-from mirror.cluster.topics import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress import SHARDS, Progress, ProgressStore, from_offset, group_of, to_offset
+from mirror.relay.progress.committed import SHARDS, Progress, ProgressStore, from_offset, group_of, to_offset
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 

@@ -12,9 +12,9 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
-from mirror.relay.progress import Progress
-from mirror.relay.progress_log import Kept, ProgressLog, topic_of
-from mirror.relay.target_log import TargetMark
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic, topic_of
+from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime import thread
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
@@ -43,53 +43,53 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 @pytest.fixture
-def notes(cluster: FakeCluster) -> Iterator[ProgressLog]:
-    yield ProgressLog({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
+def notes(cluster: FakeCluster) -> Iterator[ProgressTopic]:
+    yield ProgressTopic({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
     alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
     assert alive == [], "every client was closed"
 
 
-def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> Kept:
+def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRecord:
     progress = Progress(offset=offset, leader_epoch=epoch, source_cluster_id="s", topic_id="t", time_ms=77)
-    return Kept(progress, target_end)
+    return ProgressRecord(progress, target_end)
 
 
 # --- keeping and reading
 
 
-def test_what_was_kept_is_read(notes: ProgressLog) -> None:
+def test_what_was_kept_is_read(notes: ProgressTopic) -> None:
     wanted = {TP: kept(5, 6), OTHER: kept(7, 8, epoch=None)}
     assert notes.keep(wanted, 10_000) == {}
     assert notes.read([TP, OTHER]) == wanted
     assert notes.read([OTHER, DATA]) == {OTHER: wanted[OTHER]}
 
 
-def test_the_last_note_wins(notes: ProgressLog) -> None:
+def test_the_last_note_wins(notes: ProgressTopic) -> None:
     for offset in (9, 5, 7):
         assert notes.keep({TP: kept(offset)}, 10_000) == {}
     assert notes.read([TP]) == {TP: kept(7)}
 
 
-def test_names_that_make_the_same_text_are_told_apart(notes: ProgressLog) -> None:
+def test_names_that_make_the_same_text_are_told_apart(notes: ProgressTopic) -> None:
     one, two = TopicPartition("a-1", 1), TopicPartition("a", 11)
     assert notes.keep({one: kept(1), two: kept(2)}, 10_000) == {}
     assert notes.read([one, two]) == {one: kept(1), two: kept(2)}
 
 
-def test_a_note_taken_back_is_none(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_a_note_taken_back_is_none(cluster: FakeCluster, notes: ProgressTopic) -> None:
     notes.keep({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}, separators=(",", ":")).encode()
     put(cluster, key, None)
     assert notes.read([TP]) == {}
 
 
-def test_no_topic_and_an_empty_one_hold_nothing(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_no_topic_and_an_empty_one_hold_nothing(cluster: FakeCluster, notes: ProgressTopic) -> None:
     assert notes.read([TP]) == {}
     del cluster.topics[TOPIC]
     assert notes.read([TP]) == {}
 
 
-def test_nothing_asked_nothing_done(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_nothing_asked_nothing_done(cluster: FakeCluster, notes: ProgressTopic) -> None:
     assert (notes.read([]), notes.keep({}, 10_000)) == ({}, {})
     assert cluster.received == []
 
@@ -120,7 +120,7 @@ GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0
     ],
 )
 def test_what_is_not_understood_is_passed_over_with_a_word(
-    cluster: FakeCluster, notes: ProgressLog, caplog: pytest.LogCaptureFixture, value: bytes
+    cluster: FakeCluster, notes: ProgressTopic, caplog: pytest.LogCaptureFixture, value: bytes
 ) -> None:
     notes.keep({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}).encode()
@@ -133,20 +133,20 @@ def test_what_is_not_understood_is_passed_over_with_a_word(
     assert line.startswith(f"{TOPIC}: 3 records are not understood and passed over, the first at offset 1: ")
 
 
-def test_a_note_of_today_is_what_the_format_says(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_a_note_of_today_is_what_the_format_says(cluster: FakeCluster, notes: ProgressTopic) -> None:
     put(cluster, b'{"topic":"a.orders","partition":11}', json.dumps(GOOD).encode())
     progress = Progress(offset=1, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=0)
-    assert notes.read([TP]) == {TP: Kept(progress, 1)}
+    assert notes.read([TP]) == {TP: ProgressRecord(progress, 1)}
 
 
-def test_what_could_not_be_kept_is_told_for_each(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_what_could_not_be_kept_is_told_for_each(cluster: FakeCluster, notes: ProgressTopic) -> None:
     refused: dict[TopicPartition | str, int] = {TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED}
     cluster.control.on(Api.PRODUCE, Action(errors=refused), times=None)
     lost = notes.keep({TP: kept(5), OTHER: kept(6)}, 10_000)
     assert {tp: type(error) for tp, error in lost.items()} == dict.fromkeys([TP, OTHER], AuthorizationFailed)
 
 
-def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, notes: ProgressTopic) -> None:
     del cluster.topics[TOPIC]
     before = cluster.clock.now()
     lost = notes.keep({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
@@ -158,7 +158,7 @@ def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, note
 def test_a_broker_that_is_gone_is_waited_for_no_longer(cluster: FakeCluster) -> None:
     for node in cluster.brokers:
         cluster.kill(node)
-    notes = ProgressLog({"bootstrap.servers": cluster.bootstrap}, "f")
+    notes = ProgressTopic({"bootstrap.servers": cluster.bootstrap}, "f")
     assert isinstance(notes.keep({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
 
 
@@ -243,7 +243,7 @@ def all_before_is_gone(log: PartitionLog) -> None:
     ],
 )
 def test_forgotten_progress_is_restored_or_reported_never_restarted(
-    cluster: FakeCluster, notes: ProgressLog, since: Callable[[PartitionLog], None], true: bool
+    cluster: FakeCluster, notes: ProgressTopic, since: Callable[[PartitionLog], None], true: bool
 ) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1", b"2", b"3")
@@ -253,7 +253,7 @@ def test_forgotten_progress_is_restored_or_reported_never_restarted(
     assert notes.still_true(DATA, note, 10_000) is true
 
 
-def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: ProgressTopic) -> None:
     """Behind it may lie committed records that nobody can see yet."""
     log = cluster.log(DATA.topic)
     log.append_values(b"open", attributes=TRANSACTIONAL, producer_id=5)
@@ -266,7 +266,7 @@ def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: Progress
     assert notes.still_true(DATA, kept(5, 0), 10_000) is False
 
 
-def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster, notes: ProgressLog) -> None:
+def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster, notes: ProgressTopic) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1")
     note = kept(5, log.end_offset)
@@ -307,7 +307,7 @@ def all_deleted(log: PartitionLog) -> None:
     [(nothing, None), (committed, None), (lost_by_a_new_leader, 1), (all_lost, 0), (all_deleted, None)],
 )
 def test_only_what_is_missing_below_a_marks_end_was_cut_back(
-    cluster: FakeCluster, notes: ProgressLog, since: Callable[[PartitionLog], None], cut: int | None
+    cluster: FakeCluster, notes: ProgressTopic, since: Callable[[PartitionLog], None], cut: int | None
 ) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
@@ -318,7 +318,7 @@ def test_only_what_is_missing_below_a_marks_end_was_cut_back(
 
 @pytest.mark.parametrize(("sequence", "cut"), [(7, None), (8, 1)])
 def test_without_transactions_the_append_is_known_by_its_sequence(
-    cluster: FakeCluster, notes: ProgressLog, sequence: int, cut: int | None
+    cluster: FakeCluster, notes: ProgressTopic, sequence: int, cut: int | None
 ) -> None:
     """Its producer may have gone on behind what the log lost, and nothing of that was aborted."""
     log = cluster.log(DATA.topic)

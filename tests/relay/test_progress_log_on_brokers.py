@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mirror.client import EARLIEST, LATEST, Admin, NewTopic, Producer, TopicPartition
-from mirror.relay.progress import Progress
-from mirror.relay.progress_log import Kept, ProgressLog, topic_of
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic, topic_of
 from mirror.sandbox.cluster import Cluster
 
 
@@ -14,7 +14,7 @@ def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, u
     flow, topic = unique("f").replace(".", "-"), unique("a.orders")
     tp, idle = TopicPartition(topic, 0), TopicPartition(topic, 1)
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
-    notes = ProgressLog(options, flow)
+    notes = ProgressTopic(options, flow)
     with Admin(options) as admin, Producer({**options, "transactional.id": unique("t")}) as producer:
         admin.create_topics([NewTopic(topic, 2)])
         assert notes.read([tp]) == {}, "no topic of notes yet"
@@ -31,8 +31,8 @@ def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, u
         producer.init_transactions()
         transaction(commit=True)
         progress = Progress(offset=9, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=1)
-        wanted = {tp: Kept(progress, end()), idle: Kept(progress, 0)}
-        assert notes.keep({tp: Kept(progress, 0)}, 10_000) == {}
+        wanted = {tp: ProgressRecord(progress, end()), idle: ProgressRecord(progress, 0)}
+        assert notes.keep({tp: ProgressRecord(progress, 0)}, 10_000) == {}
         assert notes.keep(wanted, 10_000) == {}
         assert notes.read([tp, idle]) == wanted
         assert notes.still_true(idle, wanted[idle], 10_000)
@@ -44,14 +44,14 @@ def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, u
         assert voided > wanted[tp].target_end
         transaction(commit=True)
         assert not notes.still_true(tp, wanted[tp], 10_000)
-        assert not notes.still_true(tp, Kept(progress, voided), 10_000)
-        assert notes.still_true(tp, Kept(progress, end()), 10_000)
-        assert not notes.still_true(tp, Kept(progress, end() + 1), 10_000)
+        assert not notes.still_true(tp, ProgressRecord(progress, voided), 10_000)
+        assert notes.still_true(tp, ProgressRecord(progress, end()), 10_000)
+        assert not notes.still_true(tp, ProgressRecord(progress, end() + 1), 10_000)
 
         admin.delete_records({tp: end()})
         assert admin.list_offsets({tp: EARLIEST})[tp].offset == end()
         assert not notes.still_true(tp, wanted[tp], 10_000)
-        assert notes.still_true(tp, Kept(progress, end()), 10_000)
+        assert notes.still_true(tp, ProgressRecord(progress, end()), 10_000)
 
 
 def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
@@ -59,13 +59,13 @@ def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
 ) -> None:
     flow = unique("f")
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
-    notes = ProgressLog(options, flow)
+    notes = ProgressTopic(options, flow)
     with Admin(options) as admin:
         admin.create_topics([NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
     tps = [TopicPartition("a.orders", number) for number in range(2_000)]
-    last: dict[TopicPartition, Kept] = {}
+    last: dict[TopicPartition, ProgressRecord] = {}
     for turn in range(3):
         progress = Progress(offset=turn, leader_epoch=None, source_cluster_id="s", topic_id="t", time_ms=turn)
-        last = {tp: Kept(progress, tp.partition) for tp in tps}
+        last = {tp: ProgressRecord(progress, tp.partition) for tp in tps}
         assert notes.keep(last, 10_000) == {}
     assert notes.read(tps) == last

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.client import Record
 from mirror.errors import FlowError
-from mirror.relay.deep import DROPPED, Recipe, load_transform, remake
+from mirror.relay.batches.reencode import DROPPED, ReencodeSpec, load_transform, reencode
 from mirror.wire.decode import records_of
 from tests.relay.test_deep import TIME, _Made, gappy
 
@@ -44,7 +44,7 @@ def test_the_example_in_readme(transform: Callable[[Record], Record | None]) -> 
         (b"k", None, [], TIME + 2),
         (None, b"", [], TIME + 3),
     ]
-    made = remake([gappy(records, [1] * 4, "none", 0, 0)], Recipe(transform=transform))
+    made = reencode([gappy(records, [1] * 4, "none", 0, 0)], ReencodeSpec(transform=transform))
     found = [one for part in made.batches for one in records_of(part.batch)]
     assert [(one.timestamp_ms, one.key, one.value, one.headers) for one in found] == [
         (TIME + 1, b"k", b"card ****", (("own", None), ("masked", b"yes"))),
@@ -71,4 +71,4 @@ def test_what_a_record_has_not_is_named(name: str) -> None:
         record.replace(**{name: 1})
     sources = [gappy([(b"k", b"v", [], TIME)], [1], "none", 0, 0)]
     with pytest.raises(FlowError, match=f"failed at offset 0: TypeError: a record has no {name} to replace"):
-        remake(sources, Recipe(transform=lambda one: one.replace(**{name: 1})))
+        reencode(sources, ReencodeSpec(transform=lambda one: one.replace(**{name: 1})))

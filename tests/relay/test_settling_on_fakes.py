@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.progress_log import topic_of
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.progress_topic import topic_of
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FLOW, FakePair

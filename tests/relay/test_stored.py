@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.client import OffsetAndMetadata, TopicPartition
-from mirror.relay import orders, progress, progress_log
-from mirror.relay.progress import Progress, ProgressStore
+from mirror.relay.progress import committed as progress
+from mirror.relay.progress import control as orders
+from mirror.relay.progress import progress_topic as progress_log
+from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.wire.decode import Record
 
 HOSTILE = [
@@ -82,7 +84,7 @@ def test_any_metadata_is_an_order_or_none(metadata: str) -> None:
 
 @given(METADATA, METADATA)
 def test_any_record_is_a_note_or_is_passed_over(key: str, value: str) -> None:
-    notes = progress_log.ProgressLog({"bootstrap.servers": "nowhere:9092"}, "f")
+    notes = progress_log.ProgressTopic({"bootstrap.servers": "nowhere:9092"}, "f")
     tp = TopicPartition("t", 0)
     own = b'{"topic":"t","partition":0}'
     records = [

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
-from mirror.relay.ranges import Outcome
-from mirror.relay.story import MOST_EVENTS, MOST_POINTS, Chronicle, Curve, Happening, Phase, Span, Story
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.timeline import (
+    MOST_EVENTS,
+    MOST_POINTS,
+    CopyPhase,
+    CopyTimeline,
+    Curve,
+    EventName,
+    SpanName,
+    TimelineRecorder,
+)
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
 from tests.relay.site import TARGET, Run, made
 
 
-def story_of(run: Run) -> Story:
+def story_of(run: Run) -> CopyTimeline:
     story = run.result.story
     assert story is not None
     return story
@@ -32,10 +41,10 @@ def test_a_copy_s_time_is_divided_into_its_phases() -> None:
     run.ends(Outcome.COMPLETE)
     story = story_of(run)
     assert story.phases == {
-        Phase.FENCING: 70,
-        Phase.FETCHING: 300,
-        Phase.PRODUCING: 30,
-        Phase.COMMITTING: 12,  # begun with the last batch, and its acknowledgement is part of it
+        CopyPhase.FENCING: 70,
+        CopyPhase.FETCHING: 300,
+        CopyPhase.PRODUCING: 30,
+        CopyPhase.COMMITTING: 12,  # begun with the last batch, and its acknowledgement is part of it
     }
     assert story.ended_ms - story.began_ms == sum(story.phases.values()), "nothing is left out, nothing counted twice"
 
@@ -78,7 +87,7 @@ def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -
     story = story_of(run)
     assert (story.commits, story.lag_before, story.lag_after) == (2, 2, 0)
     assert [point[1:3] for point in story.curve] == [[0, 2], [2, 2]]
-    assert [span["name"] for span in story.spans] == [Span.CATCH_UP]
+    assert [span["name"] for span in story.spans] == [SpanName.CATCH_UP]
 
 
 def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
@@ -88,7 +97,7 @@ def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
     run.commit()
     run.ends(Outcome.COMPLETE)
     (span,) = run.site.watcher.spans
-    assert span["name"] == Span.CATCH_UP
+    assert span["name"] == SpanName.CATCH_UP
     assert span["records"] == 2
     assert story_of(run).spans == [span]
     assert run.site.watcher.results == [run.result]
@@ -111,7 +120,7 @@ def test_retries_are_told_with_error_and_backoff() -> None:
     run.carrier.sent[-1].answer(error)
     run.site.settle_down()
     run.dropped()
-    assert run.copy.account.chronicle.phase is Phase.RESTING
+    assert run.copy.account.chronicle.phase is CopyPhase.RESTING
     run.clock.advance(2_000)
     run.copy.step(run.clock.now())
     run.opened()
@@ -121,11 +130,11 @@ def test_retries_are_told_with_error_and_backoff() -> None:
     run.ends(Outcome.COMPLETE)
     story = story_of(run)
     (retry,) = story.events
-    assert retry["name"] == Happening.RETRY
+    assert retry["name"] == EventName.RETRY
     assert retry["attempt"] == 2
     assert "too late" in retry["error"]
     assert 0 < retry["backoff_ms"] <= 2_000
-    assert [span["name"] for span in story.spans] == [Span.ATTEMPT, Span.CATCH_UP]
+    assert [span["name"] for span in story.spans] == [SpanName.ATTEMPT, SpanName.CATCH_UP]
     assert "too late" in story.spans[0]["error"]
 
 
@@ -138,7 +147,7 @@ def test_a_leader_that_changes_is_told_and_the_first_one_is_not() -> None:
     chronicle.led("target", 5, 2)
     (event,) = chronicle.told(0).events
     assert (event["name"], event["side"], event["leader_epoch"], event["node"]) == (
-        Happening.LEADER_CHANGE,
+        EventName.LEADER_CHANGE,
         "target",
         5,
         2,
@@ -158,7 +167,7 @@ def test_throttling_in_a_row_is_one_event() -> None:
 def test_events_are_bounded_and_what_is_left_out_is_counted() -> None:
     chronicle = a_chronicle()
     for number in range(MOST_EVENTS + 7):
-        chronicle.happened(Happening.RETRY, attempt=number)
+        chronicle.happened(EventName.RETRY, attempt=number)
     story = chronicle.told(0)
     assert len(story.events) == MOST_EVENTS
     assert story.events_left_out == 7
@@ -176,5 +185,5 @@ def test_a_curve_is_bounded_and_keeps_its_ends() -> None:
     assert points == sorted(points)
 
 
-def a_chronicle() -> Chronicle:
-    return Chronicle(FakeClock().wall, 0, lambda _: None)
+def a_chronicle() -> TimelineRecorder:
+    return TimelineRecorder(FakeClock().wall, 0, lambda _: None)

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from mirror.backoff import Backoff
-from mirror.relay.orders import Orders
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.ranges import OPEN_END, Outcome
-from mirror.relay.task import Task
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.progress.control import RunControl
+from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
 from tests.fakes.clock import FakeClock
 from tests.relay.site import TIMES, made
@@ -171,12 +171,12 @@ def test_a_followed_source_that_comes_back_is_followed_on(followed: World) -> No
     assert results[7].retries
 
 
-def orders(**changes: Any) -> Orders:
-    return Orders(**{"run": "run-1", "host": "h", "since_ms": 1, **changes})
+def orders(**changes: Any) -> RunControl:
+    return RunControl(**{"run": "run-1", "host": "h", "since_ms": 1, **changes})
 
 
 @pytest.mark.parametrize("told", [orders(stop=True), orders(epoch=4), orders(run="run-2")])
-def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: Orders) -> None:
+def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: RunControl) -> None:
     began = followed.clock.wall()
     followed.asking.told, followed.asking.told_after = told, 1
     results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
@@ -187,7 +187,7 @@ def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: World, told: 
 
 @pytest.mark.parametrize("told", [None, orders(), orders(epoch=3)])
 def test_an_epoch_goes_on_while_nobody_tells_it_otherwise_and_asks_once_a_second(
-    followed: World, told: Orders | None
+    followed: World, told: RunControl | None
 ) -> None:
     began = followed.clock.wall()
     followed.asking.told = told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import ConfigEntry, ConfigSource
-from mirror.relay.facts import TargetFacts
-from mirror.relay.topic_config import FOREVER, TopicConfig
+from mirror.cluster.types import ConfigEntry, ConfigSource
+from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.batches.topic_config import FOREVER, TopicConfig
 
 BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
@@ -58,7 +58,7 @@ def test_times_are_limited_by_what_the_broker_goes_by(
     configs = {key: str(value) for key, value in keys.items()}
     topic = TopicConfig.of(configs)
     assert ((topic.before_key, topic.before_max_ms), (topic.after_key, topic.after_max_ms)) == (before, after)
-    facts = TargetFacts.of(entries(dict(configs)))
+    facts = TargetLimits.of(entries(dict(configs)))
     assert (facts.before_max_ms, facts.after_max_ms) == (before[1], after[1])
     assert facts.time_keys == (before[0], after[0])
 
@@ -69,7 +69,7 @@ def test_the_copy_and_the_preflight_read_a_topic_alike() -> None:
         "max.message.bytes": "5000",
         "message.timestamp.type": "LogAppendTime",
     }
-    topic, facts = TopicConfig.of(configs), TargetFacts.of(entries({**configs, "retention.ms": None}))
+    topic, facts = TopicConfig.of(configs), TargetLimits.of(entries({**configs, "retention.ms": None}))
     assert (facts.compacted, "compact" in topic.cleanup) == (True, True)
     assert facts.max_message_bytes == topic.max_message_bytes == 5000
     assert facts.log_append_time
@@ -77,5 +77,5 @@ def test_the_copy_and_the_preflight_read_a_topic_alike() -> None:
 
 
 def test_what_may_not_be_read_is_as_by_default_for_both() -> None:
-    assert TargetFacts.of({}) == TargetFacts()
-    assert TargetFacts().max_message_bytes == TopicConfig.of({}).max_message_bytes
+    assert TargetLimits.of({}) == TargetLimits()
+    assert TargetLimits().max_message_bytes == TopicConfig.of({}).max_message_bytes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
-from mirror.relay.trace_parents import EVERY_MS, LARGEST, TraceParents, trace_parent
+from mirror.relay.batches.trace_parents import EVERY_MS, LARGEST, TraceParents, trace_parent
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.record_batches import batch, build

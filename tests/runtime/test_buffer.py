@@ -8,12 +8,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NetworkThreadDied, RecordTooLarge
-from mirror.producer.memory import Grant
-from mirror.runtime import buffer
-from mirror.runtime.buffer import BufferMemory, MemoryShare
+from mirror.producer.batch.memory import Grant
 from mirror.runtime.clock import SystemClock
+from mirror.runtime.memory import buffer_memory as buffer
+from mirror.runtime.memory.buffer_memory import BufferMemory, MemoryShare
 from mirror.timing import FOREVER_MS, Timer
 from tests.polling import eventually
 

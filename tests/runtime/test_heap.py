@@ -11,7 +11,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of
 
 _PROGRAM = """
 import psutil
-from mirror.runtime import heap, pages
+from mirror.runtime.memory import malloc_tuning as heap
+from mirror.runtime.memory import buffer_recycling as pages
 
 if {bounded}:
     heap.bound_heap()
@@ -36,7 +37,7 @@ print(resident() - before)
 
 _CYCLES = """
 import gc
-from mirror.runtime import heap
+from mirror.runtime.memory import malloc_tuning as heap
 
 if {bounded}:
     heap.bound_heap()
@@ -48,7 +49,7 @@ print(len(looks))
 
 _LEFT_BEHIND = """
 import gc, weakref
-from mirror.runtime import heap
+from mirror.runtime.memory import malloc_tuning as heap
 
 class Copy:
     pass
@@ -64,7 +65,7 @@ print(0 if seen() is None else 1)
 
 _ANNOUNCED = """
 import psutil, struct
-from mirror.runtime import heap
+from mirror.runtime.memory import malloc_tuning as heap
 from mirror.wire.frames import FrameReader
 
 if {bounded}:

@@ -13,7 +13,7 @@ from mirror.cluster.requests import Lane
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.selector_network import SelectorNetwork
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataResponse
 from mirror.wire.messages.session import ApiVersion, ApiVersionsResponse, FinalizedFeature

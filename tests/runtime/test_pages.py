@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from mirror.cluster.events import Event
 from mirror.cluster.loop import JoinEvent
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
-from mirror.runtime import pages
-from mirror.runtime.pages import PagedPart, parts_of
+from mirror.runtime.memory import buffer_recycling as pages
+from mirror.runtime.memory.buffer_recycling import PagedPart, parts_of
 from mirror.wire.api import Api
 from mirror.wire.frames import FrameReader, mapped
 from tests.fakes.client import FakeConsumer

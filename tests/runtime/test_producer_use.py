@@ -212,7 +212,7 @@ def test_memory_comes_back_when_a_batch_cannot_be_begun(producer: Producer, monk
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("mirror.runtime.producer.OpenBatch", no_memory)
+        patch.setattr("mirror.runtime.producer.RecordAccumulation", no_memory)
         _raised(lambda: producer.send(*TP, value=b""), MemoryError)
         patch.setattr("mirror.runtime.producer.ProducerBatch", no_memory)
         _raised(lambda: producer.send_batch(TP, _batch()), MemoryError)

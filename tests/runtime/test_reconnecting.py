@@ -10,7 +10,7 @@ import pytest
 
 from mirror.cluster.settings import ClusterSettings
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.selector_network import SelectorNetwork
 from tests.runtime.listener import Listener
 from tests.runtime.responder import Responder
 from tests.runtime.test_many_connections import Desk, greeting

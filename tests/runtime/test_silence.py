@@ -15,7 +15,7 @@ import pytest
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ConnectionFailed
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.selector_network import SelectorNetwork
 from tests.cluster.probes import Probe
 from tests.runtime.listener import Listener
 

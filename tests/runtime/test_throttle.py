@@ -7,7 +7,7 @@ import time
 
 from mirror.cluster.settings import ClusterSettings
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.selector_network import SelectorNetwork
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataResponse
 from mirror.wire.messages.session import ApiVersion, ApiVersionsResponse

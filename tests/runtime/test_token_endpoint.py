@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.security import SaslSettings
+from mirror.cluster.auth.security import SaslSettings
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
-from mirror.runtime.oauth import Token, from_callback, from_endpoint
+from mirror.runtime.network.oauth import Token, from_callback, from_endpoint
 from mirror.timing import FOREVER_MS
 
 SECRET = "m4rk3r-of-a-secret"

@@ -11,8 +11,8 @@ import pytest
 
 from mirror.backoff import Backoff
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
-from mirror.runtime.background import Background
-from mirror.runtime.oauth import Token, TokenKeeper, from_callback
+from mirror.runtime.network.background import Background
+from mirror.runtime.network.oauth import Token, TokenKeeper, from_callback
 
 
 class Held(Background):

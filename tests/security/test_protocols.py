@@ -12,8 +12,8 @@ import pytest
 from mirror.client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from mirror.cluster.session import BrokerSession
 from mirror.errors import KafkaError
-from mirror.runtime.connection import Connection
-from mirror.runtime.network import SelectorNetwork
+from mirror.runtime.network.connection import Connection
+from mirror.runtime.network.selector_network import SelectorNetwork
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import build
 from tests.polling import eventually

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.cluster.security import SECURITY_KEYS
+from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ConfigError
 from mirror.producer.settings import ProducerSettings
-from mirror.spark.batch_source import RangesReader
-from mirror.spark.options import FlowOptions
+from mirror.spark.datasource.batch_reader import RangesReader
+from mirror.spark.datasource.options import FlowOptions
 from tests.security.marker import Search
 
 MARKER = "m4rk3r-of-a-secret"

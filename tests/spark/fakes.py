@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import mirror.client
-import mirror.relay.copy
+import mirror.relay.task.copy_ranges
 from mirror.client import (
     AclOperation,
     Broker,
@@ -42,10 +42,10 @@ from mirror.client import (
     TransactionListing,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, InvalidArgument, KafkaError, KafkaTimeout
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress, ProgressStore, group_of, to_offset
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.relay.watching import Watcher
+from mirror.relay.model.observer import TaskObserver
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
 
 V = TypeVar("V")
 
@@ -440,7 +440,7 @@ def copy_ranges(
     source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
-    watcher: Watcher | None = None,  # noqa: ARG001  (nobody looks)
+    watcher: TaskObserver | None = None,  # noqa: ARG001  (nobody looks)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))
@@ -498,4 +498,4 @@ def _copy(each: Range, target: Cluster) -> RangeResult:
 def install() -> None:
     """Put the fakes where the Spark layer imports the real ones from."""
     mirror.client.Admin = Admin  # type: ignore[assignment,misc]  # the part of its face that the Spark layer uses
-    mirror.relay.copy.copy_ranges = copy_ranges
+    mirror.relay.task.copy_ranges.copy_ranges = copy_ranges

@@ -14,11 +14,14 @@ from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark import authorized, checks, job, stream_job
-from mirror.spark.checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
-from mirror.spark.console import Consoles
-from mirror.spark.flow_run import FlowRun
-from mirror.spark.results import FlowReport, Summary
+from mirror.spark.driver import batch_job as job
+from mirror.spark.driver import stream_job
+from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.console import Consoles
+from mirror.spark.ledger.results import FlowReport, Summary
+from mirror.spark.preflight import acl_lookup as authorized
+from mirror.spark.preflight import flow_checks as checks
+from mirror.spark.preflight.flow_checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.e2e.site import errors_in
@@ -232,7 +235,7 @@ def test_a_password_in_the_clear_is_said_once_at_the_start(
     path = folder / "mirror.toml"
     path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
     monkeypatch.setattr(job, "_catch_signals", lambda: None)
-    monkeypatch.setattr(stream_job.Ending, "listen", lambda _: None)
+    monkeypatch.setattr(stream_job.StreamExit, "listen", lambda _: None)
     monkeypatch.delattr(module, "start_spark")
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from mirror.spark.config_in_force import ConfigInForce, config_in_force, forget
-from mirror.spark.ledger import Ledger
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.live_config_store import LiveConfigStore, config_in_force, forget
 
 TEXT = b"x" * 1_000_000
 
 PLANNER = """
 import pathlib, sys
-from mirror.spark.config_in_force import ConfigInForce
+from mirror.spark.ledger.live_config_store import LiveConfigStore
 
-ConfigInForce(pathlib.Path(sys.argv[1])).publish(b"secret")
+LiveConfigStore(pathlib.Path(sys.argv[1])).publish(b"secret")
 print("published", flush=True)
 sys.stdin.read()
 """
 
 
 def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
-    published = ConfigInForce(tmp_path)
+    published = LiveConfigStore(tmp_path)
     assert config_in_force(tmp_path) is None
     published.publish(b"")
     assert config_in_force(tmp_path) == b""
@@ -41,7 +41,7 @@ def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
 
 
 def test_only_its_owner_can_ask(tmp_path: Path) -> None:
-    published = ConfigInForce(tmp_path)
+    published = LiveConfigStore(tmp_path)
     published.publish(TEXT)
     (address,) = tmp_path.iterdir()
     folder = Path(address.read_text()).parent
@@ -54,7 +54,7 @@ def test_a_long_path_of_the_temporary_folder_is_avoided(tmp_path: Path, monkeypa
     long = tmp_path / ("t" * 120)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    published = ConfigInForce(tmp_path)
+    published = LiveConfigStore(tmp_path)
     published.publish(b"it")
     assert config_in_force(tmp_path) == b"it"
     published.close()

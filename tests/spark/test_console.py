@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import FlowError
-from mirror.spark.console import Consoles
-from mirror.spark.job import summarized
-from mirror.spark.report_lock import locked
-from mirror.spark.results import FlowReport
-from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.driver.batch_job import summarized
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.report_lock import locked
+from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.ledger.results import FlowReport
 
 SCRIPT = """
 import os, subprocess, sys, warnings
-from mirror.spark.console import Consoles
+from mirror.spark.driver.console import Consoles
 
 consoles = Consoles()
 if "--json" in sys.argv:

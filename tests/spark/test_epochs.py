@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import ConfigError
-from mirror.relay.orders import Orders
-from mirror.relay.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
-from mirror.spark.attempts import Attempt
-from mirror.spark.epochs import Epochs
-from mirror.spark.ledger import KEPT_EPOCHS, Ledger
-from mirror.spark.obstacles import Obstacle, Targets
-from mirror.spark.options import FlowOptions
-from mirror.spark.plan import Plan
-from mirror.spark.results import join
-from mirror.spark.rows import ROW_SCHEMA
-from mirror.spark.run_orders import RunOrders
-from mirror.spark.sign_of_life import SignOfLife
-from mirror.spark.stream_source import RangesStreamReader
-from mirror.spark.totals import KEPT_EXPIRIES, Totals
+from mirror.spark.datasource.epoch_planner import Epochs
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.datasource.rows import ROW_SCHEMA
+from mirror.spark.datasource.stream_reader import RangesStreamReader
+from mirror.spark.heartbeat import Heartbeat
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import KEPT_EPOCHS, Ledger
+from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import join
+from mirror.spark.ledger.stream_totals import KEPT_EXPIRIES, StreamTotals
+from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
@@ -54,8 +54,8 @@ class Site:
         self.options = FlowOptions(self.config, "f", self.ledger.path, run="run-1")
         self.epochs = Epochs(self.options, self.ledger, SystemClock())
 
-    def orders(self, run: str = "") -> RunOrders:
-        return RunOrders(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
+    def orders(self, run: str = "") -> RunControlClient:
+        return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
 
     def reader(self) -> RangesStreamReader:
         return RangesStreamReader(self.options)
@@ -64,7 +64,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.epochs.Admin", Admin)
+    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
     return Site(tmp_path)
 
 
@@ -103,8 +103,8 @@ def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_en
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a notebook. With a script, that says it."""
-    monkeypatch.setattr("mirror.spark.sign_of_life.SEEN_EVERY_MS", 5)
-    monkeypatch.setattr("mirror.spark.epochs.SignOfLife", partial(SignOfLife, every_ms=5))
+    monkeypatch.setattr("mirror.spark.heartbeat.SEEN_EVERY_MS", 5)
+    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
     epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
     began = site.orders().read()
@@ -329,7 +329,7 @@ def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(sit
     answer(site.ledger, first, Outcome.EXPIRED, error="no leader")
     second = site.epochs.plan(2, drains=True)
     assert second is not None
-    totals = Totals()
+    totals = StreamTotals()
     for plan in (first, second):
         totals.add(join(plan, site.ledger.attempts(plan.epoch)))
     assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
@@ -551,7 +551,7 @@ def result(epoch: int, **more: object) -> RangeResult:
 
 
 def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_done() -> None:
-    totals = Totals()
+    totals = StreamTotals()
     idle = result(0, records=0, partition=1, outcome=Outcome.FAILED, error="its name is too long")
     totals.add([result(0), idle])
     totals.add([result(1, topic="other"), idle])
@@ -561,7 +561,7 @@ def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_do
 
 
 def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
-    totals = Totals()
+    totals = StreamTotals()
     for epoch in range(KEPT_EXPIRIES + 2):
         totals.add(
             [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]
@@ -579,22 +579,22 @@ def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
 ) -> None:
     """A renewal has read the orders and is about to write them as the query ends."""
     under_way, ended = threading.Event(), threading.Event()
-    goes_on, end = RunOrders.goes_on, RunOrders.end
+    goes_on, end = RunControlClient.goes_on, RunControlClient.end
 
-    def held_up(orders: RunOrders, read: Orders) -> None:
+    def held_up(orders: RunControlClient, read: RunControl) -> None:
         under_way.set()
         ended.wait(0.5)
         goes_on(orders, read)
 
-    def end_first(orders: RunOrders) -> None:
+    def end_first(orders: RunControlClient) -> None:
         end(orders)
         ended.set()
 
-    monkeypatch.setattr("mirror.spark.epochs.SignOfLife", partial(SignOfLife, every_ms=5))
+    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
     epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
-    monkeypatch.setattr(RunOrders, "goes_on", held_up)
-    monkeypatch.setattr(RunOrders, "end", end_first)
+    monkeypatch.setattr(RunControlClient, "goes_on", held_up)
+    monkeypatch.setattr(RunControlClient, "end", end_first)
     assert under_way.wait(10)
     epochs.close()
     found = site.orders().read()

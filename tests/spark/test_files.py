@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.spark.files import write_atomically
+from mirror.spark.ledger.atomic_write import write_atomically
 
 
 def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
             (os.fstat(descriptor).st_ino, Path(f"/proc/self/fd/{descriptor}").read_bytes(), target.read_bytes())
         )
 
-    monkeypatch.setattr("mirror.spark.files.os.fsync", watched)
+    monkeypatch.setattr("mirror.spark.ledger.atomic_write.os.fsync", watched)
     write_atomically(target, b"new")
     assert synced == [(target.stat().st_ino, b"new", b"old")]
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from mirror.runtime.clock import SystemClock
-from mirror.spark.attempts import Attempt
-from mirror.spark.checks import Findings
-from mirror.spark.console import Consoles
-from mirror.spark.flow_run import FlowRun
-from mirror.spark.ledger import Ledger
-from mirror.spark.plan import Plan
-from mirror.spark.results import FlowReport
+from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.console import Consoles
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport
+from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.test_checks import config_of

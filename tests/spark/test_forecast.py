@@ -9,12 +9,12 @@ import pytest
 
 from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
-from mirror.relay.topic_config import TopicConfig
-from mirror.spark import forecast as module
-from mirror.spark.attempts import Attempt
-from mirror.spark.forecast import OVERHEAD_S, Action, FlowForecast, Way, forecast, way_of
-from mirror.spark.ledger import Ledger
-from mirror.spark.topics import prepare_topics
+from mirror.relay.batches.topic_config import TopicConfig
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.preflight import dry_run as module
+from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, forecast, way_of
+from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.test_checks import config_of
@@ -184,17 +184,29 @@ def test_warnings_are_those_of_a_run(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("keys", "source", "target", "way", "words"),
     [
-        ({}, {}, {}, Way.SHALLOW, []),
-        ({"compression": "zstd"}, {}, {}, Way.DEEP, ['compression = "zstd"']),
-        ({"headers": {"via": "a"}, "transform": "m:f"}, {}, {}, Way.DEEP, ["headers", "transform"]),
-        ({}, {"message.timestamp.type": "LogAppendTime"}, {}, Way.DEEP, ["LogAppendTime"]),
-        ({}, {"message.timestamp.type": "LogAppendTime"}, {"message.timestamp.type": "LogAppendTime"}, Way.SHALLOW, []),
-        ({}, {"cleanup.policy": "compact,delete"}, {}, Way.PARTLY_DEEP, ["batches with gaps go deep"]),
-        ({}, {}, {"max.message.bytes": "1000"}, Way.PARTLY_DEEP, ["max.message.bytes = 1000, the source's 1048588"]),
+        ({}, {}, {}, CopyPath.SHALLOW, []),
+        ({"compression": "zstd"}, {}, {}, CopyPath.DEEP, ['compression = "zstd"']),
+        ({"headers": {"via": "a"}, "transform": "m:f"}, {}, {}, CopyPath.DEEP, ["headers", "transform"]),
+        ({}, {"message.timestamp.type": "LogAppendTime"}, {}, CopyPath.DEEP, ["LogAppendTime"]),
+        (
+            {},
+            {"message.timestamp.type": "LogAppendTime"},
+            {"message.timestamp.type": "LogAppendTime"},
+            CopyPath.SHALLOW,
+            [],
+        ),
+        ({}, {"cleanup.policy": "compact,delete"}, {}, CopyPath.PARTLY_DEEP, ["batches with gaps go deep"]),
+        (
+            {},
+            {},
+            {"max.message.bytes": "1000"},
+            CopyPath.PARTLY_DEEP,
+            ["max.message.bytes = 1000, the source's 1048588"],
+        ),
     ],
 )
 def test_shallow_or_deep(
-    keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: Way, words: list[str]
+    keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: CopyPath, words: list[str]
 ) -> None:
     found, reasons = way_of(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
     assert found is way
@@ -203,8 +215,8 @@ def test_shallow_or_deep(
 
 
 def test_a_source_that_does_not_tell_leaves_it_open() -> None:
-    assert way_of(flow(), None)[0] is Way.UNKNOWN
-    assert way_of(flow(compression="none"), None)[0] is Way.DEEP
+    assert way_of(flow(), None)[0] is CopyPath.UNKNOWN
+    assert way_of(flow(compression="none"), None)[0] is CopyPath.DEEP
 
 
 def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: Pair) -> None:

@@ -14,18 +14,18 @@ import pytest
 
 from mirror.cli import console as cli_console
 from mirror.errors import FlowError
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
-from mirror.spark import job
-from mirror.spark.checks import Findings
-from mirror.spark.complaints import one_line_each
-from mirror.spark.console import Consoles
-from mirror.spark.files import write_atomically
-from mirror.spark.flow_run import FlowRun
-from mirror.spark.ledger import Ledger
-from mirror.spark.obstacles import Targets
-from mirror.spark.plan import Plan
-from mirror.spark.results import FlowReport, Summary
+from mirror.spark.driver import batch_job as job
+from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.error_report import one_line_each
+from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport, Summary
+from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.test_checks import config_of

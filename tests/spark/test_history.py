@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.relay.ranges import RangeResult
-from mirror.spark.attempts import Attempt
-from mirror.spark.history import bytes_per_second, history_of, last_turns
-from mirror.spark.ledger import Ledger
-from mirror.spark.plan import Plan
+from mirror.relay.model.ranges import RangeResult
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning.history import bytes_per_second, history_of, last_turns
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 from tests.spark.test_results import result

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from mirror.spark.ledger import Ledger
+from mirror.spark.ledger.ledger import Ledger
 from tests.e2e.site import DOING, errors_in
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Cluster

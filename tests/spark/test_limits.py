@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.config.models import SMALLEST_SHARE_BYTES
-from mirror.relay.ranges import Outcome
-from mirror.spark.limits import Backlog, limited, turns
+from mirror.relay.model.ranges import Outcome
+from mirror.spark.planning.limits import Backlog, limited, turns
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 

@@ -8,8 +8,8 @@ import pytest
 
 from mirror.client import LogDir, Outcomes, ReplicaLog, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
-from mirror.spark.log_sizes import ASSUMED_RECORD_BYTES, RecordSizes, record_sizes
-from mirror.spark.planner import NO_LEADER, SourcePartition
+from mirror.spark.planning.log_sizes import ASSUMED_RECORD_BYTES, RecordSizes, record_sizes
+from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 from tests.spark.test_packing import backlog
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import pytest
 
 from mirror.client import NewTopic, Outcomes
 from mirror.errors import BrokerError
-from mirror.relay.ranges import Outcome
-from mirror.spark.obstacles import NOT_PREPARED, Obstacle, Targets, colliding, too_long
-from mirror.spark.plan import Plan, make_plan
-from mirror.spark.topics import prepare_topics
+from mirror.relay.model.ranges import Outcome
+from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, Targets, colliding, too_long
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
@@ -207,7 +208,7 @@ def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
 ) -> None:
     """The controller says yes, and the brokers never hear of it."""
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
-    monkeypatch.setattr("mirror.spark.topics.PROPAGATION_S", -1)
+    monkeypatch.setattr("mirror.spark.preflight.target_topics.PROPAGATION_S", -1)
     plain = Admin.describe_topics
 
     def blind(self: Admin, names: Iterable[str], **options: bool) -> object:

@@ -8,11 +8,12 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
-from mirror.spark import open_transactions, status
-from mirror.spark.open_transactions import still_open
-from mirror.spark.plan import Plan
-from mirror.spark.results import join
-from mirror.spark.table import remarks
+from mirror.spark.driver.tables import remarks
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import join
+from mirror.spark.planning import open_transactions
+from mirror.spark.planning.open_transactions import still_open
+from mirror.spark.status import status
 from tests.spark import fakes, test_epochs, test_forecast, test_plan, test_status
 from tests.spark.fakes import NOW_MS
 from tests.spark.test_planner import flow
@@ -20,7 +21,7 @@ from tests.spark.test_planner import flow
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.relay.open_transactions import OpenTransaction
+    from mirror.relay.progress.open_transactions import OpenTransaction
 
 TP = TopicPartition("orders", 1)
 MINUTE = 60_000
@@ -30,7 +31,7 @@ MINUTE = 60_000
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_plan.Pair:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.forecast.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.preflight.dry_run.Admin", fakes.Admin)
     pair = test_plan.Pair(tmp_path)
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair

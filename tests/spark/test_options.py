@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import ConfigError
-from mirror.spark.ledger import Ledger
-from mirror.spark.options import DEFAULT_PARALLELISM, FlowOptions
+from mirror.spark.datasource.options import DEFAULT_PARALLELISM, FlowOptions
+from mirror.spark.ledger.ledger import Ledger
 
 GIVEN = {"config": "mirror.toml", "flow": "f", "ledger": "l"}
 

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.ranges import Range
-from mirror.spark.packing import pack, records_of
+from mirror.relay.model.ranges import Range
+from mirror.spark.planning.packing import pack, records_of
 
 SIZES = st.lists(st.integers(0, 10**9), max_size=60)
 TASKS = st.integers(1, 12)

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.client import AclOperation, TopicPartition
-from mirror.relay.carriers import transactional_id
-from mirror.relay.progress import SHARDS
-from mirror.spark.checks import FlowsRefused, check_flows
-from mirror.spark.permissions import NOTHING, Lacking, Operations, Seen, Topic, groups_of, ids_of, judge
+from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.progress.committed import SHARDS
+from mirror.spark.preflight.acl_check import (
+    NOTHING,
+    Lacking,
+    Operations,
+    Seen,
+    Topic,
+    groups_of,
+    ids_of,
+    missing_permissions,
+)
+from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
 from tests.spark import fakes
 from tests.spark.test_checks import config_of
 from tests.spark.test_planner import flow
@@ -39,7 +48,7 @@ def topics(there: Mapping[str, Topic], missing: AclOperation, *names: str) -> di
 
 
 def only_problem(seen: Seen) -> str:
-    found = judge(FLOW, seen)
+    found = missing_permissions(FLOW, seen)
     (line,) = found.problems
     assert found.warnings == []
     assert line.startswith("flow f: ")
@@ -47,20 +56,20 @@ def only_problem(seen: Seen) -> str:
 
 
 def only_warning(seen: Seen) -> str:
-    found = judge(FLOW, seen)
+    found = missing_permissions(FLOW, seen)
     (line,) = found.warnings
     assert found.problems == []
     return line
 
 
 def test_who_may_do_all_hears_nothing() -> None:
-    assert judge(FLOW, EVERYTHING) == Lacking()
+    assert missing_permissions(FLOW, EVERYTHING) == Lacking()
 
 
 def test_what_nobody_told_is_no_reason_for_a_word() -> None:
-    assert judge(FLOW, Seen()) == Lacking()
+    assert missing_permissions(FLOW, Seen()) == Lacking()
     untold = {name: Topic(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
-    assert judge(FLOW, Seen(source=untold, target=untold)) == Lacking()
+    assert missing_permissions(FLOW, Seen(source=untold, target=untold)) == Lacking()
 
 
 # --- the source's topics
@@ -83,7 +92,7 @@ def test_a_flow_that_may_read_none_of_its_topics_is_refused() -> None:
 
 def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() -> None:
     hidden = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
-    assert judge(FLOW, hidden) == Lacking(), "for those that are there they are only compared"
+    assert missing_permissions(FLOW, hidden) == Lacking(), "for those that are there they are only compared"
     new = replace(hidden, target={**TARGET, "a.clicks": None})
     assert "the permission DescribeConfigs on topic clicks of cluster a is missing" in only_warning(new)
     every = Seen(source=topics(SOURCE, CONFIGS, *SOURCE), target={**TARGET, "a.clicks": None, "a.orders": None})
@@ -103,7 +112,7 @@ def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
     line = only_problem(replace(EVERYTHING, target=topics(TARGET, missing, "a.clicks", "a.orders")))
     assert f"the permission {word} on topics a.clicks, a.orders of cluster b is missing: nothing can be copied" in line
     new = replace(EVERYTHING, target={**some, "a.orders": None})
-    assert len(judge(FLOW, new).warnings) == 1, "what may be done with the other is seen once it is there"
+    assert len(missing_permissions(FLOW, new).warnings) == 1, "what may be done with the other is seen once it is there"
 
 
 def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
@@ -128,7 +137,7 @@ def test_a_target_topic_whose_configuration_may_not_be_read() -> None:
 
 def test_alter_is_needed_where_partitions_are_to_be_added() -> None:
     fixed = replace(EVERYTHING, target=topics(TARGET, ALTER, "a.orders"))
-    assert judge(FLOW, fixed) == Lacking()
+    assert missing_permissions(FLOW, fixed) == Lacking()
     grown = replace(fixed, source={**SOURCE, "orders": Topic(3, ALL)})
     assert "the permission Alter on topic a.orders of cluster b is missing" in only_warning(grown)
 
@@ -138,7 +147,7 @@ def test_the_topic_of_progress() -> None:
     assert f"the permission Read on topic {NOTES} of cluster b is missing: no partition can begin" in unread
     unwritten = only_warning(replace(EVERYTHING, target=topics(TARGET, WRITE, NOTES)))
     assert f"the permission Write on topic {NOTES} of cluster b is missing: a progress that" in unwritten
-    assert judge(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == Lacking()
+    assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == Lacking()
 
 
 # --- groups and transactional ids
@@ -184,7 +193,7 @@ def test_thousands_of_topics_are_a_few_lines_and_questions() -> None:
     groups, ids = groups_of(FLOW, source), ids_of(FLOW, source)
     assert (len(groups), len(ids)) == (SHARDS + 1, 1_000)
     nothing: dict[str, Operations] = dict.fromkeys([*groups, *ids], NOTHING)
-    found = judge(FLOW, Seen(source=source, target=target, groups=nothing, ids=nothing))
+    found = missing_permissions(FLOW, Seen(source=source, target=target, groups=nothing, ids=nothing))
     assert found.warnings == []
     assert len(found.problems) == 4
     assert max(len(line) for line in found.problems) < 400
@@ -198,8 +207,8 @@ def test_thousands_of_topics_are_a_few_lines_and_questions() -> None:
 @pytest.fixture
 def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[fakes.Cluster]:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.checks.Admin", fakes.Admin)
-    monkeypatch.setattr("mirror.spark.authorized.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.preflight.flow_checks.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.preflight.acl_lookup.Admin", fakes.Admin)
     made = [fakes.Cluster(f"{name}:1", tmp_path).make() for name in "ab"]
     made[0].add_topic("orders", [1]).add_topic("clicks", [1])
     return made

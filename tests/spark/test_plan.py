@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
-from mirror.cluster.topics import Outcomes
+from mirror.cluster.types import Outcomes
 from mirror.errors import AuthorizationFailed
-from mirror.relay.policy import CopyPolicy
-from mirror.relay.progress import Progress, group_of, to_offset
-from mirror.relay.ranges import Outcome
-from mirror.spark.plan import FAR_BEHIND_BYTES, History, Plan, make_plan
-from mirror.spark.sickness import Sickness
-from mirror.spark.topics import prepare_topics
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.spark.ledger.partition_health import PartitionHealth
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning.history import RunHistory
+from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, make_plan
+from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
 
@@ -257,8 +259,10 @@ def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> 
     pair.prepare(flow())
 
     def tasks(*, lanes: bool, **stuck: int) -> list[set[int]]:
-        sick = {TopicPartition("orders", int(name[1:])): Sickness(stuck_since_ms=ms) for name, ms in stuck.items()}
-        history = History(sick=sick)
+        sick = {
+            TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
+        }
+        history = RunHistory(sick=sick)
         plan = make_plan(flow(), pair.source, pair.target, 2, wall_ms=NOW_MS, history=history, lanes=lanes)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
@@ -277,7 +281,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
     assert [(each.partition, each.outcome) for each in plan.settled] == [(2, Outcome.COMPLETE), (0, Outcome.UNFINISHED)]
     # Partition 3 had its turn, by what the ledger tells or by its progress; 1 is the larger of the others.
     turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
-    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=History(turns=turns))
+    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=RunHistory(turns=turns))
     assert 0 in {each.partition for each in again.ranges}
     copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
     assert [each.partition for each in pair.plan(one).ranges] == [0]

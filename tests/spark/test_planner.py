@@ -8,9 +8,16 @@ import pytest
 
 from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
-from mirror.relay.progress import Progress
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark.planner import NO_LEADER, SourcePartition, idle_patterns, select_topics, start_of, writer_of
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.committed import Progress
+from mirror.spark.planning.range_planner import (
+    NO_LEADER,
+    SourcePartition,
+    idle_patterns,
+    plan_range,
+    select_topics,
+    writer_of,
+)
 
 HERE = "cluster-a"
 
@@ -103,7 +110,7 @@ def copy(start: int, end: int, first: int = 0) -> Range:
 )
 def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
     expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
-    assert start_of(flow(), HERE, partition, progress) == expected
+    assert plan_range(flow(), HERE, partition, progress) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_what_is_copied(partition: SourcePartition, progress: Progress | None, s
     [(seen(), at(100), 100), (seen(end=0), None, 0), (seen(earliest=9, end=9), None, 9)],
 )
 def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: Progress | None, offset: int) -> None:
-    result = start_of(flow(), HERE, partition, progress)
+    result = plan_range(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
 
@@ -131,7 +138,7 @@ def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: P
 def test_what_must_not_be_copied_fails(
     partition: SourcePartition, progress: Progress | None, offset: int, words: str
 ) -> None:
-    result = start_of(flow(), HERE, partition, progress)
+    result = plan_range(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end) == (Outcome.FAILED, offset, offset)
     assert words in str(result.error)
@@ -149,18 +156,18 @@ def test_a_flow_that_skips_goes_on_behind_the_gap(
     partition: SourcePartition, progress: Progress, start: int, end: int
 ) -> None:
     expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
-    assert start_of(flow(on_gap="skip"), HERE, partition, progress) == expected
+    assert plan_range(flow(on_gap="skip"), HERE, partition, progress) == expected
 
 
 def test_another_source_is_never_skipped() -> None:
-    result = start_of(flow(on_gap="skip"), HERE, seen(earliest=10), at(7, cluster="other"))
+    result = plan_range(flow(on_gap="skip"), HERE, seen(earliest=10), at(7, cluster="other"))
     assert isinstance(result, RangeResult)
     assert result.outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize(("time_ms", "anew"), [(0, True), (999, True), (1000, False), (5000, False)])
 def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew: bool) -> None:
-    found = start_of(flow(), HERE, seen(), at(100, time_ms=time_ms), anew_before_ms=1000)
+    found = plan_range(flow(), HERE, seen(), at(100, time_ms=time_ms), anew_before_ms=1000)
     assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
 
 
@@ -177,7 +184,7 @@ def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew:
 def test_a_copy_ends_at_until_or_where_the_log_does(
     partition: SourcePartition, progress: Progress | None, start: int, end: int
 ) -> None:
-    assert start_of(flow(), HERE, partition, progress) == copy(start, end, partition.first)
+    assert plan_range(flow(), HERE, partition, progress) == copy(start, end, partition.first)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +204,7 @@ def test_a_copy_ends_at_until_or_where_the_log_does(
 def test_a_partition_that_is_at_its_end_is_complete(
     partition: SourcePartition, progress: Progress | None, offset: int
 ) -> None:
-    result = start_of(flow(), HERE, partition, progress)
+    result = plan_range(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
 
@@ -211,14 +218,14 @@ def test_a_partition_that_is_at_its_end_is_complete(
     ],
 )
 def test_a_gap_before_the_end_still_fails(partition: SourcePartition, words: str) -> None:
-    result = start_of(flow(), HERE, partition, at(7))
+    result = plan_range(flow(), HERE, partition, at(7))
     assert isinstance(result, RangeResult)
     assert result.outcome is Outcome.FAILED
     assert words in str(result.error)
 
 
 def test_old_progress_at_the_end_is_committed_anew_all_the_same() -> None:
-    assert start_of(flow(), HERE, seen(until=40), at(40), anew_before_ms=1) == copy(40, 40)
+    assert plan_range(flow(), HERE, seen(until=40), at(40), anew_before_ms=1) == copy(40, 40)
 
 
 def test_each_pattern_that_matches_nothing_is_named() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from mirror.client import Outcomes
 from mirror.errors import BrokerError, KafkaTimeout
-from mirror.spark.portions import MOST_RECORDS, failures, portions
-from mirror.spark.topics import prepare_topics
+from mirror.spark.preflight.portions import MOST_RECORDS, failures, portions
+from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import Admin
 from tests.spark.test_plan import Pair
 from tests.spark.test_planner import flow

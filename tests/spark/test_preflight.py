@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.relay.topic_config import FOREVER, TopicConfig
-from mirror.spark.preflight import progress_topic_warnings, warnings
+from mirror.relay.batches.topic_config import FOREVER, TopicConfig
+from mirror.spark.preflight.topic_compare import progress_topic_warnings, warnings
 from tests.spark.test_planner import flow
 
 DEFAULTS = {

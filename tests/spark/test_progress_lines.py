@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from mirror.errors import FlowError
-from mirror.relay.ranges import OPEN_END
-from mirror.spark.console import Consoles
-from mirror.spark.plan import Plan
-from mirror.spark.progress_lines import Cadence, copied, followed, planned, stamped
-from mirror.spark.status import FlowStatus
-from mirror.spark.stream_progress import StreamProgress
-from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
-from mirror.spark.watcher import _Records
-from mirror.telemetry.lags import State, Totals
+from mirror.relay.model.ranges import OPEN_END
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.progress_bar import _Records
+from mirror.spark.driver.progress_lines import Cadence, copied, followed, planned, stamped
+from mirror.spark.driver.stream_progress import StreamProgress
+from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.status.status import FlowStatus
+from mirror.telemetry.lag.lags import LagState, LagTotals
 from tests.spark.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ AT = datetime(2026, 1, 31, 12, 0, 5)  # noqa: DTZ001 - local, as it is shown
 
 
 def status(behind: int = 1_234) -> FlowStatus:
-    totals = Totals(behind, 0, 65.2, 5_000.4, 4.25, None, None, Counter({State.STUCK: 2, State.CAUGHT_UP: 3}))
+    totals = LagTotals(behind, 0, 65.2, 5_000.4, 4.25, None, None, Counter({LagState.STUCK: 2, LagState.CAUGHT_UP: 3}))
     return FlowStatus(flow="f", source="a", target="b", time_ms=0, run=None, totals=totals, partitions=[])
 
 
@@ -116,7 +116,7 @@ def test_the_last_line_of_a_terminal_stays_below_what_is_said(
 
 def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000]
-    monkeypatch.setattr("mirror.spark.stream_progress._now_ms", lambda: now[0])
+    monkeypatch.setattr("mirror.spark.driver.stream_progress._now_ms", lambda: now[0])
     progress = StreamProgress("f", consoles)
     progress.seen(status())
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[])

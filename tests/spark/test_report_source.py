@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from mirror.errors import FlowError
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.spark import report_file
-from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import Ledger, PlanningError
-from mirror.spark.plan import Plan
-from mirror.spark.report_file import ReportFile
-from mirror.spark.report_source import ReportSource
-from mirror.spark.results import FlowReport, Summary
-from mirror.spark.totals import Totals
-from mirror.telemetry.ids import epoch_id
-from mirror.telemetry.report.view import FlowView
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.spark.driver import report_file
+from mirror.spark.driver.report_file import ReportFile
+from mirror.spark.driver.report_source import ReportSource
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger, PlanningError
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport, Summary
+from mirror.spark.ledger.stream_totals import StreamTotals
+from mirror.telemetry.report.model import FlowReportData
+from mirror.telemetry.traces.ids import epoch_id
 from tests.telemetry import runs
 
 FLOW = "paris-berlin"
@@ -57,7 +57,7 @@ def summary(folder: Path, results: list[RangeResult], run: str = "r1", **more: A
     )
 
 
-def only(folder: Path, flow: str | None = None) -> FlowView:
+def only(folder: Path, flow: str | None = None) -> FlowReportData:
     (view,) = ReportSource(folder).views(flow)
     return view
 
@@ -84,7 +84,7 @@ def second_epoch(one: RangeResult) -> RangeResult:
 def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     first = runs.healthy()
     epochs = [first, second_epoch(first)]
-    totals = Totals()
+    totals = StreamTotals()
     for number, one in enumerate(epochs, 1):
         write(tmp_path, "r1", [one], number)
         totals.add([one])
@@ -286,7 +286,7 @@ def test_a_stream_writes_it_from_time_to_time(tmp_path: Path, monkeypatch: pytes
         now[0] += takes[0]
         return b""
 
-    monkeypatch.setattr("mirror.spark.report_file.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("mirror.spark.driver.report_file.time.monotonic", lambda: now[0])
     monkeypatch.setattr(report_file, "render_report", rendered)
     summary(tmp_path, [])
     report = kept(tmp_path)

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.relay.story import Story
-from mirror.spark.attempts import Attempt
-from mirror.spark.files import write_atomically
-from mirror.spark.ledger import KEPT_RUNS, Ledger, PlanningError
-from mirror.spark.plan import Plan
-from mirror.spark.results import FlowReport, Summary, epoch_json, exit_status, join
-from mirror.spark.table import flow_table, remarks
-from mirror.spark.watcher import copied
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyTimeline
+from mirror.spark.driver.progress_bar import copied
+from mirror.spark.driver.tables import flow_table, remarks
+from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import KEPT_RUNS, Ledger, PlanningError
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport, Summary, epoch_json, exit_status, join
 from tests.spark.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_a_stream_that_was_told_to_end_answers_for_what_had_failed_by_then(one: 
 def test_the_summary_s_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
-    one.story = Story(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
+    one.story = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
     summary = Summary(tmp_path / "deep" / "er", pytest.fail)
     assert summary.told is None
     summary.write([report(one)])
@@ -157,7 +157,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
             "expiries": [EXPIRY],
             "retries": 1,
             "stuck_since_ms": None,
-            "story": {**asdict(Story(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
+            "story": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
             "counted": "records",
             "withheld": None,
         }
@@ -194,7 +194,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mirror.spark.files.os.fsync", full)
+    monkeypatch.setattr("mirror.spark.ledger.atomic_write.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_atomically(tmp_path / "summary.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]

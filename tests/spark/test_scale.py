@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.relay.ranges import RangeResult
-from mirror.spark.attempts import Attempt
-from mirror.spark.checks import ClusterSeen, check
-from mirror.spark.ledger import Ledger
-from mirror.spark.obstacles import Targets
-from mirror.spark.plan import Plan, make_plan
-from mirror.spark.results import join
-from mirror.spark.topics import prepare_topics
+from mirror.relay.model.ranges import RangeResult
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import join
+from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.preflight.flow_checks import ClusterSeen, check
+from mirror.spark.preflight.target_topics import prepare_topics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection

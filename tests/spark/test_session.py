@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from mirror.cluster.security import SECURITY_KEYS
-from mirror.spark.session import closed_to_others
-from mirror.spark.submission import is_local
+from mirror.cluster.auth.security import SECURITY_KEYS
+from mirror.spark.driver.session import closed_to_others
+from mirror.spark.driver.submission import is_local
 
 CONFIG: Final = Path(__file__).parents[2] / "config"
 DEFAULTS: Final = sorted(CONFIG.rglob("spark-defaults.conf"))

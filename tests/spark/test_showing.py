@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from mirror.spark.console import Consoles
-from mirror.spark.showing import showing
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.telemetry_bridge import showing
 
 
 class Lines:

@@ -11,17 +11,17 @@ import pytest
 from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout
-from mirror.relay.orders import Orders, place_of
-from mirror.relay.progress import Progress, group_of, to_offset
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.spark import status
-from mirror.spark.attempts import Attempt
-from mirror.spark.ledger import Ledger
-from mirror.spark.obstacles import Obstacle, Targets
-from mirror.spark.plan import Plan
-from mirror.spark.status import PartitionStatus, StatusWatch
-from mirror.spark.troubles import Trouble, Troubles
-from mirror.telemetry.lags import State
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.relay.progress.control import RunControl, place_of
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.last_errors import LastError, LastErrors
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.status import status
+from mirror.spark.status.status import PartitionStatus, StatusWatch
+from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class Site:
 
     def run(self, *, ended: bool = False) -> None:
         group, tp = place_of("f")
-        orders = Orders(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
+        orders = RunControl(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
-    def looked(self, watch: StatusWatch, seconds: float) -> State:
+    def looked(self, watch: StatusWatch, seconds: float) -> LagState:
         """The first partition's state; then so much time goes by."""
         found = watch.look().partitions[0].lag.state
         self.later(seconds)
@@ -127,10 +127,10 @@ def test_one_look_tells_what_is_left_and_no_rates(site: Site) -> None:
     assert (found.flow, found.source, found.target, found.time_ms, found.run) == ("f", "a", "b", T0, None)
     behind, done, empty = found.partitions
     assert (behind.target_topic, behind.earliest, behind.end, behind.progress) == ("a.orders", 0, 100, 40)
-    assert (behind.lag.records, behind.lag.state, behind.committed_ms) == (60, State.BEHIND, T0)
+    assert (behind.lag.records, behind.lag.state, behind.committed_ms) == (60, LagState.BEHIND, T0)
     assert behind.lag[1:5] == (None, None, None, None)
-    assert (done.lag.records, done.lag.state) == (0, State.CAUGHT_UP)
-    assert (empty.progress, empty.lag.records, empty.lag.state) == (None, 0, State.CAUGHT_UP)
+    assert (done.lag.records, done.lag.state) == (0, LagState.CAUGHT_UP)
+    assert (empty.progress, empty.lag.records, empty.lag.state) == (None, 0, LagState.CAUGHT_UP)
     assert (found.totals.records, found.totals.unknown) == (60, 0)
 
 
@@ -148,7 +148,7 @@ def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
         (one,) = found.partitions
     assert found.run is not None
     assert found.run.run == "r1"
-    assert (one.lag.copied_per_s, one.lag.produced_per_s, one.lag.state) == (750.0, 1_000.0, State.FALLING_BEHIND)
+    assert (one.lag.copied_per_s, one.lag.produced_per_s, one.lag.state) == (750.0, 1_000.0, LagState.FALLING_BEHIND)
     assert one.lag.records == 60_000 + 39 * 500
     assert one.lag.seconds == pytest.approx(79.5)
     assert one.lag.loss_s == pytest.approx(3_600 - one.lag.records / 750)
@@ -159,11 +159,11 @@ def test_stuck_is_only_what_somebody_copies(site: Site) -> None:
     site.a.add_topic("orders", [100])
     site.commit(40)
     with site.watch() as watch:
-        assert [site.looked(watch, 10) for _ in range(9)][-1] is State.FALLING_BEHIND
+        assert [site.looked(watch, 10) for _ in range(9)][-1] is LagState.FALLING_BEHIND
         site.run()
-        assert only(watch).lag.state is State.STUCK
+        assert only(watch).lag.state is LagState.STUCK
         site.run(ended=True)
-        assert only(watch).lag.state is State.FALLING_BEHIND
+        assert only(watch).lag.state is LagState.FALLING_BEHIND
 
 
 def test_a_partition_without_a_leader_says_so(site: Site) -> None:
@@ -171,17 +171,17 @@ def test_a_partition_without_a_leader_says_so(site: Site) -> None:
     site.lead(-1, 0)
     with site.watch() as watch:
         lost, other = watch.look().partitions
-    assert (lost.end, lost.lag.state) == (None, State.NO_LEADER)
-    assert lost.trouble == Trouble("the source partition has no leader", T0)
-    assert (other.lag.state, other.trouble) == (State.NOT_BEGUN, None)
+    assert (lost.end, lost.lag.state) == (None, LagState.NO_LEADER)
+    assert lost.trouble == LastError("the source partition has no leader", T0)
+    assert (other.lag.state, other.trouble) == (LagState.NOT_BEGUN, None)
 
 
 def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
         lost, other = watch.look().partitions
-    assert lost.trouble == Trouble("orders-0: no answer", T0)
-    assert (lost.lag.state, other.end) == (State.NO_LEADER, 5)
+    assert lost.trouble == LastError("orders-0: no answer", T0)
+    assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
 def test_where_no_leader_answers_the_look_fails(site: Site) -> None:
@@ -271,7 +271,7 @@ def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site:
     site.commit(100)
     with site.watch() as watch:
         one = only(watch)
-    assert (one.lag.loss_s, one.lag.state) == (None, State.CAUGHT_UP)
+    assert (one.lag.loss_s, one.lag.state) == (None, LagState.CAUGHT_UP)
 
 
 def test_retention_that_could_not_be_read_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_what_the_source_lost_is_lost(site: Site) -> None:
     site.commit(9, 2, topic_id="another")
     with site.watch() as watch:
         found = watch.look()
-    assert [each.lag.state for each in found.partitions] == [State.LOSING, State.STUCK, State.STUCK]
+    assert [each.lag.state for each in found.partitions] == [LagState.LOSING, LagState.STUCK, LagState.STUCK]
     # Never 0 for progress that is no place in the log of now; and nothing is said of times.
     assert [each.lag.records for each in found.partitions] == [98, None, 4]
     assert [each.lag.loss_s for each in found.partitions] == [0.0, None, None]
@@ -331,13 +331,13 @@ def test_nothing_is_left_behind_the_flow_s_own_end(site: Site, until: str) -> No
     site.commit(60)
     with site.watch() as watch:
         one = only(watch)
-        assert (one.end, one.lag.records, one.lag.state, one.trouble) == (60, 0, State.CAUGHT_UP, None)
+        assert (one.end, one.lag.records, one.lag.state, one.trouble) == (60, 0, LagState.CAUGHT_UP, None)
         site.commit(50)
         assert only(watch).lag.records == 10
         with site.a.change() as state:
             state["topics"]["orders"]["partitions"][0]["earliest"] = 90
         site.commit(60)
-        assert only(watch).lag.state is State.CAUGHT_UP, "what it does not want may go"
+        assert only(watch).lag.state is LagState.CAUGHT_UP, "what it does not want may go"
 
 
 def test_an_end_that_is_not_reached_yet(site: Site) -> None:
@@ -446,7 +446,7 @@ ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 
 
 def test_without_a_ledger_nothing_is_said(tmp_path: Path) -> None:
-    assert Troubles(tmp_path / "nowhere", "f").of([ZERO]) == {}
+    assert LastErrors(tmp_path / "nowhere", "f").of([ZERO]) == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -459,14 +459,14 @@ def test_the_last_error_of_a_partition_is_told(tmp_path: Path) -> None:
     dated(run.path / "results-00000001.parquet", T0 + 1_000)
     run.write_attempts([result(0, "third"), result(2, None)], 2)
     dated(run.path / "results-00000002.parquet", T0 + 2_000)
-    troubles = Troubles(tmp_path, "f")
+    troubles = LastErrors(tmp_path, "f")
     assert troubles.of([ZERO, ONE, TWO]) == {
-        ZERO: Trouble("third", T0 + 2_000),
-        ONE: Trouble("of the first run", T0),
+        ZERO: LastError("third", T0 + 2_000),
+        ONE: LastError("of the first run", T0),
     }
     run.write_attempts([result(0, "fourth")], 3)
     dated(run.path / "results-00000003.parquet", T0 + 3_000)
-    assert troubles.of([ZERO]) == {ZERO: Trouble("fourth", T0 + 3_000)}
+    assert troubles.of([ZERO]) == {ZERO: LastError("fourth", T0 + 3_000)}
     assert troubles.of([]) == {}
 
 
@@ -474,9 +474,9 @@ def test_an_expiry_has_its_own_time(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "run")
     recovered = result(0, None, expiry(T0 + 1), expiry(T0 + 7))
     ledger.write_attempts([recovered, result(1, "orders-1: delivery.timeout.ms was over", expiry(T0 + 5))])
-    assert Troubles(tmp_path, "f").of([ZERO, ONE]) == {
-        ZERO: Trouble("expired (queue, no leader): not the leader", T0 + 7),
-        ONE: Trouble("orders-1: delivery.timeout.ms was over", T0 + 5),
+    assert LastErrors(tmp_path, "f").of([ZERO, ONE]) == {
+        ZERO: LastError("expired (queue, no leader): not the leader", T0 + 7),
+        ONE: LastError("orders-1: delivery.timeout.ms was over", T0 + 5),
     }
 
 
@@ -485,7 +485,7 @@ def test_what_no_task_could_copy_is_told_by_the_plan(tmp_path: Path) -> None:
     settled = [result(0, "retention: gone").result, result(1, None).result]
     ledger.write_plan(Plan(flow="f", tasks=[], settled=settled, epoch=4))
     dated(ledger.path / "plan-00000004.json", T0)
-    assert Troubles(tmp_path, "f").of([ZERO, ONE]) == {ZERO: Trouble("retention: gone", T0)}
+    assert LastErrors(tmp_path, "f").of([ZERO, ONE]) == {ZERO: LastError("retention: gone", T0)}
 
 
 def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     (ledger.path / "plan-00000001.json").write_text('{"flow": "f"')
     (ledger.path / "plan-00000002.json").write_text('{"flow": "f"}')
     ledger.write_attempts([result(0, "good")], 3)
-    assert Troubles(tmp_path, "f").of([ZERO]).keys() == {ZERO}
+    assert LastErrors(tmp_path, "f").of([ZERO]).keys() == {ZERO}
 
 
 def test_only_the_last_files_are_read(tmp_path: Path) -> None:
@@ -502,8 +502,8 @@ def test_only_the_last_files_are_read(tmp_path: Path) -> None:
     for epoch in range(1, 12):
         ledger.write_attempts([result(1 if epoch == 1 else 0, f"epoch {epoch}")], epoch)
         dated(ledger.path / f"results-{epoch:08}.parquet", T0 + epoch)
-    troubles = Troubles(tmp_path, "f")
-    assert troubles.of([ZERO, ONE]) == {ZERO: Trouble("epoch 11", T0 + 11)}
+    troubles = LastErrors(tmp_path, "f")
+    assert troubles.of([ZERO, ONE]) == {ZERO: LastError("epoch 11", T0 + 11)}
     assert len(troubles._read) == 6
 
 
@@ -523,7 +523,7 @@ def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(
             watch.look()
         site.later(10)
         stuck, lost = watch.look().partitions
-    assert (stuck.lag.state, stuck.trouble and stuck.trouble.line) == (State.STUCK, "old")
+    assert (stuck.lag.state, stuck.trouble and stuck.trouble.line) == (LagState.STUCK, "old")
     assert lost.trouble is not None
     assert lost.trouble.line == "the source partition has no leader", "what is seen now comes first"
 
@@ -540,7 +540,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
         found = {one.topic: one for one in watch.look().partitions}
     assert found["orders"].trouble is None
     assert found["orders-comes"].trouble is None, "it is to be created"
-    assert found["orders-comes"].lag.state is State.NOT_BEGUN
+    assert found["orders-comes"].lag.state is LagState.NOT_BEGUN
     for name, words in {
         long: "would have 251 characters",
         "orders.new": "collides",
@@ -549,7 +549,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
         trouble = found[name].trouble
         assert trouble is not None
         assert words in trouble.line
-        assert (trouble.time_ms, found[name].lag.state) == (T0, State.STUCK)
+        assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.STUCK)
 
 
 def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(site: Site) -> None:

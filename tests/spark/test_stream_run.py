@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.relay.ranges import Outcome
-from mirror.spark.console import Consoles
-from mirror.spark.obstacles import Obstacle, Targets
-from mirror.spark.results import FlowReport
-from mirror.spark.stream_run import StreamRun
+from mirror.relay.model.ranges import Outcome
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.stream_flow import StreamRun
+from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.test_epochs import Site, answer
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.epochs.Admin", Admin)
-    monkeypatch.setattr("mirror.spark.stream_run.show_epoch", lambda *_: None)
+    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
+    monkeypatch.setattr("mirror.spark.driver.stream_flow.show_epoch", lambda *_: None)
     return Site(tmp_path)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.relay.orders import ASK_MS, Orders
-from mirror.relay.ranges import Outcome
-from mirror.spark.ledger import Ledger
-from mirror.spark.options import FlowOptions
-from mirror.spark.run_orders import RunOrders
-from mirror.spark.sign_of_life import SignOfLife
-from mirror.spark.stream_watch import StreamWatch
-from mirror.spark.topics import prepare_topics
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.control import ASK_MS, RunControl
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver.stream_monitor import StreamMonitor
+from mirror.spark.heartbeat import Heartbeat
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.test_epochs import CONFIG, Site, answer
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
 
-def orders(run: str) -> RunOrders:
-    return RunOrders(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
+def orders(run: str) -> RunControlClient:
+    return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
 
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.stream_watch.Admin", Admin)
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
     for name in "ab":
         Cluster(f"{name}:1", tmp_path).make()
     config = tmp_path / "mirror.toml"
@@ -40,19 +40,19 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
     return FlowOptions(config, "f", Ledger.open(tmp_path, "f", "run-2").path, run="run-2")
 
 
-def watch(options: FlowOptions, *, claimed: bool) -> StreamWatch:
-    return StreamWatch(options, Ledger(options.ledger), lambda *_: None, lambda _: None, claimed=claimed)
+def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
+    return StreamMonitor(options, Ledger(options.ledger), lambda *_: None, lambda _: None, claimed=claimed)
 
 
 def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = list[Orders]()
+    given = list[RunControl]()
 
-    class Counted(RunOrders):
-        def goes_on(self, orders: Orders) -> None:
+    class Counted(RunControlClient):
+        def goes_on(self, orders: RunControl) -> None:
             given.append(orders)
             super().goes_on(orders)
 
-    monkeypatch.setattr("mirror.spark.stream_watch.RunOrders", Counted)
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
     orders("run-2").claim()
     began = orders("run-2").read()
     assert began is not None
@@ -73,13 +73,13 @@ def test_a_run_s_sign_of_life_goes_on_until_it_ends(options: FlowOptions) -> Non
         return 0 if told is None else told.seen_ms
 
     before = seen()
-    with SignOfLife(of_run, every_ms=5):
+    with Heartbeat(of_run, every_ms=5):
         eventually(lambda: seen() > before, what="a sign of life")
         of_run.stop()
         eventually(lambda: (told := of_run.read()) is not None and told.stop, what="the stop, which nothing undoes")
     of_run.end()
     told = of_run.read()
-    with SignOfLife(of_run, every_ms=1):
+    with Heartbeat(of_run, every_ms=1):
         began = time.monotonic()
         eventually(lambda: time.monotonic() - began > 0.1, what="some signs' time")
     assert of_run.read() == told, "what has ended stays so"
@@ -104,14 +104,14 @@ def test_a_later_run_is_heard_of_also_where_the_flow_could_not_be_claimed(option
 def test_what_a_run_that_died_left_behind_shuts_nobody_out(
     options: FlowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = list[Orders | None]()
+    looks = list[RunControl | None]()
 
-    class Counted(RunOrders):
-        def read(self, timeout_ms: int = 0) -> Orders | None:
+    class Counted(RunControlClient):
+        def read(self, timeout_ms: int = 0) -> RunControl | None:
             looks.append(super().read(timeout_ms))
             return looks[-1]
 
-    monkeypatch.setattr("mirror.spark.stream_watch.RunOrders", Counted)
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
     orders("run-1").claim()
     with watch(options, claimed=False) as one:
         eventually(lambda: len(looks) > 1, what="two looks")  # the first is over by then
@@ -134,7 +134,7 @@ class Stream:
         first = site.epochs.plan(1, drains=False)
         assert first is not None
         answer(site.ledger, first)
-        self.watch = StreamWatch(site.options, site.ledger, self.prepare, print, claimed=True)
+        self.watch = StreamMonitor(site.options, site.ledger, self.prepare, print, claimed=True)
         self.watch._over.wait = lambda timeout=None: False  # type: ignore[method-assign]  # noqa: ARG005
 
     def prepare(self, _config: object, flow: FlowConfig) -> None:
@@ -167,7 +167,7 @@ class Stream:
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    for module in ("epochs", "stream_watch"):
+    for module in ("datasource.epoch_planner", "driver.stream_monitor"):
         monkeypatch.setattr(f"mirror.spark.{module}.Admin", Admin)
     return Stream(tmp_path)
 

@@ -19,8 +19,8 @@ import pyspark
 import pytest
 
 from mirror.errors import FlowError
-from mirror.spark import submission
-from mirror.spark.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
+from mirror.spark.driver import submission
+from mirror.spark.driver.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
 from tests.polling import eventually
 
 SCRIPT = Path(submission.__file__).with_name("python.sh")
@@ -286,7 +286,7 @@ import os, sys
 from dataclasses import dataclass
 from pathlib import Path
 from mirror.sandbox import die_with_owner
-from mirror.spark.submission import Submission
+from mirror.spark.driver.submission import Submission
 
 @dataclass(frozen=True, slots=True)
 class Sleeping(Submission):

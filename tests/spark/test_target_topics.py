@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.client import PartitionDescription, TopicDescription
-from mirror.spark.target_topics import warnings
+from mirror.spark.preflight.target_warnings import warnings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

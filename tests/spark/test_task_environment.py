@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mirror.spark.options import FlowOptions
-from mirror.spark.sink import RangesStreamWriter, RangesWriter
-from mirror.spark.task_environment import TaskEnvironment
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.datasource.sink import RangesStreamWriter, RangesWriter
+from mirror.spark.datasource.task_environment import TaskEnvironment
 
 SECRET = "m4rker-of-a-key"
 SAID = {

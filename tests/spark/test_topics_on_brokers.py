@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mirror.client import Admin, NewTopic, TopicPartition
-from mirror.relay.progress import Progress, group_of, to_offset
-from mirror.spark import offsets_retention
-from mirror.spark.plan import make_plan
-from mirror.spark.topics import prepare_topics
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.spark.planning import offsets_retention
+from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.test_planner import flow
 
 if TYPE_CHECKING:

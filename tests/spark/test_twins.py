@@ -9,24 +9,24 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
-from mirror.relay.orders import Orders
-from mirror.spark.rows import Errand
-from mirror.spark.twins import LOOK_MS, Twin, leave_it_to
+from mirror.relay.progress.control import RunControl
+from mirror.spark.datasource.rows import TaskSpec
+from mirror.spark.datasource.speculation import LOOK_MS, OtherAttempt, wait_for_other_attempt
 from tests.fakes.clock import FakeClock
 
 PATIENCE_MS = 10_000
 TP = TopicPartition("a.orders", 0)
-OURS = Orders(run="ours", host="h", since_ms=0)
+OURS = RunControl(run="ours", host="h", since_ms=0)
 
 
 class Seen:
     """What is seen of the other attempt: the first orders and offsets, then the next ones, and the last for ever."""
 
-    def __init__(self, orders: Callable[[int], Orders | None], offset: Callable[[int], int]) -> None:
+    def __init__(self, orders: Callable[[int], RunControl | None], offset: Callable[[int], int]) -> None:
         self.looks = 0
         self._orders, self._offset = orders, offset
 
-    def orders(self) -> Orders | None:
+    def orders(self) -> RunControl | None:
         self.looks += 1
         return self._orders(self.looks)
 
@@ -38,10 +38,10 @@ def waited(seen: Seen, until_ms: int | None = None) -> int:
     """For how long it keeps quiet, in ms; ``until_ms`` from the start."""
     clock = FakeClock()
     wall = None if until_ms is None else clock.wall() + until_ms
-    errand = Errand(0, 1, OURS.run, 1, wall, 0)
+    errand = TaskSpec(0, 1, OURS.run, 1, wall, 0)
     began = clock.now()
-    leave_it_to(
-        cast("Twin", seen),
+    wait_for_other_attempt(
+        cast("OtherAttempt", seen),
         errand,
         patience_ms=PATIENCE_MS,
         clock=clock,
@@ -50,8 +50,8 @@ def waited(seen: Seen, until_ms: int | None = None) -> int:
     return clock.now() - began
 
 
-@pytest.mark.parametrize("orders", [None, Orders(run="another", host="h", since_ms=0)])
-def test_nobody_of_its_own_run_goes_on(orders: Orders | None) -> None:
+@pytest.mark.parametrize("orders", [None, RunControl(run="another", host="h", since_ms=0)])
+def test_nobody_of_its_own_run_goes_on(orders: RunControl | None) -> None:
     assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == LOOK_MS
 
 
@@ -70,9 +70,9 @@ def test_a_scheduled_run_as_long_as_progress_is_made() -> None:
 
 
 def test_a_target_that_does_not_answer_tells_nothing() -> None:
-    answers: Iterator[Orders | None] = iter([OURS])
+    answers: Iterator[RunControl | None] = iter([OURS])
 
-    def ask(_look: int) -> Orders | None:
+    def ask(_look: int) -> RunControl | None:
         for answer in answers:
             return answer
         raise ConnectionFailed("nobody there")

@@ -12,18 +12,19 @@ import pytest
 from rich.console import Console
 
 from mirror.client import TopicPartition
-from mirror.relay.progress import Progress, group_of, to_offset
-from mirror.relay.ranges import Counted, Outcome
-from mirror.spark import flow_run, reached
-from mirror.spark.checks import Findings
-from mirror.spark.console import Consoles
-from mirror.spark.obstacles import Targets
-from mirror.spark.plan import Plan
-from mirror.spark.reached import read_reached
-from mirror.spark.results import FlowReport, join
-from mirror.spark.table import flow_table
-from mirror.spark.totals import Totals
-from mirror.spark.unanswered import Reached, unanswered
+from mirror.relay.model.ranges import Counted, Outcome
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.spark.driver import batch_flow as flow_run
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.tables import flow_table
+from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport, join
+from mirror.spark.ledger.stream_totals import StreamTotals
+from mirror.spark.ledger.unanswered import TargetProgress, unanswered
+from mirror.spark.preflight.flow_checks import Findings
+from mirror.spark.status import target_progress as reached
+from mirror.spark.status.target_progress import read_target_progress
 from tests.spark import fakes
 from tests.spark.test_checks import config_of
 from tests.spark.test_packing import backlog
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
-    from mirror.spark.ledger import Ledger
+    from mirror.spark.ledger.ledger import Ledger
 
 ONE = replace(backlog(0, 50), topic_id="id")
 TP = TopicPartition(ONE.target_topic, 0)
 
 
-def at(offset: int, topic_id: str = "id") -> Reached:
-    return Reached({TP: Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id=topic_id)})
+def at(offset: int, topic_id: str = "id") -> TargetProgress:
+    return TargetProgress({TP: Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id=topic_id)})
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,11 @@ def at(offset: int, topic_id: str = "id") -> Reached:
         (at(ONE.start + 7), ONE.start + 7),
         (at(ONE.end + 100), ONE.end),
         (at(ONE.start - 1), ONE.start),
-        (Reached(), ONE.start),
+        (TargetProgress(), ONE.start),
         (at(ONE.start + 7, "another topic of this name"), ONE.start),
     ],
 )
-def test_the_progress_tells_what_is_committed(told: Reached, end: int) -> None:
+def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) -> None:
     one = unanswered(ONE, told, cut_short=True)
     assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
     assert (one.counted, one.outcome) == (Counted.OFFSETS, Outcome.UNFINISHED)
@@ -65,7 +66,7 @@ def test_the_progress_tells_what_is_committed(told: Reached, end: int) -> None:
 
 def test_where_the_target_does_not_tell_it_is_unknown() -> None:
     plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], settled=[])
-    report = FlowReport("f", START, END, join(plan, [], Reached(error="no answer"), cut_short=True))
+    report = FlowReport("f", START, END, join(plan, [], TargetProgress(error="no answer"), cut_short=True))
     told = report.to_json()["partitions"][0]
     assert [told[name] for name in ("end", "records", "batches", "bytes", "counted")] == [None] * 4 + ["unknown"]
     assert "(no answer)" in told["error"]
@@ -91,13 +92,13 @@ def shown(report: FlowReport) -> str:
 
 
 def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
-    totals = Totals()
+    totals = StreamTotals()
     totals.add([result(0, records=5, bytes=500)])
     totals.add([unanswered(ONE, None, cut_short=False)])
     (one,) = totals.results()
     assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, Counted.RECORDS)
     assert one.outcome is Outcome.UNFINISHED
-    totals = Totals()
+    totals = StreamTotals()
     totals.add([unanswered(ONE, None, cut_short=False)])
     totals.add([result(0, start=12, records=3)])
     assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, Counted.RECORDS)]
@@ -115,7 +116,7 @@ def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(reached, "Admin", Admin)
     monkeypatch.setattr(reached, "_AGAIN_S", 0.0)
-    assert read_reached({"bootstrap.servers": "b:1"}, "f", [ONE]).progress[TP].offset == 12
+    assert read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).progress[TP].offset == 12
     assert next(offsets) == 13
 
 
@@ -132,16 +133,16 @@ def test_a_target_that_is_away_is_waited_for_no_longer_than_allowed(
 
     monkeypatch.setattr(reached, "Admin", Hung)
     began_s = time.monotonic()
-    told = read_reached({"bootstrap.servers": "b:1"}, "f", [ONE], within_s=0.2)
+    told = read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE], within_s=0.2)
     over.set()
-    assert told == Reached(error="no answer within 0.2 s")
+    assert told == TargetProgress(error="no answer within 0.2 s")
     assert time.monotonic() - began_s < 30
 
 
 def test_why_the_target_did_not_tell_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(reached, "Admin", fakes.Admin)
-    assert "no broker of b:1" in str(read_reached({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
+    assert "no broker of b:1" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
 
 
 def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

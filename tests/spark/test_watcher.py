@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.relay.progress import Progress, ProgressStore
-from mirror.spark import watcher as module
-from mirror.spark.console import Consoles
-from mirror.spark.ledger import Ledger
-from mirror.spark.plan import Plan
-from mirror.spark.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
-from mirror.spark.watcher import Watcher
+from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.spark.driver import progress_bar as module
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.progress_bar import ProgressBar
+from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.plan import Plan
 from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.test_packing import backlog
 
@@ -53,7 +53,7 @@ def waits(folder: Path, monkeypatch: pytest.MonkeyPatch, *, read_s: float) -> li
     ledger = Ledger.open(folder, "f", "run")
     ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
     consoles = Consoles()
-    watcher = Watcher("f", ledger, {"bootstrap.servers": "b:1"}, consoles)
+    watcher = ProgressBar("f", ledger, {"bootstrap.servers": "b:1"}, consoles)
     over = Over()
     monkeypatch.setattr(watcher, "_done", over)
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])

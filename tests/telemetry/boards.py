@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mirror.telemetry.instruments import ALL, Instrument, Kind
+from mirror.telemetry.metrics.instruments import ALL, Instrument, Kind
 
 CONFIG: Final = Path(__file__).parents[2] / "config"
 BOARDS: Final = tuple(sorted((CONFIG / "dashboards").glob("*.json")))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
-from mirror.meters import Histogram, NetworkLook, RequestMeter
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.relay.story import Happening, Span, Story
-from mirror.telemetry.told import TaskTold
+from mirror.meters import Histogram, NetworkSnapshot, RequestMeter
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyTimeline, EventName, SpanName
+from mirror.telemetry.task_report import TaskReport
 
 AT_MS = 1_800_000_000_000
 """When everything begins, ms since 1970."""
@@ -27,7 +27,7 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: Any) -> 
         "bytes": 5_000,
         "seconds": 2.0,
         "outcome": outcome,
-        "story": Story(began_ms=AT_MS + 100, ended_ms=AT_MS + 2_100, lag_before=100, lag_after=0),
+        "story": CopyTimeline(began_ms=AT_MS + 100, ended_ms=AT_MS + 2_100, lag_before=100, lag_after=0),
     }
     return RangeResult(**{**values, **more})
 
@@ -45,7 +45,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
         cause=DeliveryCause.NOT_ENOUGH_REPLICAS,
         may_have_been_written=True,
     )
-    told = Story(
+    told = CopyTimeline(
         began_ms=AT_MS + 100,
         ended_ms=AT_MS + 7_100,
         lag_before=100,
@@ -54,9 +54,11 @@ def expired(partition: int, **story: Any) -> RangeResult:
         late_after_ms=16_000,
         phases={"fencing": 100, "producing": 6_900},
         events=[
-            {"time_ms": AT_MS + 6_200, "name": Happening.RETRY.value, "attempt": 2, "error": "e", "backoff_ms": 90}
+            {"time_ms": AT_MS + 6_200, "name": EventName.RETRY.value, "attempt": 2, "error": "e", "backoff_ms": 90}
         ],
-        spans=[{"name": Span.ATTEMPT.value, "began_ms": AT_MS + 100, "ended_ms": AT_MS + 6_100, "error": "too late"}],
+        spans=[
+            {"name": SpanName.ATTEMPT.value, "began_ms": AT_MS + 100, "ended_ms": AT_MS + 6_100, "error": "too late"}
+        ],
         **story,
     )
     return result(
@@ -71,7 +73,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
     )
 
 
-def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskTold:
+def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskReport:
     meter = RequestMeter(lost=1, throttled_ms=500)
     meter.took.add(7)
     commits = Histogram()
@@ -83,8 +85,8 @@ def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskTold:
         "pid": 4711,
         "began_ms": AT_MS + 50,
         "ended_ms": AT_MS + 7_200,
-        "networks": {"source": NetworkLook({}, 100), "target": NetworkLook({"Produce": meter}, 715)},
+        "networks": {"source": NetworkSnapshot({}, 100), "target": NetworkSnapshot({"Produce": meter}, 715)},
         "commits": commits,
         "peaks": {"buffer": 1_000, "buffer_size": 2_000, "in_flight": 500, "held": 700},
     }
-    return TaskTold(**{**values, **more})
+    return TaskReport(**{**values, **more})

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mirror.errors import BrokerError, DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
-from mirror.relay.gaps import Gap, GapKind
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.relay.story import Happening, Phase, Story
-from mirror.telemetry.report.view import FlowView
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName
+from mirror.relay.progress.gaps import Gap, GapKind
+from mirror.telemetry.report.model import FlowReportData
 
 BEGAN_MS: Final = int(datetime(2026, 11, 20, 22, 0, tzinfo=UTC).timestamp() * 1000)
 SECOND: Final = 1_000
@@ -26,7 +26,7 @@ def expiry(cause: DeliveryCause, phase: DeliveryPhase, time_ms: int, at: int, **
     return {**error.describe(), "time_ms": time_ms, "start": at, "end": at + 512}
 
 
-def happened(what: Happening, time_ms: int, **about: Any) -> dict[str, Any]:
+def happened(what: EventName, time_ms: int, **about: Any) -> dict[str, Any]:
     return {"time_ms": time_ms, "name": what.value, **about}
 
 
@@ -56,8 +56,13 @@ def copied(
         done += moves[min(number, points - 1)]
     last = curve[-1][1]
     ms = int(seconds * SECOND)
-    phases = {Phase.FENCING: 130, Phase.FETCHING: ms // 5, Phase.PRODUCING: ms // 2, Phase.COMMITTING: ms // 8}
-    story = Story(
+    phases = {
+        CopyPhase.FENCING: 130,
+        CopyPhase.FETCHING: ms // 5,
+        CopyPhase.PRODUCING: ms // 2,
+        CopyPhase.COMMITTING: ms // 8,
+    }
+    story = CopyTimeline(
         began_ms=began,
         ended_ms=began + ms,
         lag_before=records,
@@ -87,7 +92,7 @@ def copied(
     )
 
 
-def story(one: RangeResult) -> Story:
+def story(one: RangeResult) -> CopyTimeline:
     """Its story, which must be there."""
     assert one.story is not None
     return one.story
@@ -117,9 +122,9 @@ def expired() -> RangeResult:
         " paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)"
     )
     its.events = [
-        happened(Happening.LEADER_CHANGE, at + 31_000, side="target", leader_epoch=8, node=2),
-        happened(Happening.RETRY, at + 146_400, attempt=1, error=str(last_error), backoff_ms=870),
-        happened(Happening.LEADER_CHANGE, at + 151_000, side="target", leader_epoch=9, node=1),
+        happened(EventName.LEADER_CHANGE, at + 31_000, side="target", leader_epoch=8, node=2),
+        happened(EventName.RETRY, at + 146_400, attempt=1, error=str(last_error), backoff_ms=870),
+        happened(EventName.LEADER_CHANGE, at + 151_000, side="target", leader_epoch=9, node=1),
     ]
     its.phases = {"fencing": 900, "fetching": 9_000, "producing": 241_000, "aborting": 4_100, "resting": 44_000}
     return one
@@ -128,7 +133,7 @@ def expired() -> RangeResult:
 def fenced() -> RangeResult:
     one = copied("payments", 1, 300_000, seconds=21, upto=0.6)
     one.outcome, one.error = Outcome.FENCED, "InitProducerId for mirror.paris-berlin.paris.payments.1: PRODUCER_FENCED"
-    story(one).events = [happened(Happening.FENCED, story(one).ended_ms, error=str(Fenced(one.error, 90)))]
+    story(one).events = [happened(EventName.FENCED, story(one).ended_ms, error=str(Fenced(one.error, 90)))]
     return one
 
 
@@ -136,7 +141,7 @@ def with_a_gap() -> RangeResult:
     """The source had deleted what comes next; the flow goes on behind it."""
     one = copied("clicks", 0, 900_000, seconds=33, start=44_000)
     one.gaps = {"retention": 12_400, "markers": 3}
-    story(one).events = [happened(Happening.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
+    story(one).events = [happened(EventName.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
     return one
 
 
@@ -150,7 +155,7 @@ def throttled() -> RangeResult:
     one = copied("audit.log", 0, 700_000, seconds=190, stalls=((0.2, 0.3), (0.5, 0.7)))
     its = story(one)
     its.throttled_ms = 61_000
-    its.events = [happened(Happening.THROTTLED, BEGAN_MS + each * SECOND, throttle_ms=12_200) for each in (40, 96, 130)]
+    its.events = [happened(EventName.THROTTLED, BEGAN_MS + each * SECOND, throttle_ms=12_200) for each in (40, 96, 130)]
     its.phases = {"fencing": 200, "fetching": 11_000, "memory": 61_000, "producing": 109_000, "committing": 8_000}
     return one
 
@@ -192,7 +197,7 @@ def one_of_each() -> list[RangeResult]:
     return sorted(each, key=lambda one: (one.topic, one.partition))
 
 
-def view(partitions: list[RangeResult], **more: Any) -> FlowView:
+def view(partitions: list[RangeResult], **more: Any) -> FlowReportData:
     """A run of five minutes."""
     values: dict[str, Any] = {
         "flow": "paris-berlin",
@@ -201,21 +206,21 @@ def view(partitions: list[RangeResult], **more: Any) -> FlowView:
         "ended_ms": BEGAN_MS + 303 * SECOND,
         "partitions": partitions,
     }
-    return FlowView(**{**values, **more})
+    return FlowReportData(**{**values, **more})
 
 
-def sick_run() -> FlowView:
+def sick_run() -> FlowReportData:
     return view(one_of_each())
 
 
-def large_run(partitions: int = 2_000) -> FlowView:
+def large_run(partitions: int = 2_000) -> FlowReportData:
     """The same sick ones among thousands."""
     rng = random.Random(8)
     many = [small(number, rng) for number in range(partitions - len(one_of_each()))]
     return view(sorted([*one_of_each(), *many], key=lambda one: (one.topic, one.partition)))
 
 
-def long_stream() -> FlowView:
+def long_stream() -> FlowReportData:
     """A stream of ten hours: four minutes of catch-up, then a little lag now and then."""
     partitions = [healthy(number) for number in range(3)]
     for one in partitions:
@@ -227,7 +232,7 @@ def long_stream() -> FlowView:
     return view(partitions, outcome=Outcome.COMPLETE, epochs=200, told_epochs=200, ended_ms=BEGAN_MS + 36_000_000)
 
 
-def hostile_run() -> FlowView:
+def hostile_run() -> FlowReportData:
     """Every text that comes from outside tries to be more than a text."""
     bad = replace(expired(), topic=HOSTILE, target_topic=HOSTILE, error=HOSTILE, flow=HOSTILE)
     bad.expiries = [{**one, "cause": HOSTILE, "last_error": HOSTILE, HOSTILE: HOSTILE} for one in bad.expiries]

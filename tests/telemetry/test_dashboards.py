@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mirror.relay.ranges import Outcome
-from mirror.telemetry.ids import epoch_id
-from mirror.telemetry.instruments import ALL
-from mirror.telemetry.spans import TaskFacts, partition_span
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.metrics.instruments import ALL
+from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.spans import TaskFacts, partition_span
 from tests.telemetry.boards import (
     BOARDS,
     RULES,

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from mirror.meters import Histogram, NetworkLook
-from mirror.relay.ranges import Outcome, Range, RangeResult
-from mirror.relay.watching import TaskLook
+from mirror.meters import Histogram, NetworkSnapshot
+from mirror.relay.model.observer import TaskSnapshot
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
-from mirror.telemetry import jsonl, process
-from mirror.telemetry.ids import epoch_id
-from mirror.telemetry.run import RunTelemetry, TaskResults
+from mirror.telemetry.export import jsonl, process
+from mirror.telemetry.run import EpochTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
-from mirror.telemetry.spans import EXPIRED, EpochFacts
 from mirror.telemetry.task import TaskTelemetry
+from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.spans import EXPIRED, EpochFacts
 from tests.polling import eventually
 from tests.telemetry import receiver
 from tests.telemetry.results import AT_MS, a_task, expired, result
@@ -55,9 +55,9 @@ def a_range(partition: int) -> Range:
     )
 
 
-def look() -> TaskLook:
-    networks = {"source": NetworkLook({}, 0), "target": NetworkLook({}, 0)}
-    return TaskLook(buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram())
+def look() -> TaskSnapshot:
+    networks = {"source": NetworkSnapshot({}, 0), "target": NetworkSnapshot({}, 0)}
+    return TaskSnapshot(buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram())
 
 
 def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = False) -> Any:
@@ -100,7 +100,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
         told = a_task_of(asked, *results).ends()
         assert told.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(*results), [TaskResults(0, 0, results, told)])
+        run.epoch(facts(*results), [EpochTaskResults(0, 0, results, told)])
         run.close()
         names = sorted(span.name for span in taken.spans)
     assert names == sorted(
@@ -136,7 +136,7 @@ def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest
         sick = a_task_of(asked, expired(1)).ends()
         assert sick.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        tasks = [TaskResults(0, 0, [result(0)], healthy), TaskResults(1, 0, [expired(1)], sick)]
+        tasks = [EpochTaskResults(0, 0, [result(0)], healthy), EpochTaskResults(1, 0, [expired(1)], sick)]
         run.epoch(facts(result(0), expired(1)), tasks)
         run.close()
     partitions = {span.attributes["mirror.partition"] for span in taken.named("mirror.partition")}
@@ -150,7 +150,7 @@ def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(result(0)), [TaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
+        run.epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
         run.close()
     assert taken.spans == []
     assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
@@ -169,7 +169,7 @@ def test_a_backend_that_hangs_holds_up_a_task_s_end_for_a_moment_only(
         assert not told.exported
         monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(result(0)), [TaskResults(0, 0, [result(0)], told)])
+        run.epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], told)])
         began = time.monotonic()
         run.close()
         assert time.monotonic() - began < 5
@@ -188,7 +188,7 @@ def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> N
     asked = TelemetrySettings.of({})
     results = [result(0), expired(1)]
     run = RunTelemetry(asked, tmp_path, SystemClock())
-    run.epoch(facts(*results), [TaskResults(0, 0, results, a_task())])
+    run.epoch(facts(*results), [EpochTaskResults(0, 0, results, a_task())])
     run.close()
     spans = [span for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
     assert len(spans) == 6

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.cluster.topics import TopicPartition
-from mirror.telemetry.lags import Lag, Lags, State, totals, worst_first
-from mirror.telemetry.looks import MOST_LOOKS, Offsets
+from mirror.cluster.types import TopicPartition
+from mirror.telemetry.lag.lags import Lag, LagState, LagTracker, totals, worst_first
+from mirror.telemetry.lag.offset_history import MOST_LOOKS, Offsets
 
 TP = TopicPartition("orders", 0)
 T0 = 1_800_000_000_000
@@ -30,7 +30,7 @@ def lag_of(
     stuck_after_s: float = 60.0,
 ) -> Lag:
     """From looks of ``(seconds, earliest, end, progress)``; at the last of them where nothing else is said."""
-    lags = Lags()
+    lags = LagTracker()
     last_s = 0.0
     for last_s, earliest, end, progress in looks:
         lags.look(T0 + round(last_s * 1000), {TP: Offsets(earliest, end, progress)})
@@ -51,12 +51,12 @@ def followed(
 
 
 def test_nothing_to_copy_is_no_lag() -> None:
-    assert lag_of([(0, 0, 100, 100)]) == Lag(0, 0.0, None, None, 0.0, None, State.CAUGHT_UP)
+    assert lag_of([(0, 0, 100, 100)]) == Lag(0, 0.0, None, None, 0.0, None, LagState.CAUGHT_UP)
 
 
 def test_progress_beyond_an_end_that_was_asked_for_before_it_is_no_lag() -> None:
     found = lag_of([(0, 0, 100, 103)])
-    assert (found.records, found.seconds, found.state) == (0, 0.0, State.CAUGHT_UP)
+    assert (found.records, found.seconds, found.state) == (0, 0.0, LagState.CAUGHT_UP)
 
 
 def test_seconds_are_interpolated_between_two_looks() -> None:
@@ -112,7 +112,7 @@ def test_a_steady_source_s_lag_in_seconds_is_exact_however_it_is_looked_at(
     rate: int, late_s: int, every_s: float, base: int
 ) -> None:
     """What the history forgets does not matter, and neither does how far it reaches back."""
-    lags = Lags()
+    lags = LagTracker()
     for each in range(300):
         at_s = each * every_s
         end = base + round(rate * (at_s + 3_000))
@@ -180,18 +180,18 @@ def test_a_progress_that_falls_has_no_rate_until_it_rises() -> None:
 def test_a_backlog_drains_by_what_is_copied_faster_than_it_grows() -> None:
     found = lag_of(followed(lambda at: 100_000 + 100 * at, lambda at: 350 * at))
     assert found.records == 70_000
-    assert (found.drain_s, found.state) == (280.0, State.CATCHING_UP)
+    assert (found.drain_s, found.state) == (280.0, LagState.CATCHING_UP)
 
 
 @pytest.mark.parametrize("copied", [0, 99, 100])
 def test_a_lag_that_does_not_shrink_never_drains(copied: int) -> None:
     found = lag_of(followed(lambda at: 100_000 + 100 * at, lambda at: copied * at), stuck_after_s=math.inf)
-    assert (found.drain_s, found.state) == (math.inf, State.FALLING_BEHIND)
+    assert (found.drain_s, found.state) == (math.inf, LagState.FALLING_BEHIND)
 
 
 def test_one_look_tells_no_drain() -> None:
     found = lag_of([(0, 0, 100, 50)])
-    assert (found.drain_s, found.state) == (None, State.BEHIND)
+    assert (found.drain_s, found.state) == (None, LagState.BEHIND)
 
 
 def test_what_is_on_its_way_is_no_backlog() -> None:
@@ -199,7 +199,7 @@ def test_what_is_on_its_way_is_no_backlog() -> None:
     looks = [(2.0 * each, 0, 2_000 * each + 5_000, 2_000 * each + 4_000 - each % 3 * 300) for each in range(60)]
     found = lag_of(looks, retention_s=3_600)
     assert found.records == 1_600
-    assert (found.drain_s, found.state) == (0.0, State.CAUGHT_UP)
+    assert (found.drain_s, found.state) == (0.0, LagState.CAUGHT_UP)
     assert found.seconds == pytest.approx(1.6)
     assert found.loss_s == pytest.approx(3_600 - 1.6, abs=0.1)
 
@@ -207,9 +207,9 @@ def test_what_is_on_its_way_is_no_backlog() -> None:
 def test_who_looks_seldom_cannot_see_that_somebody_is_late() -> None:
     """All that was there at the look before is copied: what is left may have come just now."""
     looks = [(60.0 * each, 0, each, max(0, each - 1)) for each in range(9)]
-    assert (lag_of(looks).seconds, lag_of(looks).state) == (60.0, State.CAUGHT_UP)
+    assert (lag_of(looks).seconds, lag_of(looks).state) == (60.0, LagState.CAUGHT_UP)
     late = [(60.0 * each, 0, each, max(0, each - 2)) for each in range(9)]
-    assert (lag_of(late).seconds, lag_of(late).state) == (120.0, State.FALLING_BEHIND)
+    assert (lag_of(late).seconds, lag_of(late).state) == (120.0, LagState.FALLING_BEHIND)
 
 
 # --- time to loss
@@ -228,15 +228,15 @@ def test_the_newest_record_is_as_old_as_its_copy_takes() -> None:
     assert (found.records, found.copied_per_s) == (96_900, 50.0)
     assert found.seconds == pytest.approx(96.9)
     assert found.loss_s == pytest.approx(3_600 - 96_900 / 50)
-    assert found.state is State.FALLING_BEHIND
+    assert found.state is LagState.FALLING_BEHIND
     late = lag_of([*looks, (102, 0, 102_000, 5_100)], retention_s=1_800)
     assert late.loss_s == pytest.approx(1_800 - 96_900 / 50)
-    assert late.state is State.LOSING
+    assert late.state is LagState.LOSING
 
 
 def test_a_copy_that_keeps_pace_loses_nothing_though_it_never_drains() -> None:
     found = lag_of(followed(lambda at: 1_000 * at + 60_000, lambda at: 1_000 * at), retention_s=3_600)
-    assert (found.drain_s, found.loss_s, found.state) == (math.inf, 3_540.0, State.FALLING_BEHIND)
+    assert (found.drain_s, found.loss_s, found.state) == (math.inf, 3_540.0, LagState.FALLING_BEHIND)
 
 
 def test_a_copy_that_stands_still_has_until_its_oldest_record_leaves() -> None:
@@ -244,27 +244,27 @@ def test_a_copy_that_stands_still_has_until_its_oldest_record_leaves() -> None:
     assert lag_of(looks, retention_s=3_600).loss_s == 3_600 - 550
     assert lag_of(looks, retention_s=3_600, at_s=3_000).loss_s == 3_600 - 2_950
     gone = lag_of(looks, retention_s=500)
-    assert (gone.loss_s, gone.state) == (-50.0, State.LOSING)
+    assert (gone.loss_s, gone.state) == (-50.0, LagState.LOSING)
 
 
 def test_the_log_s_start_comes_nearer_where_a_log_is_bounded_by_bytes() -> None:
     looks = followed(lambda at: 1_000 * at + 200_000, lambda _: 250_000, earliest=lambda at: 1_000 * at, for_s=120)
     found = lag_of(looks)
-    assert (found.seconds, found.loss_s, found.state) == (70.0, 130.0, State.STUCK)
+    assert (found.seconds, found.loss_s, found.state) == (70.0, 130.0, LagState.STUCK)
     assert lag_of(looks, retention_s=DAY_S).loss_s == 130.0, "the smaller wins"
     assert lag_of(looks, retention_s=150).loss_s == 80.0
 
 
 def test_records_that_are_gone_already_are_lost() -> None:
     found = lag_of([(0, 500, 900, 400)])
-    assert (found.loss_s, found.state) == (0.0, State.LOSING)
+    assert (found.loss_s, found.state) == (0.0, LagState.LOSING)
     moving = lag_of(followed(lambda at: 10 * at + 900, lambda _: 400, earliest=lambda at: 10 * at + 500, for_s=20))
-    assert (moving.loss_s, moving.state) == (-30.0, State.LOSING)
+    assert (moving.loss_s, moving.state) == (-30.0, LagState.LOSING)
 
 
 def test_a_log_emptied_behind_its_copy_is_no_loss() -> None:
     found = lag_of(followed(lambda at: 10 * at, lambda at: 10 * at, earliest=lambda at: 10 * at), retention_s=60)
-    assert (found.loss_s, found.drain_s, found.state) == (60.0, 0.0, State.CAUGHT_UP)
+    assert (found.loss_s, found.drain_s, found.state) == (60.0, 0.0, LagState.CAUGHT_UP)
 
 
 def test_without_retention_nothing_is_said() -> None:
@@ -276,7 +276,7 @@ def test_an_extrapolated_age_beyond_the_retention_is_not_believed() -> None:
     looks = followed(lambda at: 1_000_000 + at, lambda at: 20_000 * at, for_s=10)
     found = lag_of(looks, retention_s=7 * DAY_S)
     assert found.seconds == pytest.approx(800_010)
-    assert (found.loss_s, found.state) == (None, State.CATCHING_UP)
+    assert (found.loss_s, found.state) == (None, LagState.CATCHING_UP)
     believed = lag_of(looks, retention_s=20 * DAY_S)
     assert believed.loss_s == pytest.approx(20 * DAY_S - 800_010)
 
@@ -284,7 +284,7 @@ def test_an_extrapolated_age_beyond_the_retention_is_not_believed() -> None:
 def test_it_is_too_late_where_only_the_newest_tells() -> None:
     # Nothing came since the first look; 900,000 records at 1/s take longer than a week.
     found = lag_of(followed(lambda _: 900_000, lambda at: at, for_s=100), retention_s=7 * DAY_S)
-    assert (found.seconds, found.loss_s, found.state) == (None, 7 * DAY_S - 899_900, State.LOSING)
+    assert (found.seconds, found.loss_s, found.state) == (None, 7 * DAY_S - 899_900, LagState.LOSING)
     soon = lag_of(followed(lambda _: 9_000, lambda at: at, for_s=100), retention_s=7 * DAY_S)
     assert soon.loss_s is None
 
@@ -293,35 +293,35 @@ def test_it_is_too_late_where_only_the_newest_tells() -> None:
 
 
 def test_a_partition_without_a_leader() -> None:
-    assert lag_of([(0, None, None, 40)]) == Lag(None, None, None, None, None, None, State.NO_LEADER)
+    assert lag_of([(0, None, None, 40)]) == Lag(None, None, None, None, None, None, LagState.NO_LEADER)
 
 
 def test_a_partition_that_is_not_begun() -> None:
     found = lag_of([(0, 0, 40, None), (10, 0, 60, None)], retention_s=60)
-    assert found == Lag(None, None, None, 2.0, None, None, State.NOT_BEGUN)
+    assert found == Lag(None, None, None, 2.0, None, None, LagState.NOT_BEGUN)
 
 
 def test_an_empty_partition_that_is_not_begun_has_nothing_to_copy() -> None:
-    assert lag_of([(0, 70, 70, None)]) == Lag(0, 0.0, None, None, 0.0, None, State.CAUGHT_UP)
+    assert lag_of([(0, 70, 70, None)]) == Lag(0, 0.0, None, None, 0.0, None, LagState.CAUGHT_UP)
 
 
 def test_stuck_is_lag_without_progress_for_longer_than_that() -> None:
     looks = [(0, 0, 100, 50), (10, 0, 100, 60), (40, 0, 120, 60), (70, 0, 140, 60)]
-    assert lag_of(looks).state is State.FALLING_BEHIND, "60 s are not longer than 60 s"
-    assert lag_of(looks, at_s=71).state is State.STUCK
-    assert lag_of(looks, at_s=71, stuck_after_s=math.inf).state is State.FALLING_BEHIND
-    assert lag_of([*looks, (72, 0, 140, 61)]).state is not State.STUCK
+    assert lag_of(looks).state is LagState.FALLING_BEHIND, "60 s are not longer than 60 s"
+    assert lag_of(looks, at_s=71).state is LagState.STUCK
+    assert lag_of(looks, at_s=71, stuck_after_s=math.inf).state is LagState.FALLING_BEHIND
+    assert lag_of([*looks, (72, 0, 140, 61)]).state is not LagState.STUCK
 
 
 def test_a_partition_that_had_nothing_to_copy_was_not_stuck_meanwhile() -> None:
     looks = [(0, 0, 100, 100), (100, 0, 100, 100), (300, 0, 101, 100)]
-    assert lag_of(looks, at_s=310).state is not State.STUCK
-    assert lag_of([*looks, (410, 0, 101, 100)]).state is State.STUCK
+    assert lag_of(looks, at_s=310).state is not LagState.STUCK
+    assert lag_of([*looks, (410, 0, 101, 100)]).state is LagState.STUCK
 
 
 def test_states_stand_in_the_order_of_their_badness() -> None:
-    assert [each.rank for each in State] == list(range(8))
-    assert [each for each in State if each.sick] == list(State)[:4]
+    assert [each.rank for each in LagState] == list(range(8))
+    assert [each for each in LagState if each.sick] == list(LagState)[:4]
 
 
 # --- many partitions
@@ -329,7 +329,7 @@ def test_states_stand_in_the_order_of_their_badness() -> None:
 
 def test_partitions_come_and_go_and_the_others_do_not_notice() -> None:
     other, third = TopicPartition("orders", 1), TopicPartition("clicks", 0)
-    lags, alone = Lags(), Lags()
+    lags, alone = LagTracker(), LagTracker()
     for each in range(30):
         mine = Offsets(0, 1_000 * each + 50_000, 900 * each)
         seen = {TP: mine}
@@ -349,26 +349,26 @@ def test_partitions_come_and_go_and_the_others_do_not_notice() -> None:
 
 
 def test_a_partition_that_comes_is_not_stuck_at_once() -> None:
-    lags = Lags()
+    lags = LagTracker()
     lags.look(T0, {})
     lags.look(T0 + 300_000, {TP: Offsets(0, 9, 1)})
-    assert lags.estimates(T0 + 300_000)[TP].state is State.BEHIND
+    assert lags.estimates(T0 + 300_000)[TP].state is LagState.BEHIND
 
 
 def test_retention_is_the_topic_s() -> None:
     clicks = TopicPartition("clicks", 0)
-    lags = Lags()
+    lags = LagTracker()
     lags.look(T0, {TP: Offsets(0, 5, 5), clicks: Offsets(0, 5, 5)})
     found = lags.estimates(T0, {"orders": 60_000, "clicks": None})
     assert (found[TP].loss_s, found[clicks].loss_s) == (60.0, None)
 
 
 def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
-    lags = Lags()
+    lags = LagTracker()
     for at_s, end in [(0, 100), (10, 200), (20, 300), (5, 400)]:
         lags.look(T0 + at_s * 1000, {TP: Offsets(0, end, 0)})
     found = lags.estimates(T0 + 5_000)[TP]
-    assert (found.seconds, found.produced_per_s, found.state) == (None, None, State.BEHIND)
+    assert (found.seconds, found.produced_per_s, found.state) == (None, None, LagState.BEHIND)
 
 
 def test_two_looks_at_one_time_are_one() -> None:
@@ -378,7 +378,7 @@ def test_two_looks_at_one_time_are_one() -> None:
 
 
 def test_nothing_was_looked_at() -> None:
-    lags = Lags()
+    lags = LagTracker()
     assert lags.estimates(T0) == {}
     lags.look(T0, {})
     assert lags.estimates(T0) == {}
@@ -386,29 +386,31 @@ def test_nothing_was_looked_at() -> None:
 
 def test_totals() -> None:
     every = [
-        Lag(100, 7.0, 10.0, 5.0, 20.0, 500.0, State.CATCHING_UP),
-        Lag(50, None, None, 2.0, math.inf, None, State.FALLING_BEHIND),
-        Lag(None, None, None, None, None, None, State.NO_LEADER),
-        Lag(0, 0.0, 1.0, 1.0, 0.0, 90.0, State.CAUGHT_UP),
+        Lag(100, 7.0, 10.0, 5.0, 20.0, 500.0, LagState.CATCHING_UP),
+        Lag(50, None, None, 2.0, math.inf, None, LagState.FALLING_BEHIND),
+        Lag(None, None, None, None, None, None, LagState.NO_LEADER),
+        Lag(0, 0.0, 1.0, 1.0, 0.0, 90.0, LagState.CAUGHT_UP),
     ]
     found = totals(every)
     assert found[:7] == (150, 1, 7.0, 11.0, 8.0, math.inf, 90.0)
-    assert found.states == dict.fromkeys([State.CATCHING_UP, State.FALLING_BEHIND, State.NO_LEADER, State.CAUGHT_UP], 1)
+    assert found.states == dict.fromkeys(
+        [LagState.CATCHING_UP, LagState.FALLING_BEHIND, LagState.NO_LEADER, LagState.CAUGHT_UP], 1
+    )
     assert totals([])[:7] == (0, 0, None, None, None, None, None)
 
 
 def test_the_worst_come_first() -> None:
-    def one(state: State, seconds: float | None, records: int | None) -> Lag:
+    def one(state: LagState, seconds: float | None, records: int | None) -> Lag:
         return Lag(records, seconds, None, None, None, None, state)
 
     order = [
-        one(State.LOSING, 1, 1),
-        one(State.NO_LEADER, None, None),
-        one(State.STUCK, 90, 5),
-        one(State.STUCK, 80, 900),
-        one(State.CATCHING_UP, None, 7),
-        one(State.CATCHING_UP, None, 6),
-        one(State.CAUGHT_UP, 0, 0),
+        one(LagState.LOSING, 1, 1),
+        one(LagState.NO_LEADER, None, None),
+        one(LagState.STUCK, 90, 5),
+        one(LagState.STUCK, 80, 900),
+        one(LagState.CATCHING_UP, None, 7),
+        one(LagState.CATCHING_UP, None, 6),
+        one(LagState.CAUGHT_UP, 0, 0),
     ]
     numbered = [(TopicPartition("t", number), lag) for number, lag in enumerate(order)]
     assert sorted(numbered[3:] + numbered[:3], key=lambda each: worst_first(*each)) == numbered
@@ -438,7 +440,7 @@ histories = steps.map(history_of)
 
 
 def estimated(history: list[tuple[int, Offsets]], retention_ms: int | None, after_ms: int = 0) -> Lag:
-    lags = Lags()
+    lags = LagTracker()
     for at_ms, seen in history:
         lags.look(T0 + at_ms, {TP: seen})
     return lags.estimates(T0 + history[-1][0] + after_ms, {"orders": retention_ms})[TP]
@@ -450,12 +452,12 @@ def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int
     last = history[-1][1]
     for each in (found.records, found.seconds, found.copied_per_s, found.produced_per_s, found.drain_s):
         assert each is None or each >= 0
-    assert (found.state is State.NO_LEADER) == (last.end is None)
+    assert (found.state is LagState.NO_LEADER) == (last.end is None)
     if found.records == 0:
-        assert (found.seconds, found.drain_s, found.state) == (0.0, 0.0, State.CAUGHT_UP)
+        assert (found.seconds, found.drain_s, found.state) == (0.0, 0.0, LagState.CAUGHT_UP)
     if found.records:
-        assert (found.state is State.LOSING) == (found.loss_s is not None and found.loss_s <= 0)
-        if found.state is State.CAUGHT_UP:
+        assert (found.state is LagState.LOSING) == (found.loss_s is not None and found.loss_s <= 0)
+        if found.state is LagState.CAUGHT_UP:
             assert found.seconds is not None
             assert found.drain_s == 0
         elif found.copied_per_s is not None and found.produced_per_s is not None:
@@ -463,7 +465,7 @@ def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int
         else:
             assert found.drain_s is None
     if found.records is None:
-        assert found.state in {State.NO_LEADER, State.NOT_BEGUN}
+        assert found.state in {LagState.NO_LEADER, LagState.NOT_BEGUN}
         assert found[4:6] == (None, None)
 
 
@@ -488,7 +490,7 @@ def test_only_differences_count(history: list[tuple[int, Offsets]], later_ms: in
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=300))
 def test_the_history_is_bounded_however_it_is_looked_at(gaps_ms: list[int]) -> None:
-    lags, at_ms = Lags(), T0
+    lags, at_ms = LagTracker(), T0
     for gap_ms in gaps_ms:
         at_ms += gap_ms
         lags.look(at_ms, {TP: Offsets(0, 5, 1)})
@@ -509,7 +511,7 @@ def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tup
     if not grown[0][1].end or progress >= end or grown[0][1].end > progress:
         return
     grown[-1] = (grown[-1][0], Offsets(0, end, progress))
-    lags = Lags()
+    lags = LagTracker()
     for at_ms, seen in grown:
         lags.look(at_ms, {TP: seen})
     now_ms = grown[-1][0]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
 from mirror.telemetry import logs
-from mirror.telemetry.ids import epoch_id, partition_id
+from mirror.telemetry.traces.ids import epoch_id, partition_id
 from tests.telemetry.results import expired, result
 
 EPOCH = epoch_id("f", "run", 0)

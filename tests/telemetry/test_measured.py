@@ -12,21 +12,21 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
 from mirror.errors import FlowError
 from mirror.meters import BOUNDS_MS, Histogram
-from mirror.relay.ranges import Outcome
-from mirror.telemetry import instruments as on
-from mirror.telemetry.instruments import ALL, Kind
-from mirror.telemetry.measured import MOST_POINTS, OTHER, Measured
-from mirror.telemetry.otlp import as_metrics
-from mirror.telemetry.prometheus import Endpoint
-from mirror.telemetry.taking import take_epoch, take_results, take_task
-from mirror.telemetry.told import TaskTold
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.export.otlp import as_metrics
+from mirror.telemetry.export.prometheus import Endpoint
+from mirror.telemetry.metrics import instruments as on
+from mirror.telemetry.metrics.instruments import ALL, Kind
+from mirror.telemetry.metrics.metric_store import MOST_POINTS, OTHER, MetricStore
+from mirror.telemetry.metrics.record_results import take_epoch, take_results, take_task
+from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-def an_epoch() -> Measured:
-    measured = Measured()
+def an_epoch() -> MetricStore:
+    measured = MetricStore()
     deep = result(0, deep={"offset gaps": 3}, skipped={"control": 2}, gaps={"retention": 7})
     take_results(measured, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
     take_task(measured, "f", a_task())
@@ -34,7 +34,7 @@ def an_epoch() -> Measured:
     return measured
 
 
-def values(measured: Measured) -> dict[str, dict[tuple[str, ...], float | Histogram]]:
+def values(measured: MetricStore) -> dict[str, dict[tuple[str, ...], float | Histogram]]:
     return {
         what.name: {tuple(value for _, value in one.attributes): one.value for one in points}
         for what, points in measured.points()
@@ -73,11 +73,11 @@ def test_a_second_epoch_adds_to_the_first() -> None:
 
 def test_what_a_task_tells_travels_as_plain_values() -> None:
     told = a_task(exported=True, dropped={"traces": 4})
-    assert TaskTold.from_json(json.loads(json.dumps(told.to_json()))) == told
+    assert TaskReport.from_json(json.loads(json.dumps(told.to_json()))) == told
 
 
 def test_topics_without_number_are_bounded_and_no_sum_is_wrong() -> None:
-    measured = Measured()
+    measured = MetricStore()
     for number in range(MOST_POINTS + 10):
         measured.add(on.SENT, 1, flow="f", topic=f"t{number}")
     told = values(measured)["messaging.client.sent.messages"]
@@ -87,7 +87,7 @@ def test_topics_without_number_are_bounded_and_no_sum_is_wrong() -> None:
 
 
 def test_a_gauge_that_is_not_known_any_more_is_gone() -> None:
-    measured = Measured()
+    measured = MetricStore()
     measured.set(on.LAG, 5, flow="f", topic="t")
     measured.set(on.LAG, 7, flow="g", topic="t")
     measured.set(on.LAG, None, flow="f", topic="t")
@@ -124,10 +124,10 @@ def test_as_prometheus_scrapes_it() -> None:
 
 
 def test_a_port_that_is_taken_is_one_clear_line() -> None:
-    first = Endpoint(Measured(), "127.0.0.1", 0)
+    first = Endpoint(MetricStore(), "127.0.0.1", 0)
     try:
         with pytest.raises(FlowError, match=f"cannot listen on 127.0.0.1:{first.port}.*OTEL_EXPORTER_PROMETHEUS_PORT"):
-            Endpoint(Measured(), "127.0.0.1", first.port)
+            Endpoint(MetricStore(), "127.0.0.1", first.port)
     finally:
         first.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from mirror.telemetry.outlet import Outlet
+from mirror.telemetry.export.export_queue import ExportQueue
 from tests.polling import eventually
 
 NEVER_MS = 3_600_000
@@ -32,9 +32,9 @@ class Backend:
         return True
 
 
-def outlet(backend: Backend, **more: int) -> Outlet[int]:
+def outlet(backend: Backend, **more: int) -> ExportQueue[int]:
     values = {"queue_size": 10, "batch_size": 3, "delay_ms": NEVER_MS, **more}
-    return Outlet("test", backend.export, **values)
+    return ExportQueue("test", backend.export, **values)
 
 
 def test_a_full_batch_goes_out_by_itself() -> None:

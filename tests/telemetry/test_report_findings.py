@@ -9,27 +9,32 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.topics import TopicPartition
+from mirror.cluster.types import TopicPartition
 from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordRejected
-from mirror.relay import deep, expiries, refusals, target_log
-from mirror.relay.gaps import Gap, GapKind
-from mirror.relay.inquiries import Inquiries
-from mirror.relay.looks import Looks
-from mirror.relay.open_transactions import OpenTransaction
-from mirror.relay.progress import Progress
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.relay.stages import EPOCH_ENDED
-from mirror.relay.story import Phase
-from mirror.spark import limits, obstacles, planner, results
-from mirror.spark.attempts import Attempt
-from mirror.spark.plan import Plan
-from mirror.spark.topics import _Preparation
+from mirror.relay.batches import reencode as deep
+from mirror.relay.batches import refusals
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyPhase
+from mirror.relay.partition import expiries
+from mirror.relay.partition.gap_check import SourceGapCheck
+from mirror.relay.partition.states import EPOCH_ENDED
+from mirror.relay.progress import target_log
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import Gap, GapKind
+from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.spark.ledger import obstacles, results
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning import limits
+from mirror.spark.planning import range_planner as planner
+from mirror.spark.preflight.target_topics import _Preparation
 from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
 from mirror.telemetry.report.failures import FAILED
 from mirror.telemetry.report.findings import Finding, find, slowest
 from mirror.wire.decode import Record
-from mirror.wire.verdicts import broker_error
+from mirror.wire.error_codes import broker_error
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 from tests.telemetry import runs
@@ -58,13 +63,13 @@ FAILURES = {
     "failed retention": gap(GapKind.RETENTION),
     "failed truncated": gap(GapKind.TRUNCATED),
     "failed recreated": gap(GapKind.RECREATED),
-    "failed progress lost": written_in(Inquiries._progress_lost),
+    "failed progress lost": written_in(ClusterLookups._progress_lost),
     "failed target recreated": str(target_log.recreated("f", ORDERS, MARK, "t2", None)),
     "failed target truncated": str(target_log.truncated("f", ORDERS, MARK, 40, None)),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
     "failed source without leader": planner.NO_LEADER_TEXT,
-    "failed silent source": written_in(Looks.found),
+    "failed silent source": written_in(SourceGapCheck.found),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
     "failed too large": written_in(refusals._too_large),
     "failed bad timestamp": bad_timestamp(),
@@ -240,7 +245,7 @@ def test_what_keeps_the_slowest_is_said() -> None:
 
 
 def test_every_phase_has_a_meaning() -> None:
-    assert phases.MEANINGS.keys() == {phase.value for phase in Phase}
+    assert phases.MEANINGS.keys() == {phase.value for phase in CopyPhase}
     assert list(phases.in_all([runs.expired(), runs.idle()])) == [
         "fencing", "fetching", "producing", "aborting", "resting",
     ]  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mirror.relay.ranges import RangeResult
-from mirror.relay.story import Story
-from mirror.telemetry.report.history import MOST_EVENTS, MOST_EXPIRIES, History
+from mirror.relay.model.ranges import RangeResult
+from mirror.relay.model.timeline import CopyTimeline
+from mirror.telemetry.report.history import MOST_EVENTS, MOST_EXPIRIES, PartitionHistory
 
 BASE = 1_000_000
 
@@ -16,7 +16,7 @@ def epoch(number: int, **more: Any) -> RangeResult:
     """Each copies a hundred records of 10 bytes in a minute, and leaves five."""
     at, first = BASE + number * 60_000, number * 100
     curve = [[at + step * 1_000, first + 2 * step, first + 105, 20 * step] for step in range(51)]
-    story = Story(
+    story = CopyTimeline(
         began_ms=at,
         ended_ms=at + 60_000,
         lag_before=105,
@@ -39,7 +39,7 @@ def epoch(number: int, **more: Any) -> RangeResult:
 
 
 def test_epochs_are_one_story() -> None:
-    history = History(most=400)
+    history = PartitionHistory(most=400)
     for number in range(3):
         history.add(epoch(number))
     story = history.story()
@@ -57,7 +57,7 @@ def test_epochs_are_one_story() -> None:
 
 
 def test_what_was_told_again_is_not_twice_there() -> None:
-    history = History(most=10)
+    history = PartitionHistory(most=10)
     expiry = {"time_ms": 5, "cause": "no leader"}
     history.add(epoch(0, expiries=[expiry]))
     history.add(epoch(1, expiries=[expiry, {"time_ms": 6, "cause": "backlog"}]))
@@ -65,7 +65,7 @@ def test_what_was_told_again_is_not_twice_there() -> None:
 
 
 def test_it_stays_small_however_long_the_stream() -> None:
-    history = History(most=50)
+    history = PartitionHistory(most=50)
     for number in range(300):
         expiries = [{"time_ms": number * 60_000, "cause": "no leader"}]
         history.add(epoch(number, expiries=expiries))
@@ -81,15 +81,15 @@ def test_it_stays_small_however_long_the_stream() -> None:
 
 def test_two_attempts_at_once_make_one_curve() -> None:
     """A twin that was shut out told of the same time: the curve does not go back."""
-    history = History(most=400)
+    history = PartitionHistory(most=400)
     history.add(epoch(0))
     history.add(replace(epoch(0), end=130))
-    times = [point[0] for point in (history.story() or Story()).curve]
+    times = [point[0] for point in (history.story() or CopyTimeline()).curve]
     assert times == sorted(times)
 
 
 def test_without_anything_told_there_is_no_story() -> None:
-    history = History(most=10)
+    history = PartitionHistory(most=10)
     history.add(epoch(0, story=None))
     assert (history.story(), history.expiries()) == (None, [])
     history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
@@ -101,8 +101,8 @@ def test_without_anything_told_there_is_no_story() -> None:
 def test_what_was_left_is_known_from_the_beginning() -> None:
     """The first commit keeps the place, before the source has said how far it goes."""
     curve = [[BASE + 700, 40, 40, 0], [BASE + 900, 90, 140, 500], [BASE + 1_300, 140, 140, 1_000]]
-    story = Story(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
-    history = History(most=10)
+    story = CopyTimeline(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
+    history = PartitionHistory(most=10)
     history.add(epoch(0, story=story))
     assert [(time - BASE, left) for time, left, _, _ in history.points()] == [
         (0, 100),
@@ -115,8 +115,8 @@ def test_what_was_left_is_known_from_the_beginning() -> None:
 def test_that_it_caught_up_is_an_event() -> None:
     span = {"name": "mirror.catch_up", "began_ms": BASE, "ended_ms": BASE + 1_300, "records": 5, "bytes": 70}
     other = {"name": "mirror.attempt", "began_ms": BASE, "ended_ms": BASE + 3, "attempt": 1, "error": "x"}
-    history = History(most=10)
-    history.add(epoch(0, story=Story(began_ms=BASE, spans=[other, span])))
+    history = PartitionHistory(most=10)
+    history.add(epoch(0, story=CopyTimeline(began_ms=BASE, spans=[other, span])))
     story = history.story()
     assert story is not None
     about = {"took_ms": 1_300, "records": 5, "bytes": 70}

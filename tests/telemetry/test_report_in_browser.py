@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mirror.relay.ranges import Outcome
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.report.page import render
-from mirror.telemetry.report.view import FlowView
 from tests.browser import Browser, Page
 from tests.telemetry import runs
 
@@ -43,7 +43,7 @@ def page(browser: Browser) -> Iterator[Page]:
     opened.close()
 
 
-def written(folder: Path, name: str, *flows: FlowView) -> str:
+def written(folder: Path, name: str, *flows: FlowReportData) -> str:
     """The address of a report; made once."""
     path = folder / f"{name}.html"
     if not path.exists():

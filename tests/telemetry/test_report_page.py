@@ -16,13 +16,13 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from mirror.errors import DeliveryTimeout
-from mirror.relay.ranges import Outcome
-from mirror.relay.story import Happening, Phase, Span
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.timeline import CopyPhase, EventName, SpanName
 from mirror.telemetry.report import page as page_module
+from mirror.telemetry.report.format import link, rate, span
 from mirror.telemetry.report.history import EARLIER_ATTEMPT
+from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.report.page import render
-from mirror.telemetry.report.view import FlowView
-from mirror.telemetry.report.wording import link, rate, span
 from tests.telemetry import runs
 
 MADE_MS = runs.BEGAN_MS + 305_000
@@ -65,7 +65,7 @@ class Document(HTMLParser):
         return found
 
 
-def document(*flows: FlowView) -> Document:
+def document(*flows: FlowReportData) -> Document:
     return Document(render(flows, MADE_MS))
 
 
@@ -106,7 +106,7 @@ def test_what_ran_is_said_without_any_script() -> None:
         (runs.view([runs.healthy()]), "Nothing expired, nothing was lost, nothing was left out."),
     ],
 )
-def test_each_run_has_its_words(flow: FlowView, said: str) -> None:
+def test_each_run_has_its_words(flow: FlowReportData, said: str) -> None:
     assert said in words(document(flow).text)
 
 
@@ -167,13 +167,13 @@ def _asset(name: str) -> str:
 def test_the_scripts_know_all_that_can_happen() -> None:
     """Kinds, fields, phases and outcomes are Python's; the page has a look and a name for each."""
     marks, style = _asset("marks.js"), _asset("report.css")
-    for what in (*Happening, Span.CATCH_UP, EARLIER_ATTEMPT):
+    for what in (*EventName, SpanName.CATCH_UP, EARLIER_ATTEMPT):
         assert f'"{what}": {{' in marks
     for name in {*DeliveryTimeout("late").describe(), "time_ms", "start", "end"}:
         assert re.search(rf"^  {name}: \[", marks, re.MULTILINE), name
-    for name in (*Phase, *Outcome):
+    for name in (*CopyPhase, *Outcome):
         assert style.count(f"--{name}: #") == 2, f"{name} has a colour, light and dark"
-    assert all(f'"{phase}"' in _asset("charts.js") for phase in Phase)
+    assert all(f'"{phase}"' in _asset("charts.js") for phase in CopyPhase)
 
 
 def test_the_page_itself_is_about_two_megabytes() -> None:

@@ -8,10 +8,10 @@ import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from mirror.errors import ConfigError
-from mirror.spark.console import Consoles
-from mirror.spark.showing import showing
-from mirror.telemetry.ids import epoch_id
+from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.telemetry_bridge import showing
 from mirror.telemetry.settings import TelemetrySettings, sampled
+from mirror.telemetry.traces.ids import epoch_id
 
 
 def test_without_any_nothing_goes_anywhere() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror.relay.ranges import Outcome
-from mirror.telemetry.ids import SpanId, epoch_id, part_id, partition_id, task_id
-from mirror.telemetry.spans import (
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.traces.ids import SpanId, epoch_id, part_id, partition_id, task_id
+from mirror.telemetry.traces.spans import (
     EXPIRED,
     EpochFacts,
     TaskFacts,

@@ -12,7 +12,7 @@ from pathlib import Path
 import cramjam
 
 from mirror.errors import MirrorError
-from mirror.relay.deep import Recipe, remake
+from mirror.relay.batches.reencode import ReencodeSpec, reencode
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.record_batches import build
@@ -75,7 +75,7 @@ def main(codec: str, kind: str, most: int) -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak from here on
     before = _peak()
     try:
-        made = remake([one], Recipe(limit=MB, most=most))
+        made = reencode([one], ReencodeSpec(limit=MB, most=most))
         told = f"{len(made.batches)} batches, {sum(each.batch.count for each in made.batches)} records"
     except MirrorError as error:
         told = f"{type(error).__name__}: {error}"

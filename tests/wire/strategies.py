@@ -11,8 +11,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mirror.wire.api import Api
-from mirror.wire.matching import kept, nested_classes
 from mirror.wire.messages.base import Message
+from mirror.wire.schema_mapping import kept, nested_classes
 from tests.fakes.server_codec import is_array, kafka_type, schema_of
 
 VERSIONS = [(api, version) for api in Api for version in range(api.value.low, api.value.high + 1)]

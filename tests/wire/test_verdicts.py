@@ -14,34 +14,34 @@ from mirror.errors import (
     RecordRejected,
     RecordTooLarge,
 )
-from mirror.wire import verdicts
-from mirror.wire.verdicts import Verdict, broker_error, code_name, verdict
+from mirror.wire import error_codes as verdicts
+from mirror.wire.error_codes import ErrorAction, broker_error, code_name, verdict
 
 _VERDICTS_IN_KAFKA = {
-    "unknown_topic_or_partition": Verdict.REFRESH_METADATA,
-    "leader_not_available": Verdict.REFRESH_METADATA,
-    "not_leader_or_follower": Verdict.REFRESH_METADATA,
-    "fenced_leader_epoch": Verdict.REFRESH_METADATA,
-    "unknown_leader_epoch": Verdict.REFRESH_METADATA,
-    "unknown_topic_id": Verdict.REFRESH_METADATA,
-    "kafka_storage_error": Verdict.REFRESH_METADATA,
-    "request_timed_out": Verdict.RETRY,
-    "not_enough_replicas": Verdict.RETRY,
-    "not_enough_replicas_after_append": Verdict.RETRY,
-    "coordinator_load_in_progress": Verdict.RETRY,
-    "unstable_offset_commit": Verdict.RETRY,
-    "concurrent_transactions": Verdict.RETRY,
-    "throttling_quota_exceeded": Verdict.RETRY,
-    "coordinator_not_available": Verdict.FIND_COORDINATOR,
-    "not_coordinator": Verdict.FIND_COORDINATOR,
-    "duplicate_sequence_number": Verdict.DUPLICATE,
-    "producer_fenced": Verdict.FENCED,
-    "invalid_producer_epoch": Verdict.FENCED,
-    "invalid_txn_state": Verdict.ABORTABLE,
-    "invalid_producer_id_mapping": Verdict.ABORTABLE,
-    "unknown_producer_id": Verdict.ABORTABLE,
-    "transaction_abortable": Verdict.ABORTABLE,
-    "none": Verdict.OK,
+    "unknown_topic_or_partition": ErrorAction.REFRESH_METADATA,
+    "leader_not_available": ErrorAction.REFRESH_METADATA,
+    "not_leader_or_follower": ErrorAction.REFRESH_METADATA,
+    "fenced_leader_epoch": ErrorAction.REFRESH_METADATA,
+    "unknown_leader_epoch": ErrorAction.REFRESH_METADATA,
+    "unknown_topic_id": ErrorAction.REFRESH_METADATA,
+    "kafka_storage_error": ErrorAction.REFRESH_METADATA,
+    "request_timed_out": ErrorAction.RETRY,
+    "not_enough_replicas": ErrorAction.RETRY,
+    "not_enough_replicas_after_append": ErrorAction.RETRY,
+    "coordinator_load_in_progress": ErrorAction.RETRY,
+    "unstable_offset_commit": ErrorAction.RETRY,
+    "concurrent_transactions": ErrorAction.RETRY,
+    "throttling_quota_exceeded": ErrorAction.RETRY,
+    "coordinator_not_available": ErrorAction.FIND_COORDINATOR,
+    "not_coordinator": ErrorAction.FIND_COORDINATOR,
+    "duplicate_sequence_number": ErrorAction.DUPLICATE,
+    "producer_fenced": ErrorAction.FENCED,
+    "invalid_producer_epoch": ErrorAction.FENCED,
+    "invalid_txn_state": ErrorAction.ABORTABLE,
+    "invalid_producer_id_mapping": ErrorAction.ABORTABLE,
+    "unknown_producer_id": ErrorAction.ABORTABLE,
+    "transaction_abortable": ErrorAction.ABORTABLE,
+    "none": ErrorAction.OK,
 }
 _FATAL = [
     "offset_out_of_range",
@@ -58,7 +58,7 @@ _FATAL = [
 
 @pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
 def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> None:
-    assert isinstance(verdict(int(code)), Verdict)
+    assert isinstance(verdict(int(code)), ErrorAction)
     assert code_name(int(code)) == code.name.upper()
     error = broker_error(int(code), "writing to t-0", "the broker's words")
     assert error.code == int(code)
@@ -66,17 +66,17 @@ def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> No
 
 
 @pytest.mark.parametrize(("name", "wanted"), _VERDICTS_IN_KAFKA.items())
-def test_verdicts_follow_kafkas_errors(name: str, wanted: Verdict) -> None:
+def test_verdicts_follow_kafkas_errors(name: str, wanted: ErrorAction) -> None:
     assert verdict(int(ErrorCode[name])) is wanted
 
 
 @pytest.mark.parametrize("name", _FATAL)
 def test_what_a_retry_cannot_help_is_fatal(name: str) -> None:
-    assert verdict(int(ErrorCode[name])) is Verdict.FATAL
+    assert verdict(int(ErrorCode[name])) is ErrorAction.FATAL
 
 
 def test_a_code_that_nobody_knows_is_fatal_and_shown_as_its_number() -> None:
-    assert verdict(12_345) is Verdict.FATAL
+    assert verdict(12_345) is ErrorAction.FATAL
     assert code_name(12_345) == "error 12345"
 
 

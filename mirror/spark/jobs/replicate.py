@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mirror.spark.job import main
+from mirror.spark.driver.batch_job import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

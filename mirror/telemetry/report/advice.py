@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.errors import DeliveryCause
-from mirror.relay.open_transactions import OpenTransaction
+from mirror.relay.progress.open_transactions import OpenTransaction
 
 
 class Level(enum.StrEnum):
@@ -28,7 +28,7 @@ class Level(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AdviceStep:
     """One thing to do, with the command for it where there is one."""
 
     text: str
@@ -42,13 +42,15 @@ class Advice:
     level: Level
     title: str
     meaning: str
-    steps: tuple[Step, ...]
+    steps: tuple[AdviceStep, ...]
     remark: str = ""
 
 
 _TOPICS: Final = "kafka-topics.sh --bootstrap-server $TARGET --describe"
-GOES_ON: Final = Step("Nothing else is to be done here: the next run, or the stream, goes on where this one stopped.")
-RUN_AGAIN: Final = Step("Then run the flow again: it goes on where this one stopped.")
+GOES_ON: Final = AdviceStep(
+    "Nothing else is to be done here: the next run, or the stream, goes on where this one stopped."
+)
+RUN_AGAIN: Final = AdviceStep("Then run the flow again: it goes on where this one stopped.")
 _GONE: Final = (
     "If they are gone for good, an unclean election brings the partition back without what only they held. What it"
     " loses is behind the progress and is not copied again by itself: compare both sides afterwards, and copy the"
@@ -62,12 +64,12 @@ EXPIRED: Final[dict[str, Advice]] = {
         "No broker led the target partition for longer than delivery.timeout.ms: those that hold its replicas are"
         " down, or do not get a new leader elected.",
         (
-            Step(
+            AdviceStep(
                 "See which partitions have no leader, and on which brokers their replicas are.",
                 f"{_TOPICS} --unavailable-partitions",
             ),
-            Step("Start these brokers again. " + GOES_ON.text),
-            Step(
+            AdviceStep("Start these brokers again. " + GOES_ON.text),
+            AdviceStep(
                 _GONE,
                 "kafka-leader-election.sh --bootstrap-server $TARGET --election-type unclean"
                 " --topic TOPIC --partition NUMBER",
@@ -80,12 +82,12 @@ EXPIRED: Final[dict[str, Advice]] = {
         "The leader is there, but fewer replicas than min.insync.replicas follow it, or they did not confirm in time:"
         " a broker is down, or a follower is too slow.",
         (
-            Step(
+            AdviceStep(
                 "See which partitions are below their minimum, and which replicas are missing.",
                 f"{_TOPICS} --under-min-isr-partitions",
             ),
-            Step("Bring the missing followers back; look at the disk and the network of those that lag."),
-            Step(
+            AdviceStep("Bring the missing followers back; look at the disk and the network of those that lag."),
+            AdviceStep(
                 "To go on with fewer copies of the data for a while, lower the topic's minimum. What is written then is"
                 " lost with the brokers that have it.",
                 "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
@@ -99,12 +101,14 @@ EXPIRED: Final[dict[str, Advice]] = {
         "The partition has a leader, but that broker could not be reached, or answered no request in time, until"
         " delivery.timeout.ms was over.",
         (
-            Step("Look at the broker that the error names: is it up, and are its disk, CPU and network keeping up?"),
-            Step(
+            AdviceStep(
+                "Look at the broker that the error names: is it up, and are its disk, CPU and network keeping up?"
+            ),
+            AdviceStep(
                 "Where it is up, look at the way there: can the hosts of Spark's executors reach the address that the"
                 " broker advertises (advertised.listeners, firewall, DNS)?"
             ),
-            Step(
+            AdviceStep(
                 'If it is only slow at times, a longer "delivery.timeout.ms" under [flows.FLOW.producer] waits for it.'
             ),
         ),
@@ -114,7 +118,7 @@ EXPIRED: Final[dict[str, Advice]] = {
         "Expired: the target refused again and again",
         "Each attempt was answered with an error that can pass, and did not before delivery.timeout.ms was over.",
         (
-            Step("The last error says what the broker objects to: look it up in the broker's log at that time."),
+            AdviceStep("The last error says what the broker objects to: look it up in the broker's log at that time."),
             GOES_ON,
         ),
     ),
@@ -123,12 +127,12 @@ EXPIRED: Final[dict[str, Advice]] = {
         "Expired: throttled by the target",
         "A quota of the target held the copy back for longer than delivery.timeout.ms.",
         (
-            Step(
+            AdviceStep(
                 "See the quotas (of the users, too: --entity-type users), and raise producer_byte_rate for this"
                 " client, if the target can take it.",
                 "kafka-configs.sh --bootstrap-server $TARGET --describe --entity-type clients",
             ),
-            Step(
+            AdviceStep(
                 "Or set max-bytes-per-second under [flows.FLOW] somewhat below the quota: then the copy waits before"
                 " it reads, and nothing grows old."
             ),
@@ -140,11 +144,11 @@ EXPIRED: Final[dict[str, Advice]] = {
         "The partition itself took batches all the time. More was waiting before this batch than the target takes"
         " within delivery.timeout.ms.",
         (
-            Step(
+            AdviceStep(
                 'See "Where the time went". If it is producing, the target is the limit: its disks, its network, or its'
                 " followers."
             ),
-            Step(
+            AdviceStep(
                 'Give it more time ("delivery.timeout.ms" under [flows.FLOW.producer]), or less at once'
                 " (max-bytes-per-second under [flows.FLOW])."
             ),
@@ -157,15 +161,15 @@ EXPIRED: Final[dict[str, Advice]] = {
         " coordinates them is away, or an earlier transaction cannot end because a replica hangs that it has to write"
         " its marker to.",
         (
-            Step(
+            AdviceStep(
                 "See whether the coordinators' own topics are well; __consumer_offsets is the other one.",
                 f"{_TOPICS} --topic __transaction_state",
             ),
-            Step(
+            AdviceStep(
                 "See in which state this partition's transaction is.",
                 "kafka-transactions.sh --bootstrap-server $TARGET describe --transactional-id mirror.FLOW.TOPIC.NUMBER",
             ),
-            Step(
+            AdviceStep(
                 "If it stays in PrepareCommit or PrepareAbort, its markers wait for the leaders of its partitions:"
                 " bring them back.",
                 f"{_TOPICS} --unavailable-partitions",
@@ -179,7 +183,7 @@ EXPIRED_OTHERWISE: Final = Advice(
     Level.SERIOUS,
     "Expired",
     "A batch was not acknowledged within delivery.timeout.ms.",
-    (Step("The last error says why."), GOES_ON),
+    (AdviceStep("The last error says why."), GOES_ON),
 )
 
 FAILED_OTHERWISE: Final = Advice(
@@ -187,8 +191,8 @@ FAILED_OTHERWISE: Final = Advice(
     "Failed",
     "The error says why. What was copied before it counts.",
     (
-        Step("Run the flow again: it goes on from there. Where the error comes back, --debug shows more."),
-        Step("Spark's log is beside this report."),
+        AdviceStep("Run the flow again: it goes on from there. Where the error comes back, --debug shows more."),
+        AdviceStep("Spark's log is beside this report."),
     ),
 )
 
@@ -199,7 +203,7 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             Level.NOTE,
             "Left for later by the flow's limits",
             "max-bytes-per-epoch or max-partitions-in-parallel let this much through and no more.",
-            (Step("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
+            (AdviceStep("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
         ),
     ),
     "not prepared": (
@@ -208,7 +212,7 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             Level.NOTE,
             "New on the source",
             "It came while the flow ran, and its target topic was not ready when the epoch was planned.",
-            (Step("A stream copies it as soon as it has prepared the topic, and else the next run does."),),
+            (AdviceStep("A stream copies it as soon as it has prepared the topic, and else the next run does."),),
         ),
     ),
     "cut short": (
@@ -228,8 +232,8 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             "Its executor or its Python worker died, or the run was killed, before it could answer. What it had"
             " committed counts.",
             (
-                Step("Spark's log, beside this report, says what died. Often it is memory:"),
-                Step(
+                AdviceStep("Spark's log, beside this report, says what died. Often it is memory:"),
+                AdviceStep(
                     "Raise spark.executor.memoryOverhead; a worker takes buffer.memory, fetch.max.bytes and 50 KB for"
                     " each partition beyond its start."
                 ),
@@ -245,8 +249,10 @@ STUCK: Final = Advice(
     "Stuck: the epoch ended before its first batch was through",
     "Its first undelivered batch waits, over the end of the epoch. It expires when delivery.timeout.ms is over.",
     (
-        Step("See what it spent its time on (open the partition): that is where it waits."),
-        Step("If it is the target, see which partitions are not well there.", f"{_TOPICS} --under-min-isr-partitions"),
+        AdviceStep("See what it spent its time on (open the partition): that is where it waits."),
+        AdviceStep(
+            "If it is the target, see which partitions are not well there.", f"{_TOPICS} --under-min-isr-partitions"
+        ),
     ),
 )
 UNFINISHED_OTHERWISE: Final = Advice(
@@ -260,7 +266,7 @@ FENCED: Final = Advice(
     "Fenced: another attempt took over",
     "A newer attempt at the same partition shut this one out. Nothing is lost or doubled, and the newer one goes on.",
     (
-        Step(
+        AdviceStep(
             "If you did not start the flow twice, look for a scheduler that does, or for a job that still runs"
             " elsewhere: mirror status says which run copies the flow now.",
             "mirror status --config mirror.toml --flow FLOW",
@@ -273,7 +279,7 @@ PASSED_OVER: Final = Advice(
     "Records that the source lost were passed over",
     'The flow says on-gap = "skip": what was not there any more is counted, and missing on the target.',
     (
-        Step(
+        AdviceStep(
             "So that it does not happen again, keep records longer on the source than a backlog takes (here: a week),"
             " or copy more often.",
             "kafka-configs.sh --bootstrap-server $SOURCE --alter --entity-type topics --entity-name TOPIC"
@@ -285,14 +291,14 @@ LEFT_OUT: Final = Advice(
     Level.WARNING,
     "Records were left out, as the flow's policies say",
     "They were copied nowhere. on-too-large, on-bad-timestamp, on-no-key, or the transform asked for it.",
-    (Step('If they are wanted, set the policy to "fail" to learn which ones they are, and mend their cause.'),),
+    (AdviceStep('If they are wanted, set the policy to "fail" to learn which ones they are, and mend their cause.'),),
 )
 THROTTLED: Final = Advice(
     Level.NOTE,
     "Slowed down by the target's quota",
     "For a good part of its time the target had it wait.",
     (
-        Step(
+        AdviceStep(
             "See the quotas, and raise producer_byte_rate for this client, if it should be quicker.",
             "kafka-configs.sh --bootstrap-server $TARGET --describe --entity-type clients",
         ),
@@ -302,15 +308,17 @@ FLAPPING: Final = Advice(
     Level.NOTE,
     "The leader changed again and again",
     "Each change costs a look-up and a retry. Brokers that come and go, or are cut off, show so.",
-    (Step("Look at the controller's log for these partitions, and at the brokers that lead them by turns."),),
+    (AdviceStep("Look at the controller's log for these partitions, and at the brokers that lead them by turns."),),
 )
 BEHIND: Final = Advice(
     Level.WARNING,
     "Still behind",
     "It gets on, but its oldest record that is not copied has waited for minutes.",
     (
-        Step('See "Where the time went" for what holds it up, and whether its curve falls.'),
-        Step("If it does not, give the flow more tasks (spark.default.parallelism), or the topic more partitions."),
+        AdviceStep('See "Where the time went" for what holds it up, and whether its curve falls.'),
+        AdviceStep(
+            "If it does not, give the flow more tasks (spark.default.parallelism), or the topic more partitions."
+        ),
     ),
 )
 
@@ -321,11 +329,11 @@ WITHHELD: Final = Advice(
     " copy is, get nothing behind it, and no lag shows that. It goes on by itself as soon as the transaction ends, at"
     " its producer's transaction.timeout.ms at the latest, unless its coordinator has lost it.",
     (
-        Step(
+        AdviceStep(
             "See whose it is, and since when: end or restart that producer if it hangs.",
             "kafka-transactions.sh --bootstrap-server $SOURCE describe-producers --topic TOPIC --partition NUMBER",
         ),
-        Step("If its producer is gone, abort the transaction:", "ABORT"),
+        AdviceStep("If its producer is gone, abort the transaction:", "ABORT"),
     ),
 )
 
@@ -350,5 +358,8 @@ def recovered(cause: str) -> Advice:
         level=Level.NOTE,
         title=f"Expired, and recovered: {cause}",
         meaning=f"Batches expired on the way, and a later attempt copied them: nothing is missing. {known.meaning}",
-        steps=(known.steps[0], Step("If it comes back: each expiry, in the partition's page, tells all about it.")),
+        steps=(
+            known.steps[0],
+            AdviceStep("If it comes back: each expiry, in the partition's page, tells all about it."),
+        ),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mirror.relay.gaps import GapKind
-from mirror.telemetry.report.advice import RUN_AGAIN, Advice, Level, Step
+from mirror.relay.progress.gaps import GapKind
+from mirror.telemetry.report.advice import RUN_AGAIN, Advice, AdviceStep, Level
 
 FAILED: Final[dict[str, tuple[str, Advice]]] = {
     GapKind.RETENTION: (
@@ -16,11 +16,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The source's retention was shorter than the copy took to get there. The partition stops there, since"
             " nothing is passed over silently.",
             (
-                Step(
+                AdviceStep(
                     'If the flow may go on without them, set on-gap = "skip" under [flows.FLOW] and run it again: they'
                     " are counted, and everything behind them is copied."
                 ),
-                Step(
+                AdviceStep(
                     "So that it does not happen again, keep records longer than a backlog takes (here: a week), or"
                     " copy more often.",
                     "kafka-configs.sh --bootstrap-server $SOURCE --alter --entity-type topics --entity-name TOPIC"
@@ -37,10 +37,10 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The source's log was cut back, mostly by an unclean leader election. The target holds records that the"
             " source does not have any more, and new ones have taken their offsets.",
             (
-                Step(
+                AdviceStep(
                     "Find out what happened on the source: see unclean.leader.election.enable, and the brokers' logs."
                 ),
-                Step(
+                AdviceStep(
                     'To keep what the target has and go on behind it, set on-gap = "skip" under [flows.FLOW]. To make'
                     " both sides equal again, copy into another target topic, or under another flow name."
                 ),
@@ -54,11 +54,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The source topic was deleted and made again",
             "Its name is the same, but it is another topic: what was copied belongs to the old one.",
             (
-                Step(
+                AdviceStep(
                     'If the new topic is to follow the old one in the same target topic, set on-gap = "skip" under'
                     " [flows.FLOW]."
                 ),
-                Step("If they are to be kept apart, copy it under another flow name into another target topic."),
+                AdviceStep("If they are to be kept apart, copy it under another flow name into another target topic."),
             ),
         ),
     ),
@@ -70,15 +70,15 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The target holds records of this partition, but how far the copy had come is not known any more. To begin"
             " anew would copy them twice, so that it is not done silently.",
             (
-                Step(
+                AdviceStep(
                     "If twice is no harm, or the target topic was emptied, set start-over = true under [flows.FLOW],"
                     " run it once, and take it out again."
                 ),
-                Step(
+                AdviceStep(
                     'If you know how far it had come, copy the rest under another flow name, with "from" and'
                     " start-over = true."
                 ),
-                Step(
+                AdviceStep(
                     "Progress is kept for the target's offsets.retention.minutes after the last run: run the flow more"
                     " often than that."
                 ),
@@ -93,11 +93,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "What this flow had copied is not in it any more. To go on where the copy had come to would leave all of"
             " that out, so that it is not done silently.",
             (
-                Step(
+                AdviceStep(
                     "To copy everything that the source still has into the new topic, set start-over = true under"
                     " [flows.FLOW], run it once, and take it out again."
                 ),
-                Step("Find out who deletes topics on the target: records that the source has deleted are lost."),
+                AdviceStep("Find out who deletes topics on the target: records that the source has deleted are lost."),
             ),
         ),
     ),
@@ -109,11 +109,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The target's log was cut back, mostly by an unclean leader election, or by a broker with one replica that"
             " lost its disk. The error says how many offsets are missing.",
             (
-                Step(
+                AdviceStep(
                     "Find out what happened on the target: see unclean.leader.election.enable, min.insync.replicas, the"
                     " topic's replicas, and the brokers' logs."
                 ),
-                Step(
+                AdviceStep(
                     "To copy everything once more, what is still there twice, set start-over = true under [flows.FLOW],"
                     " run it once, and take it out again. To have each record once, copy into another target topic,"
                     " or under another flow name into an emptied one."
@@ -128,7 +128,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "Two deployments share a flow name",
             "The progress on the target was kept by a flow of the same name from another source cluster. To go on would"
             " mix the two.",
-            (Step("Give one of the two flows another name. It then begins at its start."),),
+            (AdviceStep("Give one of the two flows another name. It then begins at its start."),),
         ),
     ),
     "target name": (
@@ -139,8 +139,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The name that the topic would have on the target is too long, or differs only in '.' and '_' from that of"
             " another topic there.",
             (
-                Step("Leave the topic out by topics-exclude under [flows.FLOW], if it is not wanted."),
-                Step(
+                AdviceStep("Leave the topic out by topics-exclude under [flows.FLOW], if it is not wanted."),
+                AdviceStep(
                     'Or copy it by a flow with naming = "identity", or, where its name is too long, under a shorter'
                     " name of the source cluster. The next run, or the stream, tries again by itself."
                 ),
@@ -155,12 +155,12 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The target's brokers refused to create the topic, or to give it as many partitions as the source has. The"
             " error has their words: a policy, a permission, a limit, or a replication factor that they cannot serve.",
             (
-                Step("Mend what the error names; replication-factor is under [flows.FLOW]."),
-                Step(
+                AdviceStep("Mend what the error names; replication-factor is under [flows.FLOW]."),
+                AdviceStep(
                     "Or create the topic yourself, with the source's number of partitions (here: 6).",
                     "kafka-topics.sh --bootstrap-server $TARGET --create --topic TOPIC --partitions 6",
                 ),
-                Step("The next run, or the stream, tries again by itself."),
+                AdviceStep("The next run, or the stream, tries again by itself."),
             ),
         ),
     ),
@@ -171,7 +171,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "No leader on the source",
             "There was nobody to read the partition from.",
             (
-                Step(
+                AdviceStep(
                     "See which of the source's partitions have no leader, and start the brokers that hold them.",
                     "kafka-topics.sh --bootstrap-server $SOURCE --describe --unavailable-partitions",
                 ),
@@ -186,7 +186,9 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The source gave nothing",
             "The source has more, and did not send it.",
             (
-                Step("Look at the partition's leader: is it up, and can Spark's executors reach what it advertises?"),
+                AdviceStep(
+                    "Look at the partition's leader: is it up, and can Spark's executors reach what it advertises?"
+                ),
                 RUN_AGAIN,
             ),
         ),
@@ -198,13 +200,13 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "A batch in the source's log is damaged",
             "Its checksum or its structure is wrong. What came before it was copied; nothing behind it was.",
             (
-                Step(
+                AdviceStep(
                     "Another replica may have it whole: put that one first in the list of replicas"
                     " (kafka-reassign-partitions.sh), then make it the leader.",
                     "kafka-leader-election.sh --bootstrap-server $SOURCE --election-type preferred"
                     " --topic TOPIC --partition NUMBER",
                 ),
-                Step(
+                AdviceStep(
                     "If all have it damaged, the records in that batch are lost. Copy what is behind it under another"
                     ' flow name with "from".'
                 ),
@@ -218,12 +220,12 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "A record is too large for the target",
             "It is larger than the target topic's max.message.bytes even in a batch of its own.",
             (
-                Step(
+                AdviceStep(
                     "Raise the limit to the source topic's, then run the flow again.",
                     "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
                     " --add-config max.message.bytes=10485760",
                 ),
-                Step('Or leave such records out, counted: on-too-large = "skip" under [flows.FLOW].'),
+                AdviceStep('Or leave such records out, counted: on-too-large = "skip" under [flows.FLOW].'),
             ),
         ),
     ),
@@ -236,12 +238,12 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             " message.timestamp.after.max.ms allow (brokers before 4.0: message.timestamp.difference.max.ms for both)."
             " Mostly a producer's clock or unit is wrong.",
             (
-                Step(
+                AdviceStep(
                     "Allow it on the target topic, then run the flow again.",
                     "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
                     " --add-config message.timestamp.after.max.ms=9223372036854775807",
                 ),
-                Step(
+                AdviceStep(
                     'Or give such records the nearest time that is allowed (on-bad-timestamp = "clamp" under'
                     ' [flows.FLOW]), or leave them out, counted ("skip").'
                 ),
@@ -255,8 +257,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "A record has no key, and the target topic is compacted",
             "A compacted topic refuses it.",
             (
-                Step('Leave such records out, counted: on-no-key = "skip" under [flows.FLOW].'),
-                Step("Or let the target topic be as the source's: cleanup.policy=delete."),
+                AdviceStep('Leave such records out, counted: on-no-key = "skip" under [flows.FLOW].'),
+                AdviceStep("Or let the target topic be as the source's: cleanup.policy=delete."),
             ),
         ),
     ),
@@ -267,7 +269,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "A permission is missing",
             "The error names the operation and what it is on.",
             (
-                Step(
+                AdviceStep(
                     "Grant it; the README has a table of all that a flow needs. For the target topic, for example:",
                     "kafka-acls.sh --bootstrap-server $TARGET --add --allow-principal User:MIRROR"
                     " --operation Write --operation Read --operation Describe --topic TOPIC",
@@ -282,7 +284,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             Level.CRITICAL,
             "The transform failed",
             "The function that the flow sends every record through raised an error, or gave what is no record.",
-            (Step("Mend it for the record that the error names (its offset is that of the source)."), RUN_AGAIN),
+            (AdviceStep("Mend it for the record that the error names (its offset is that of the source)."), RUN_AGAIN),
         ),
     ),
 }

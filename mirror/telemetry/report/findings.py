@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mirror.relay.gaps import GapKind
-from mirror.relay.judge import Skip
-from mirror.relay.open_transactions import OpenTransaction
-from mirror.relay.ranges import Outcome, RangeResult
-from mirror.relay.story import Happening, Phase
+from mirror.relay.batches.classify import Skip
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyPhase, EventName
+from mirror.relay.progress.gaps import GapKind
+from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.telemetry.report import advice
-from mirror.telemetry.report.advice import Advice, Level, Step
+from mirror.telemetry.report.advice import Advice, AdviceStep, Level
 from mirror.telemetry.report.failures import FAILED
 
 LOSSES: Final = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
@@ -54,7 +54,7 @@ def find(flow: str, partitions: Sequence[RangeResult]) -> list[Finding]:
 def active_ms(one: RangeResult) -> int:
     """How long it was busy: its time without what it spent caught up."""
     phases = one.story.phases if one.story is not None else {}
-    return sum(ms for phase, ms in phases.items() if phase != Phase.IDLE) if phases else int(one.seconds * 1000)
+    return sum(ms for phase, ms in phases.items() if phase != CopyPhase.IDLE) if phases else int(one.seconds * 1000)
 
 
 def slowest(partitions: Sequence[RangeResult], most: int) -> list[int]:
@@ -113,7 +113,7 @@ def _troubled(one: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     ms = max(1, active_ms(one))
     if story.throttled_ms >= max(_THROTTLED_MS, _THROTTLED_SHARE * ms):
         yield "throttled", advice.THROTTLED, f"waited {story.throttled_ms / 1000:,.1f} s of {ms / 1000:,.1f} s"
-    changes = sum(event.get("name") == Happening.LEADER_CHANGE for event in story.events)
+    changes = sum(event.get("name") == EventName.LEADER_CHANGE for event in story.events)
     if changes >= _FLAPPING:
         yield "flapping", advice.FLAPPING, f"{changes} changes"
     late_ms = story.late_after_ms or 0
@@ -141,7 +141,7 @@ def _for(flow: str, members: Sequence[RangeResult], general: Advice) -> Advice:
         names = {"FLOW": flow, "TOPIC": shlex.quote(topic), "NUMBER": str(one.partition)}
         return _PLACEHOLDER.sub(lambda found: names[found[0]], text)
 
-    steps = tuple(Step(filled(step.text), filled(step.command)) for step in general.steps)
+    steps = tuple(AdviceStep(filled(step.text), filled(step.command)) for step in general.steps)
     in_doubt = any(each.get("may_have_been_written") for one in members for each in one.expiries)
     remark = advice.IN_DOUBT if in_doubt and general.level is Level.SERIOUS else ""
     return replace(general, meaning=filled(general.meaning), steps=steps, remark=remark)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from mirror.relay.ranges import RangeResult
-from mirror.relay.story import MOST_TRACES, Span, Story
+from mirror.relay.model.ranges import RangeResult
+from mirror.relay.model.timeline import MOST_TRACES, CopyTimeline, SpanName
 from mirror.telemetry.report.curves import Point, thin
 
 MOST_EVENTS: Final = 200
@@ -21,14 +21,14 @@ EARLIER_ATTEMPT: Final = "mirror.earlier_attempt"
 """The event of an attempt of Spark's that did not have the last word: ``task``, ``attempt``, ``outcome``, ``error``."""
 
 
-class History:
+class PartitionHistory:
     """What a stream's epochs (or a run's attempts) tell of one partition. ``most`` is how many points it keeps."""
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._points = array("q")  # 32 bytes a point: there are thousands of partitions
         self._bytes = 0
-        self._story: Story | None = None
+        self._story: CopyTimeline | None = None
         self._expiries: dict[str, dict[str, Any]] = {}
 
     def add(self, result: RangeResult, events: Iterable[dict[str, Any]] = ()) -> None:
@@ -37,8 +37,8 @@ class History:
         told = [*(result.story.events if result.story else ()), *_caught_up(result.story), *events]
         if result.story is None and not told:
             return
-        story = result.story or Story()
-        self._story = _joined(self._story or Story(), story, told)
+        story = result.story or CopyTimeline()
+        self._story = _joined(self._story or CopyTimeline(), story, told)
         self._draw(_heard(story))
         self._bytes += result.bytes
 
@@ -68,14 +68,14 @@ class History:
         """The last :data:`MOST_EXPIRIES`, by time."""
         return sorted(self._expiries.values(), key=lambda one: int(one.get("time_ms", 0)))
 
-    def story(self) -> Story | None:
+    def story(self) -> CopyTimeline | None:
         """All that was told; its curve has ``[time_ms, next offset, the source's end, bytes]``, as any story's."""
         if self._story is None:
             return None
         return replace(self._story, curve=[[time, at, at + left, size] for time, left, at, size in self.points()])
 
 
-def _heard(story: Story) -> list[Sequence[int]]:
+def _heard(story: CopyTimeline) -> list[Sequence[int]]:
     """The curve from the very beginning.
 
     What was left then is known once the source has answered, which may be later than the first commit: a copy keeps its
@@ -91,21 +91,21 @@ def _heard(story: Story) -> list[Sequence[int]]:
     return [began, *known] if 0 < story.began_ms < curve[0][0] else [*known]
 
 
-def _caught_up(story: Story | None) -> list[dict[str, Any]]:
+def _caught_up(story: CopyTimeline | None) -> list[dict[str, Any]]:
     """That it caught up, as an event: when, after how long, and with how much."""
     return [
         {
             "time_ms": span["ended_ms"],
-            "name": Span.CATCH_UP.value,
+            "name": SpanName.CATCH_UP.value,
             "took_ms": span["ended_ms"] - span["began_ms"],
             **{name: span[name] for name in ("records", "bytes") if name in span},
         }
         for span in (story.spans if story is not None else ())
-        if span["name"] == Span.CATCH_UP
+        if span["name"] == SpanName.CATCH_UP
     ]
 
 
-def _joined(before: Story, story: Story, events: Sequence[dict[str, Any]]) -> Story:
+def _joined(before: CopyTimeline, story: CopyTimeline, events: Sequence[dict[str, Any]]) -> CopyTimeline:
     """``story`` with all that was ``before`` it. What is not named here is the last one's word."""
     happened = sorted([*before.events, *events], key=lambda event: int(event.get("time_ms", 0)))
     left_out = max(0, len(happened) - MOST_EVENTS)

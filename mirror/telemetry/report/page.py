@@ -19,14 +19,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from mirror.relay.ranges import Outcome
-from mirror.telemetry.report import wording
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.report import format as wording
 from mirror.telemetry.report.advice import Level
 from mirror.telemetry.report.findings import Finding, find, slowest
+from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.report.payload import curves_of, events_for_each, flow_values
 from mirror.telemetry.report.phases import MEANINGS
 from mirror.telemetry.report.texts import flow_texts
-from mirror.telemetry.report.view import FlowView
 
 MOST_PARTITIONS: Final = 10_000
 """In the table of one flow; of more, those that need nobody's attention and copied least are left out, and counted."""
@@ -54,7 +54,7 @@ GLOSSARY: Final = (
 )
 
 
-def render(flows: Sequence[FlowView], made_ms: int) -> str:
+def render(flows: Sequence[FlowReportData], made_ms: int) -> str:
     """The report of ``flows``, written at ``made_ms`` (ms since 1970)."""
     bounded = [_bounded(flow) for flow in flows]
     findings = [find(flow.flow, flow.partitions) for flow in bounded]
@@ -85,7 +85,7 @@ def render(flows: Sequence[FlowView], made_ms: int) -> str:
     )
 
 
-def _bounded(flow: FlowView) -> FlowView:
+def _bounded(flow: FlowReportData) -> FlowReportData:
     """With no more partitions than a page can show."""
     if len(flow.partitions) <= MOST_PARTITIONS:
         return flow

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mirror.relay.ranges import RangeResult
+from mirror.relay.model.ranges import RangeResult
 from mirror.telemetry.report.curves import Point, as_differences, points_for_each, thin
 from mirror.telemetry.report.findings import Finding, active_ms
-from mirror.telemetry.report.view import FlowView
+from mirror.telemetry.report.model import FlowReportData
 
 MOST_POINTS: Final = 60_000
 """Of all curves together, about: 1.5 MB."""
@@ -19,7 +19,7 @@ MOST_EVENTS: Final = 6_000
 """And expiries, of all partitions together, 300 bytes each; each partition keeps its last one at least."""
 
 
-def curves_of(flows: Sequence[FlowView], sick: Sequence[set[int]]) -> list[list[list[Point]]]:
+def curves_of(flows: Sequence[FlowReportData], sick: Sequence[set[int]]) -> list[list[list[Point]]]:
     """Each flow's curves, thinned so that all fit into the page; those of the sick keep more."""
     weights = [
         _SICK_WEIGHS if place in ill else 1 for flow, ill in zip(flows, sick, strict=True) for place in _places(flow)
@@ -28,7 +28,7 @@ def curves_of(flows: Sequence[FlowView], sick: Sequence[set[int]]) -> list[list[
     return [[thin(_points(one), next(allowed)) for one in flow.partitions] for flow in flows]
 
 
-def _places(flow: FlowView) -> range:
+def _places(flow: FlowReportData) -> range:
     return range(len(flow.partitions))
 
 
@@ -38,7 +38,7 @@ def _points(one: RangeResult) -> list[Point]:
 
 
 def flow_values(
-    flow: FlowView,
+    flow: FlowReportData,
     curves: Sequence[Sequence[Point]],
     findings: Sequence[Finding],
     slow: Sequence[int],
@@ -63,7 +63,7 @@ def flow_values(
     }
 
 
-def events_for_each(flows: Sequence[FlowView]) -> int:
+def events_for_each(flows: Sequence[FlowReportData]) -> int:
     """How many events, and how many expiries, a partition may have in the page, so that all fit into it."""
     counts = [len(one.expiries) for flow in flows for one in flow.partitions]
     counts += [len(one.story.events) for flow in flows for one in flow.partitions if one.story is not None]

@@ -6,50 +6,50 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mirror.relay.ranges import RangeResult
-from mirror.relay.story import Phase
+from mirror.relay.model.ranges import RangeResult
+from mirror.relay.model.timeline import CopyPhase
 from mirror.telemetry.report.findings import active_ms
 
 MEANINGS: Final[dict[str, str]] = {
-    Phase.FENCING: "shutting out earlier attempts, and reading the progress",
-    Phase.SETTLING: "finding out whether progress was forgotten, where there is none",
-    Phase.FETCHING: "waiting for the source, which has more",
-    Phase.MEMORY: "waiting for room in buffer.memory, or in what may be under way to the target",
-    Phase.PRODUCING: "waiting for the target's acknowledgements",
-    Phase.COMMITTING: "waiting for the end of a transaction, or of a commit of progress",
-    Phase.LOOKING: "finding out why the source does not have what comes next",
-    Phase.ABORTING: "dropping what was not committed",
-    Phase.RESTING: "waiting before it is tried again, after an expiry or a failure",
-    Phase.IDLE: "caught up: the source had nothing new",
+    CopyPhase.FENCING: "shutting out earlier attempts, and reading the progress",
+    CopyPhase.SETTLING: "finding out whether progress was forgotten, where there is none",
+    CopyPhase.FETCHING: "waiting for the source, which has more",
+    CopyPhase.MEMORY: "waiting for room in buffer.memory, or in what may be under way to the target",
+    CopyPhase.PRODUCING: "waiting for the target's acknowledgements",
+    CopyPhase.COMMITTING: "waiting for the end of a transaction, or of a commit of progress",
+    CopyPhase.LOOKING: "finding out why the source does not have what comes next",
+    CopyPhase.ABORTING: "dropping what was not committed",
+    CopyPhase.RESTING: "waiting before it is tried again, after an expiry or a failure",
+    CopyPhase.IDLE: "caught up: the source had nothing new",
 }
 """In the order in which they are shown."""
 
 _SAYS: Final[dict[str, str]] = {
-    Phase.FENCING: (
+    CopyPhase.FENCING: (
         "mostly shut out earlier attempts: the target's transaction coordinator is slow, or it waits for the markers of"
         " a transaction that was left open."
     ),
-    Phase.SETTLING: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
-    Phase.FETCHING: (
+    CopyPhase.SETTLING: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
+    CopyPhase.FETCHING: (
         "mostly waited for the source. Its disks (a backlog is read from disk, not from memory), its network, a quota"
         ' or the flow\'s max-bytes-per-second is the limit; "fetch.max.bytes" under [flows.FLOW.consumer] may help over'
         " long distances."
     ),
-    Phase.MEMORY: (
+    CopyPhase.MEMORY: (
         'mostly waited for room: the target takes less than the source gives. "buffer.memory" under'
         " [flows.FLOW.producer] helps only where it is small for so many partitions in a task."
     ),
-    Phase.PRODUCING: (
+    CopyPhase.PRODUCING: (
         "mostly waited for the target to acknowledge: its disks, its network or its slowest in-sync follower is the"
         " limit. Compare with partitions that other brokers lead."
     ),
-    Phase.COMMITTING: (
+    CopyPhase.COMMITTING: (
         "mostly waited for transactions to end: their coordinator, or a replica that it writes its markers to, is slow."
         " A longer commit-interval-ms under [flows.FLOW] makes fewer of them."
     ),
-    Phase.LOOKING: "mostly asked why the source does not have what comes next: see its leader changes.",
-    Phase.ABORTING: "mostly dropped what was not committed: see their expiries and retries.",
-    Phase.RESTING: "mostly waited to be tried again: see their expiries and retries.",
+    CopyPhase.LOOKING: "mostly asked why the source does not have what comes next: see its leader changes.",
+    CopyPhase.ABORTING: "mostly dropped what was not committed: see their expiries and retries.",
+    CopyPhase.RESTING: "mostly waited to be tried again: see their expiries and retries.",
 }
 _PREVAILS: Final = 0.4
 
@@ -72,9 +72,9 @@ def of_the_slowest(flow: str, slow: Sequence[RangeResult]) -> list[str]:
     """What keeps the slowest, in words: one sentence for each phase that prevails in some of them."""
     prevailing = Counter[str]()
     for one in slow:
-        spent = {phase: ms for phase, ms in (one.story.phases if one.story else {}).items() if phase != Phase.IDLE}
+        spent = {phase: ms for phase, ms in (one.story.phases if one.story else {}).items() if phase != CopyPhase.IDLE}
         longest = max(spent, key=lambda phase: spent[phase], default="")
-        if longest == Phase.FETCHING and not _had_a_backlog(one):
+        if longest == CopyPhase.FETCHING and not _had_a_backlog(one):
             continue  # who waits for what is not written yet is not slow
         if longest in _SAYS and spent[longest] >= _PREVAILS * active_ms(one):
             prevailing[longest] += 1

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mirror.relay.ranges import Counted, Outcome, RangeResult
+from mirror.relay.model.ranges import Counted, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.advice import Level
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding
-from mirror.telemetry.report.view import FlowView
-from mirror.telemetry.report.wording import NONE, counted, link, listed, moment, rate, size, span
+from mirror.telemetry.report.format import NONE, counted, link, listed, moment, rate, size, span
+from mirror.telemetry.report.model import FlowReportData
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tile:
 
 
 def flow_texts(
-    flow: FlowView, shown: FlowView, findings: Sequence[Finding], slow: Sequence[int], made_ms: int
+    flow: FlowReportData, shown: FlowReportData, findings: Sequence[Finding], slow: Sequence[int], made_ms: int
 ) -> dict[str, Any]:
     """For the template. ``flow`` is what the figures are of, ``shown`` its partitions that the page has."""
     spent = phases.in_all(flow.partitions)
@@ -54,7 +54,7 @@ def flow_texts(
     }
 
 
-def _when(flow: FlowView, made_ms: int) -> str:
+def _when(flow: FlowReportData, made_ms: int) -> str:
     topics = len({one.topic for one in flow.partitions})
     what = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
     kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'epoch')}"
@@ -65,7 +65,7 @@ def _when(flow: FlowView, made_ms: int) -> str:
     return " · ".join(part for part in (took, what, kind) if part)
 
 
-def _verdict(flow: FlowView, findings: Sequence[Finding]) -> str:
+def _verdict(flow: FlowReportData, findings: Sequence[Finding]) -> str:
     if flow.error is not None and not flow.partitions:
         return "It could not run: nothing was copied."
     if not flow.partitions:
@@ -80,7 +80,7 @@ def _verdict(flow: FlowView, findings: Sequence[Finding]) -> str:
     return f"{said} {len(sick):,} {'needs' if len(sick) == 1 else 'need'} attention."
 
 
-def _tiles(flow: FlowView, made_ms: int) -> list[Tile]:
+def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
     parts = flow.partitions
     took_ms = (made_ms if flow.ended_ms is None else flow.ended_ms) - flow.started_ms
     retries = counted(sum(one.retries for one in parts), "retry", "retries")
@@ -151,13 +151,13 @@ def _phase(name: str, ms: int, whole_ms: int) -> dict[str, str]:
     return {"name": name, "share": f"{share:.3f}", "percent": percent, "time": span(ms), "meaning": meaning}
 
 
-def _curves_from(flow: FlowView) -> str:
+def _curves_from(flow: FlowReportData) -> str:
     if flow.epochs is None or flow.told_epochs is None or flow.told_epochs >= flow.epochs:
         return ""
     return f" Curves and times are those of the last {flow.told_epochs:,} epochs; the figures above are those of all."
 
 
-def _table_said(flow: FlowView, shown: FlowView) -> str:
+def _table_said(flow: FlowReportData, shown: FlowReportData) -> str:
     said = "A row opens its partition: its curve, what happened to it, and all its figures."
     left = len(flow.partitions) - len(shown.partitions)
     return f"{said} {left:,} more are not shown, which are complete or copied less." if left else said

@@ -1,6 +1,6 @@
 """The sandbox's judge over many partitions at once: it waits half a second at the end of each one's log.
 
-What is compared, and how, is the judge's own (:mod:`mirror.sandbox.judge`); only the loop over partitions is here. It
+What is compared, and how, is the verifier's own (``sandbox.copy_verifier``); only the loop over partitions is here. It
 runs in a process of its own (``python -m tests.benchmarks.side_by_side.comparing SOURCE TOPIC TARGET COPY``), so that
 it can be ended at any time with its readers' threads.
 """
@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mirror.sandbox import judge
-from mirror.sandbox.judge import Verdict
+from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox.copy_verifier import CopyCheck
 from mirror.sandbox.process import launch, stop
 
 _AT_ONCE: Final = 8
@@ -42,29 +42,29 @@ def judged(source: str, topic: str, target: str, copy: str, folder: Path) -> dic
     return verdict
 
 
-def compare(source: str, topic: str, target: str, copy: str) -> Verdict:
+def compare(source: str, topic: str, target: str, copy: str) -> CopyCheck:
     """As judge.compare has it."""
     partitions = judge._partitions(source, topic)
     if partitions <= _MANY or judge._partitions(target, copy) != partitions:
         return judge.compare(source, topic, target, copy)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(partial(_one, source, topic, target, copy), range(partitions)))
-    return Verdict(
+    return CopyCheck(
         sum(verdict.records for verdict in found),
         next((verdict.difference for verdict in found if not verdict.equal), None),
     )
 
 
-def _one(source: str, topic: str, target: str, copy: str, partition: int) -> Verdict:
+def _one(source: str, topic: str, target: str, copy: str, partition: int) -> CopyCheck:
     right = judge._records(target, copy, partition, timestamps=True)
     records = 0
     for one in judge._records(source, topic, partition, timestamps=True):
         other = next(right, None)
         if other is None or one[1:] != other[1:]:
-            return Verdict(records, judge._difference(topic, partition, one, other))
+            return CopyCheck(records, judge._difference(topic, partition, one, other))
         records += 1
     extra = next(right, None)
-    return Verdict(records, None if extra is None else f"{copy}-{partition} offset {extra[0]}: not in the source")
+    return CopyCheck(records, None if extra is None else f"{copy}-{partition} offset {extra[0]}: not in the source")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from mirror.sandbox import orders
+from mirror.sandbox import demo_data as orders
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.side_by_side.links import LATEST, READ_UNCOMMITTED, LinkError, Offsets, Topic
 from tests.benchmarks.side_by_side.workloads import COMPACTED, TRANSACTIONAL, Workload

@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from mirror.errors import SandboxError
-from mirror.relay.progress_log import topic_of
+from mirror.relay.progress.progress_topic import topic_of
 from tests.campaign.faults.compare import Record, difference, of_remade
 from tests.campaign.faults.counting import Counts, counted, excess, most
 from tests.campaign.faults.deal import Deal, Harm, Kind

@@ -1,0 +1,183 @@
+"""Calls about configurations of topics and brokers: describe, change (KIP-339)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from mirror.cluster.calls import ANY, ClusterView, Failures
+from mirror.cluster.keyed_call import KeyedCall, absent_broker
+from mirror.cluster.types import ConfigChange, ConfigEntry, ConfigKind, ConfigSource, V
+from mirror.cluster.types import ConfigResource as Resource
+from mirror.wire.api import Api
+from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mirror.wire.messages.admin import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_WORD: Final = 4
+"""Letters from which on a value, or a word of it, is hidden wherever it stands; shorter ones only as whole words."""
+
+
+class DescribeTopicConfigs(KeyedCall[str, dict[str, str]]):
+    """What was set on the topics themselves; broker defaults are left out."""
+
+    api = Api.DESCRIBE_CONFIGS
+    needs = "DescribeConfigs"
+
+    def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing topic configurations", names, deadline_ms, timeout_ms)
+
+    def about(self, key: str) -> str:
+        """For errors."""
+        return f"describing the configuration of topic {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
+        """All keys of every topic; those set on it are told apart by their source."""
+        del view, timeout_ms
+        return DescribeConfigsRequest(tuple(ConfigResource(ConfigKind.TOPIC, name) for name in sorted(keys)))
+
+    def accept(self, keys: Collection[str], response: DescribeConfigsResponse) -> Failures:
+        """Per topic."""
+        for told in response.results:
+            own = {c.name: c.value for c in told.configs if _own(c) and c.value is not None}
+            self.take(told.resource_name, told.error_code, own, told.error_message)
+        return self.open(keys)
+
+
+def _own(config: DescribedConfig) -> bool:
+    return config.config_source == ConfigSource.TOPIC
+
+
+class ConfigsCall(KeyedCall[Resource, V]):
+    """A call over topics, which any broker answers for, and brokers, each for itself."""
+
+    def __init__(self, what: str, resources: Collection[Resource], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__(what, resources, deadline_ms, timeout_ms)
+        self._resources = {(int(resource.kind), resource.name): resource for resource in resources}
+
+    def named(self, kind: int, name: str) -> Resource | None:
+        """The resource of this call that an answer speaks of."""
+        return self._resources.get((kind, name))
+
+    def route(self, view: ClusterView) -> Mapping[int | None, Collection[Resource]]:
+        """By broker."""
+        routes: dict[int | None, list[Resource]] = {}
+        for resource in sorted(self.pending):
+            if resource.kind is not ConfigKind.BROKER or not resource.name:
+                routes.setdefault(ANY, []).append(resource)
+                continue
+            node = int(resource.name)
+            why = absent_broker(node, view)
+            if why is None:
+                routes.setdefault(node, []).append(resource)
+            else:
+                self.waiting(resource, why)
+        return routes
+
+
+class DescribeConfigs(ConfigsCall[dict[str, ConfigEntry]]):
+    """All configurations of topics and brokers, by key, defaults included."""
+
+    api = Api.DESCRIBE_CONFIGS
+    needs = "DescribeConfigs"
+
+    def __init__(self, resources: Collection[Resource], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing configurations", resources, deadline_ms, timeout_ms)
+
+    def about(self, key: Resource) -> str:
+        """For errors."""
+        return f"describing the configuration of {key}"
+
+    def body(self, keys: Collection[Resource], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
+        """All of one broker's."""
+        del view, timeout_ms
+        return DescribeConfigsRequest(tuple(ConfigResource(key.kind, key.name) for key in keys))
+
+    def accept(self, keys: Collection[Resource], response: DescribeConfigsResponse) -> Failures:
+        """Per resource."""
+        for told in response.results:
+            key = self.named(told.resource_type, told.resource_name)
+            if key is not None:
+                entries = {config.name: _entry(config) for config in told.configs}
+                self.take(key, told.error_code, entries, told.error_message)
+        return self.open(keys)
+
+
+def _entry(told: DescribedConfig) -> ConfigEntry:
+    value = None if told.is_sensitive else told.value
+    return ConfigEntry(value, ConfigSource(told.config_source), told.is_sensitive, told.read_only)
+
+
+class IncrementalAlterConfigs(ConfigsCall[None]):
+    """Changes by resource; what is not named stays as it is. Each resource changes as a whole, or not at all.
+
+    Every operation may be repeated without harm, so that an attempt without an answer is simply made again.
+    """
+
+    api = Api.INCREMENTAL_ALTER_CONFIGS
+    needs = "AlterConfigs"
+    final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+
+    def __init__(
+        self,
+        changes: Mapping[Resource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool,
+        deadline_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        super().__init__("changing configurations", changes.keys(), deadline_ms, timeout_ms)
+        self._changes = dict(changes)
+        self._validate_only = validate_only
+
+    def about(self, key: Resource) -> str:
+        """For errors: the keys, never the values."""
+        return f"changing {', '.join(sorted({change.key for change in self._changes[key]}))} of {key}"
+
+    def body(self, keys: Collection[Resource], view: ClusterView, timeout_ms: int) -> IncrementalAlterConfigsRequest:
+        """All of one broker's."""
+        del view, timeout_ms
+        resources = tuple(
+            AlterConfigsResource(
+                key.kind,
+                key.name,
+                tuple(AlterableConfig(one.key, one.operation, one.value) for one in self._changes[key]),
+            )
+            for key in keys
+        )
+        return IncrementalAlterConfigsRequest(resources, self._validate_only)
+
+    def accept(self, keys: Collection[Resource], response: IncrementalAlterConfigsResponse) -> Failures:
+        """Per resource. A broker may repeat a value to say that it is wrong: it could be a password."""
+        for told in response.responses:
+            key = self.named(told.resource_type, told.resource_name)
+            if key is not None:
+                values = [change.value for change in self._changes[key] if change.value]
+                self.take(key, told.error_code, None, hide(told.error_message, values))
+        return self.open(keys)
+
+
+def hide(message: str | None, values: Collection[str]) -> str | None:
+    """``message`` with ``***`` for each of ``values``, and for the words of those that are more than one word.
+
+    A login configuration is such a value: its password may be repeated alone.
+    """
+    if not message:
+        return message
+    hidden = set(values)
+    for value in values:
+        words = re.split(r"[\s\"'=;]+", value)
+        hidden.update(word for word in words if len(words) > 1 and len(word) >= _WORD)
+    for value in sorted(hidden, key=len, reverse=True):
+        found = re.escape(value)
+        message = re.sub(found if len(value) >= _WORD else rf"(?<!\w){found}(?!\w)", "***", message)
+    return message

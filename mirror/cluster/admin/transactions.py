@@ -1,0 +1,158 @@
+"""Calls about transactions, and the producers that have them open (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from mirror.cluster.acls import AclOperation
+from mirror.cluster.calls import ClusterView, Failures
+from mirror.cluster.coordinators import KeyType
+from mirror.cluster.keyed_call import BrokersCall, GroupsCall, KeyedCall
+from mirror.cluster.offset_calls import LeadersCall, by_topic
+from mirror.cluster.types import ProducerState, TopicPartition, TransactionDescription, TransactionListing
+from mirror.wire.api import Api
+from mirror.wire.error_codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+from mirror.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+_DESCRIBE: Final = frozenset({AclOperation.DESCRIBE})
+
+
+class TransactionalIdOperations(KeyedCall[str, frozenset[AclOperation]]):
+    """Whether this client may see transactional ids: an answer has Describe, and an id without it is refused.
+
+    That is all that brokers tell. Any of them tells it: permission comes first (``KafkaApis``), and only then whether
+    it is the id's coordinator. So none has to be looked up, and the topic of transactions need not be there yet.
+    """
+
+    api = Api.DESCRIBE_TRANSACTIONS
+    needs = "Describe"
+
+    def __init__(self, ids: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("looking at permissions on transactional ids", ids, deadline_ms, timeout_ms)
+
+    def about(self, key: str) -> str:
+        """For errors."""
+        return f"looking at permissions on transactional id {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeTransactionsRequest:
+        """All the keys in one request."""
+        del view, timeout_ms
+        return DescribeTransactionsRequest(tuple(sorted(keys)))
+
+    def accept(self, keys: Collection[str], response: DescribeTransactionsResponse) -> Failures:
+        """Per id. Whatever else is answered, also that there is none, is answered to who may see it."""
+        for told in response.transaction_states:
+            refused = told.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            self.take(told.transactional_id, told.error_code if refused else 0, _DESCRIBE)
+        return self.open(keys)
+
+
+class DescribeTransactions(GroupsCall[TransactionDescription]):
+    """How the transactions of transactional ids stand; code 105 where there is no such id."""
+
+    api = Api.DESCRIBE_TRANSACTIONS
+    kind = KeyType.TRANSACTION
+    needs = "Describe"
+
+    def __init__(self, ids: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing transactions", ids, deadline_ms, timeout_ms)
+
+    def about(self, key: str) -> str:
+        """For errors."""
+        return f"describing the transaction of transactional id {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeTransactionsRequest:
+        """Those of one coordinator."""
+        del view, timeout_ms
+        return DescribeTransactionsRequest(tuple(sorted(keys)))
+
+    def accept(self, keys: Collection[str], response: DescribeTransactionsResponse) -> Failures:
+        """Per id."""
+        for part in response.transaction_states:
+            found = TransactionDescription(
+                part.transaction_state,
+                part.producer_id,
+                part.producer_epoch,
+                part.transaction_timeout,
+                part.transaction_start_time if part.transaction_start_time >= 0 else None,
+            )
+            self.take(part.transactional_id, part.error_code, found)
+        return self.open(keys)
+
+
+class ListTransactions(BrokersCall[tuple[TransactionListing, ...]]):
+    """The transactional ids that each broker coordinates, of these producer ids; those that may be seen only."""
+
+    api = Api.LIST_TRANSACTIONS
+    needs = "Describe"
+
+    def __init__(
+        self, nodes: Collection[int], producer_ids: Collection[int], deadline_ms: int, timeout_ms: int
+    ) -> None:
+        super().__init__("listing transactions", nodes, deadline_ms, timeout_ms)
+        self._producer_ids = tuple(sorted(producer_ids))
+
+    def about(self, key: int) -> str:
+        """For errors."""
+        return f"listing the transactions of broker {key}"
+
+    def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> ListTransactionsRequest:
+        """The brokers filter."""
+        del keys, view, timeout_ms
+        return ListTransactionsRequest(producer_id_filters=self._producer_ids)
+
+    def accept(self, keys: Collection[int], response: ListTransactionsResponse) -> Failures:
+        """One broker's."""
+        found = tuple(
+            TransactionListing(part.transactional_id, part.producer_id, part.transaction_state)
+            for part in response.transaction_states
+        )
+        for node in keys:
+            self.take(node, response.error_code, found)
+        return self.open(keys)
+
+
+class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
+    """Who writes to partitions, as their leaders remember."""
+
+    api = Api.DESCRIBE_PRODUCERS
+    needs = "Read"
+
+    def __init__(self, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing producers", tps, deadline_ms, timeout_ms)
+
+    def about(self, key: TopicPartition) -> str:
+        """For errors."""
+        return f"describing the producers of {key}"
+
+    def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> DescribeProducersRequest:
+        """One leader's partitions."""
+        del view, timeout_ms
+        topics = by_topic(keys).items()
+        return DescribeProducersRequest(tuple(DescribeProducersTopic(name, tuple(parts)) for name, parts in topics))
+
+    def accept(self, keys: Collection[TopicPartition], response: DescribeProducersResponse) -> Failures:
+        """Per partition."""
+        for topic in response.topics:
+            for part in topic.partitions:
+                found = tuple(
+                    ProducerState(
+                        one.producer_id,
+                        one.producer_epoch,
+                        one.last_timestamp,
+                        one.coordinator_epoch,
+                        one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
+                    )
+                    for one in part.active_producers
+                )
+                self.take(TopicPartition(topic.name, part.partition_index), part.error_code, found, part.error_message)
+        return self.open(keys)

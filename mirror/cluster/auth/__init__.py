@@ -1,0 +1,1 @@
+"""Security settings, SASL mechanisms. No I/O."""

@@ -1,0 +1,258 @@
+"""Settings of TLS and SASL, under Java's names. Secrets are in no repr, and so in no log that shows settings."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mirror.cluster.auth.jaas import EXTENSION, JaasLine, parse_jaas
+from mirror.cluster.keys import HIDDEN, Key
+from mirror.errors import Problem
+
+TokenCallback = Callable[[], tuple[str, int]]
+"""Gives an OAUTHBEARER token and how long it lives, in ms. May block: it is never called on the network thread."""
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_CONVERT_TRUST: Final = "keytool -exportcert -rfc -keystore FILE -alias NAME > ca.pem"
+_CONVERT_KEY: Final = (
+    "keytool -importkeystore -srckeystore FILE -destkeystore keys.p12 -deststoretype PKCS12, "
+    "then openssl pkcs12 -in keys.p12 -out keys.pem"
+)
+_JAVA_STORE: Final = re.compile(r"\.(jks|p12|pfx|keystore|truststore|bcfks)$", re.IGNORECASE)
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+SECURITY_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("security.protocol", "str", "PLAINTEXT", "how to talk to the brokers", choices=PROTOCOLS),
+        Key("ssl.truststore.type", "str", "PEM", "only PEM"),
+        Key("ssl.truststore.location", "str", "", "PEM file of the trusted CAs; without it, the system's"),
+        Key("ssl.truststore.certificates", "str", "", "the trusted CAs themselves, as PEM text"),
+        Key("ssl.truststore.password", "secret", "", "of JKS and PKCS12 files, which are not read"),
+        Key("ssl.keystore.type", "str", "PEM", "only PEM"),
+        Key("ssl.keystore.location", "str", "", "PEM file of the client's private key and certificate chain"),
+        Key("ssl.keystore.key", "secret", "", "the private key itself, as PEM text"),
+        Key("ssl.keystore.certificate.chain", "str", "", "the certificate chain itself, as PEM text"),
+        Key("ssl.keystore.password", "secret", "", "of JKS and PKCS12 files, which are not read"),
+        Key("ssl.key.password", "secret", "", "of the private key, where it is encrypted"),
+        Key(
+            "ssl.endpoint.identification.algorithm",
+            "str",
+            "https",
+            "whether the broker's name must be the certificate's; empty: not",
+            choices=("https", ""),
+        ),
+        Key("sasl.mechanism", "str", "", "how to authenticate", choices=MECHANISMS),
+        Key("sasl.username", "str", "", "of PLAIN and SCRAM"),
+        Key("sasl.password", "secret", "", "of PLAIN and SCRAM"),
+        Key("sasl.jaas.config", "secret", "", "Java's login line, instead of the keys for name and password"),
+        Key("sasl.oauthbearer.token.callback", "callable", None, "gives (token, lifetime in ms); not from a file"),
+        Key("sasl.oauthbearer.token.endpoint.url", "str", "", "where a token is got for client id and secret"),
+        Key("sasl.oauthbearer.client.credentials.client.id", "str", "", "client id (KIP-1139)"),
+        Key("sasl.oauthbearer.client.credentials.client.secret", "secret", "", "client secret (KIP-1139)"),
+        Key("sasl.oauthbearer.scope", "str", "", "scope that the token is asked for"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Whom to trust and who we are: PEM files, or the PEM texts themselves."""
+
+    truststore_location: str = ""
+    truststore_certificates: str = field(default="", repr=False)
+    keystore_location: str = ""
+    keystore_key: str = field(default="", repr=False)
+    keystore_chain: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
+    check_host_name: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """How to authenticate: by name and password, or by a token from the callback or the endpoint."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    # Compared but not hashed: a callback may be a method of something without a hash.
+    token_callback: TokenCallback | None = field(default=None, hash=False)
+    token_endpoint_url: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What ``security.protocol`` and the keys under ``ssl.`` and ``sasl.`` say."""
+
+    protocol: str = "PLAINTEXT"
+    tls: TlsSettings = TlsSettings()
+    sasl: SaslSettings | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the brokers are spoken to over TLS; ``tls`` may be there for the token endpoint alone."""
+        return self.protocol in {"SSL", "SASL_SSL"}
+
+
+def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) -> tuple[Security, list[Problem]]:
+    """The security of checked ``values``; ``given`` are the keys that the user wrote. All that is wrong is listed."""
+    problems = [Problem(where, key, HIDDEN, allowed) for key, allowed in _astray(values, given)]
+    protocol: str = values["security.protocol"]
+    sasl: SaslSettings | None = None
+    if not problems:
+        wrong = _wrong_tls(values)
+        problems += [Problem(where, key, SECURITY_KEYS[key].show(values[key]), allowed) for key, allowed in wrong]
+    if not problems and protocol.startswith("SASL_"):
+        sasl, unfit = _sasl(values)
+        problems += [Problem(where, key, HIDDEN, allowed) for key, allowed in unfit]
+    tls = TlsSettings(
+        truststore_location=values["ssl.truststore.location"],
+        truststore_certificates=values["ssl.truststore.certificates"],
+        keystore_location=values["ssl.keystore.location"],
+        keystore_key=values["ssl.keystore.key"],
+        keystore_chain=values["ssl.keystore.certificate.chain"],
+        key_password=values["ssl.key.password"],
+        check_host_name=values["ssl.endpoint.identification.algorithm"] == "https",
+    )
+    return Security(protocol, tls, sasl), problems
+
+
+def _astray(values: Mapping[str, Any], given: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Keys that the protocol makes no use of: who wrote them believes in a protection that would not be there."""
+    protocol = values["security.protocol"]
+    endpoint = protocol.startswith("SASL_") and values["sasl.oauthbearer.token.endpoint.url"]
+    for key in SECURITY_KEYS:
+        if key not in given:
+            continue
+        if key.startswith("sasl.") and not protocol.startswith("SASL_"):
+            yield key, "needs security.protocol SASL_SSL or SASL_PLAINTEXT"
+        if key.startswith("ssl.") and not protocol.endswith("SSL") and not endpoint:
+            yield key, "needs security.protocol SSL or SASL_SSL"
+
+
+def _wrong_tls(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for store, text, how in (
+        ("truststore", "ssl.truststore.certificates", _CONVERT_TRUST),
+        ("keystore", "ssl.keystore.key", _CONVERT_KEY),
+    ):
+        location = f"ssl.{store}.location"
+        if values[f"ssl.{store}.type"] != "PEM":
+            yield f"ssl.{store}.type", f"must be 'PEM'; convert with: {how}"
+        elif _JAVA_STORE.search(values[location]):
+            yield location, f"must be a PEM file; convert with: {how}"
+        elif values[f"ssl.{store}.password"]:
+            yield f"ssl.{store}.password", f"PEM files have none (a key has ssl.key.password); convert with: {how}"
+        if values[location] and values[text]:
+            yield location, f"contradicts {text}: give one of them"
+    if bool(values["ssl.keystore.key"]) != bool(values["ssl.keystore.certificate.chain"]):
+        yield "ssl.keystore.key", "belongs together with ssl.keystore.certificate.chain: give both"
+
+
+def _sasl(values: Mapping[str, Any]) -> tuple[SaslSettings | None, list[tuple[str, str]]]:
+    mechanism = values["sasl.mechanism"]
+    if not mechanism:
+        return None, [("sasl.mechanism", f"required with SASL: {', '.join(MECHANISMS)}")]
+    jaas: JaasLine | None = None
+    if values["sasl.jaas.config"]:
+        try:
+            jaas = parse_jaas(values["sasl.jaas.config"])
+        except ValueError as error:
+            return None, [("sasl.jaas.config", str(error))]
+        if not mechanism.startswith(jaas.family):
+            return None, [("sasl.jaas.config", f"its login module is for {jaas.family}, sasl.mechanism is {mechanism}")]
+    return _token(values, jaas) if mechanism == "OAUTHBEARER" else _password(values, jaas)
+
+
+def _one(values: Mapping[str, Any], key: str, jaas: JaasLine | None, option: str) -> tuple[str, list[tuple[str, str]]]:
+    """A value that may come from its own key or from the login line, but not from both."""
+    own, line = str(values[key]), jaas.options.get(option, "") if jaas else ""
+    return own or line, [(key, "is in sasl.jaas.config too: give it once")] if own and line else []
+
+
+def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettings, list[tuple[str, str]]]:
+    mechanism = values["sasl.mechanism"]
+    username, problems = _one(values, "sasl.username", jaas, "username")
+    password, more = _one(values, "sasl.password", jaas, "password")
+    problems = problems + more
+    problems += [(key, f"required with {mechanism}") for key, value in _names(username, password) if not value]
+    # A zero byte separates the fields of PLAIN (RFC 4616) and has no place in any other mechanism.
+    problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
+    problems += [(key, f"{mechanism} does not use it") for key in values if _is_token_key(key) and values[key]]
+    return SaslSettings(mechanism, username, password), problems
+
+
+def _names(username: str, password: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("sasl.username", username), ("sasl.password", password)
+
+
+def _is_token_key(key: str) -> bool:
+    return key.startswith("sasl.oauthbearer.")
+
+
+def _token(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettings, list[tuple[str, str]]]:
+    client_id, problems = _one(values, "sasl.oauthbearer.client.credentials.client.id", jaas, "clientId")
+    secret, more = _one(values, "sasl.oauthbearer.client.credentials.client.secret", jaas, "clientSecret")
+    scope, last = _one(values, "sasl.oauthbearer.scope", jaas, "scope")
+    problems = [*problems, *more, *last]
+    callback, url = values["sasl.oauthbearer.token.callback"], values["sasl.oauthbearer.token.endpoint.url"]
+    if callback is not None and url:
+        problems.append(("sasl.oauthbearer.token.callback", "contradicts sasl.oauthbearer.token.endpoint.url"))
+    elif callback is None and not url:
+        problems.append(("sasl.oauthbearer.token.endpoint.url", "required with OAUTHBEARER (or a token callback)"))
+    elif url:
+        problems += _wrong_url(url)
+        for key, value in (("client.id", client_id), ("client.secret", secret)):
+            if not value:
+                problems.append((f"sasl.oauthbearer.client.credentials.{key}", "required with the token endpoint"))
+    problems += [(key, "OAUTHBEARER does not use it") for key in ("sasl.username", "sasl.password") if values[key]]
+    extensions = _extensions(jaas)
+    if any(not _EXTENSION_NAME.fullmatch(n) or n == "auth" or not _EXTENSION_VALUE.fullmatch(v) for n, v in extensions):
+        problems.append(("sasl.jaas.config", "an extension is a name of letters, but not auth, and printable ASCII"))
+    settings = SaslSettings(
+        mechanism="OAUTHBEARER",
+        token_callback=callback,
+        token_endpoint_url=url,
+        client_id=client_id,
+        client_secret=secret,
+        scope=scope,
+        extensions=extensions,
+    )
+    return settings, problems
+
+
+def _extensions(jaas: JaasLine | None) -> tuple[tuple[str, str], ...]:
+    found = jaas.options.items() if jaas else ()
+    return tuple((name.removeprefix(EXTENSION), value) for name, value in found if name.startswith(EXTENSION))
+
+
+def _wrong_url(url: str) -> Iterator[tuple[str, str]]:
+    key = "sasl.oauthbearer.token.endpoint.url"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        yield key, "must be a URL such as https://login.example.com/token"
+        return
+    if parts.username or parts.password:
+        yield key, "must not contain a name or password: they have keys of their own"
+    elif not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
+        yield key, "must begin with https:// (http:// only to this machine), for the client's secret goes there"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, a name or an address, is this machine by itself: what is sent there passes no network."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

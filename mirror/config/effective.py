@@ -1,0 +1,87 @@
+"""What a configuration comes to: every key with its value in force, defaults of the clients included. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mirror.cluster.settings import CLUSTER_KEYS
+from mirror.config.flow_rules import source_options, target_options
+from mirror.config.notices import WITHOUT_EFFECT
+from mirror.consumer.settings import CONSUMER_KEYS, ConsumerSettings
+from mirror.producer.settings import PRODUCER_KEYS, ProducerSettings
+from mirror.relay.model.client_defaults import PARTITION_FETCH_BYTES, RECODED_BYTES, batch_bytes, transaction_timeout_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.cluster.keys import Key
+    from mirror.config.models import FlowConfig, MirrorConfig
+
+Tables = dict[str, dict[str, dict[str, Any]]]
+
+_NOT_SHOWN: Final = frozenset({"transactional.id", "compression.type", "auto.offset.reset"})
+"""What a flow may not set: the copy has its own."""
+
+
+def in_force(config: MirrorConfig) -> Tables:
+    """Everything as :meth:`MirrorConfig.described` has it, with the clients' defaults: fit for JSON, without secrets.
+
+    A key that is empty by default (a file of certificates, a password) is there only where it was given.
+    """
+    tables: Tables = {
+        section: {name: dict(table) for name, table in entries.items()}
+        for section, entries in config.described().items()
+    }
+    tables["clusters"] = {name: _of_cluster(table) | table for name, table in tables["clusters"].items()}
+    for name, table in tables["flows"].items():
+        flow = config.flows[name]
+        table["consumer"] = _of_consumer(config, flow) | table["consumer"]
+        table["producer"] = _of_producer(config, flow) | table["producer"]
+    return tables
+
+
+def given(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
+    """The paths of the keys that the configuration sets itself; all others of :func:`in_force` are defaults."""
+    paths: set[tuple[str, ...]] = set()
+    for name, cluster in config.clusters.items():
+        paths |= {("clusters", name, key) for key in cluster.options}
+    for name, flow in config.flows.items():
+        fields = type(flow).model_fields
+        paths |= {("flows", name, str(fields[field].alias)) for field in flow.model_fields_set}
+        paths |= {("flows", name, "consumer", key) for key in flow.consumer}
+        paths |= {("flows", name, "producer", key) for key in flow.producer}
+    return frozenset(paths)
+
+
+def _of_cluster(table: Mapping[str, Any]) -> dict[str, Any]:
+    encrypted = str(table.get("security.protocol", "")).endswith("SSL")
+    keys = (key for key in CLUSTER_KEYS.values() if encrypted or not key.name.startswith("ssl."))
+    return _defaults(keys)
+
+
+def _of_consumer(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
+    settings = ConsumerSettings.parse(source_options(config, flow))
+    return _defaults(CONSUMER_KEYS.values(), without=_NOT_SHOWN | WITHOUT_EFFECT["consumer"].keys()) | {
+        "max.partition.fetch.bytes": PARTITION_FETCH_BYTES,
+        "fetch.max.wait.ms": settings.fetch_max_wait_ms,
+    }
+
+
+def _of_producer(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
+    options = {key: value for key, value in target_options(config, flow).items() if key != "transaction.timeout.ms"}
+    settings = ProducerSettings.parse(options)
+    delivery_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
+    together = batch_bytes(settings.batch_size, settings.buffer_memory)
+    found = _defaults(PRODUCER_KEYS.values(), without=_NOT_SHOWN | WITHOUT_EFFECT["producer"].keys()) | {
+        "delivery.timeout.ms": delivery_ms,
+        "ack.timeout.ms": settings.ack_timeout_ms,
+        "batch.size": together if flow.compression == "source" else min(together, RECODED_BYTES),
+        "transaction.timeout.ms": transaction_timeout_ms(delivery_ms, request_ms, flow.commit_interval_ms),
+    }
+    if not flow.exactly_once:
+        del found["transaction.timeout.ms"]
+    return found
+
+
+def _defaults(keys: Iterable[Key], *, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    return {key.name: key.default for key in keys if key.name not in without and key.default not in {"", None, ()}}

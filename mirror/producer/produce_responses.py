@@ -1,0 +1,170 @@
+"""What became of the batches that were sent: acknowledged, to be sent again, cut, or given up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mirror.backoff import Backoff
+from mirror.cluster.loop import ClusterLoop
+from mirror.cluster.metadata import Leader
+from mirror.cluster.types import TopicPartition
+from mirror.errors import Hopeless, InvalidArgument, KafkaError, UnsupportedVersion
+from mirror.producer.batch.accumulator import Accumulator
+from mirror.producer.batch.batches import ProducerBatch
+from mirror.producer.batch.queue import PartitionQueue
+from mirror.producer.settings import ProducerSettings
+from mirror.producer.txn.coordinator_client import CONCURRENT_MS, PATIENCE
+from mirror.producer.txn.transactions import Transactions
+from mirror.wire.error_codes import (
+    CONCURRENT_TRANSACTIONS,
+    MESSAGE_TOO_LARGE,
+    NOT_ACKNOWLEDGED,
+    NOT_ENOUGH_REPLICAS,
+    OUT_OF_ORDER_SEQUENCE,
+    REQUEST_TIMED_OUT,
+    ErrorAction,
+    broker_error,
+    verdict,
+)
+from mirror.wire.messages.produce import ProduceResponse, ProduceResponsePartition
+
+_FINAL: Final = {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE}
+
+
+class ProduceResponseHandler:
+    """Reads the answers to Produce, and their absence."""
+
+    def __init__(
+        self, settings: ProducerSettings, loop: ClusterLoop, batches: Accumulator, transactions: Transactions | None
+    ) -> None:
+        self._retries = settings.retries
+        self._metadata = loop.metadata
+        self._backoff = Backoff(settings.cluster.retry_backoff_ms, settings.cluster.retry_backoff_max_ms, loop.rng)
+        self._batches = batches
+        self._transactions = transactions
+
+    def on_failure(self, error: KafkaError, batches: list[ProducerBatch], now: int) -> None:
+        """There was no answer: each batch may have been written, or not."""
+        self._metadata.request_update()
+        for batch in batches:
+            queue = self._back(batch, now)
+            if queue is None:
+                continue
+            # Whoever did not answer may not answer again: nobody else is to stand behind it.
+            queue.slow = queue.slow or isinstance(error, TimeoutError)
+            if isinstance(error, (UnsupportedVersion, InvalidArgument)):
+                batch.refused()  # it never left
+            if isinstance(error, Hopeless):
+                self._batches.give_up(batch, error)
+            else:
+                self._retry(queue, batch, error, now)
+
+    def on_response(self, response: ProduceResponse, batches: list[ProducerBatch], now: int) -> None:
+        """Each batch by its partition."""
+        told: dict[TopicPartition, ProduceResponsePartition] = {}
+        for topic in response.responses:
+            name = topic.name or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
+            for part in topic.partition_responses:
+                told[TopicPartition(name, part.index)] = part
+        for batch in batches:
+            queue = self._back(batch, now)
+            if queue is None:
+                continue
+            answer = told.get(batch.tp)
+            if answer is None:
+                self._retry(queue, batch, KafkaError(f"{batch.tp}: the broker's answer leaves it out"), now)
+            else:
+                self._answered(queue, batch, answer, response.throttle_time, now)
+
+    def _back(self, batch: ProducerBatch, now: int) -> PartitionQueue | None:
+        """The queue that awaits ``batch``; None where it was abandoned."""
+        batch.came_back(now)
+        queue = self._batches.queue(batch.tp)
+        if batch in queue.in_flight:
+            return queue
+        self._batches.came_back(batch)
+        return None
+
+    def _answered(
+        self,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        answer: ProduceResponsePartition,
+        throttle_ms: int,
+        now: int,
+    ) -> None:
+        code = answer.error_code
+        outcome = verdict(code)
+        if outcome is ErrorAction.OK or outcome is ErrorAction.DUPLICATE:
+            offset = answer.base_offset if outcome is ErrorAction.OK else -1
+            self._batches.acknowledged(batch, offset, throttle_ms, now)
+            return
+        error: KafkaError = broker_error(code, f"writing to {batch.tp}", _detail(answer), needs="Write")
+        # A leader that had written it and then lost its place, or its disk, says so with the offset (DelayedProduce).
+        if answer.base_offset < 0 and (code == NOT_ENOUGH_REPLICAS or code not in NOT_ACKNOWLEDGED):
+            batch.refused()
+        # Written, but not by all who must: another wait like that is nothing to have others stand behind.
+        queue.slow = queue.slow or code == REQUEST_TIMED_OUT
+        # Behind a batch that is to come again, out of order is what must come; as the first it means lost data.
+        expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order(batch)
+        if outcome in _FINAL and not expected:
+            if code == OUT_OF_ORDER_SEQUENCE:
+                self._batches.fail_behind(batch, error)
+            if code != MESSAGE_TOO_LARGE or not self._cut(batch):
+                self._batches.give_up(batch, self._judged(outcome, error, now))
+            return
+        if code == CONCURRENT_TRANSACTIONS and queue.concurrent < PATIENCE:
+            self._wait_for_markers(queue, batch, error, now)
+            return
+        # The retry first: it notes the leader that failed, whose backoff the new one is not to wait for.
+        self._retry(queue, batch, error, now)
+        if outcome is ErrorAction.REFRESH_METADATA:
+            leader = answer.current_leader
+            if leader is not None and leader.leader_id >= 0:
+                self._metadata.moved(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
+            self._metadata.request_update()
+
+    def _judged(self, outcome: ErrorAction, error: KafkaError, now: int) -> KafkaError:
+        if outcome is ErrorAction.FENCED and self._transactions is not None:
+            return self._transactions.fenced(error, now)
+        return error
+
+    def _cut(self, batch: ProducerBatch) -> bool:
+        """Send a batch of single records that is too large in two halves; False where that cannot be."""
+        if batch.told or batch.in_doubt or batch.open is None:
+            return False
+        halves = batch.open.split()
+        if not halves:
+            return False
+        parts = [ProducerBatch(batch.tp, None, batch.created_ms, half.limit, open=half) for half in halves]
+        batch.cut_into(parts)
+        self._batches.replace(batch, parts, transactional=self._transactions is not None)
+        return True
+
+    def _wait_for_markers(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
+        """The last transaction's end is being written: waiting, and no failure."""
+        batch.attempts -= 1
+        failures = queue.failures
+        self._retry(queue, batch, error, now)
+        queue.failures = failures
+        queue.concurrent += 1
+        queue.not_before_ms = now + CONCURRENT_MS
+
+    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
+        batch.last_error = error
+        failure = self._transactions.failure() if self._transactions is not None else None
+        failure = failure or queue.broken_by(batch)
+        if batch.told or failure is not None or batch.attempts > self._retries:
+            self._batches.give_up(batch, failure or error)
+            return
+        if queue.is_first(batch):
+            queue.failures += 1
+            queue.not_before_ms = now + self._backoff.after(queue.failures)
+            leader = self._metadata.leader(batch.tp)
+            queue.retry_epoch = leader.epoch if leader is not None else -1
+        queue.requeue(batch)
+
+
+def _detail(answer: ProduceResponsePartition) -> str | None:
+    texts = [e.batch_index_error_message for e in answer.record_errors if e.batch_index_error_message]
+    return answer.error_message or (texts[0] if texts else None)

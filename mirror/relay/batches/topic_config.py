@@ -1,0 +1,81 @@
+"""What of a topic's configuration bears on a copy: one reader for both sides, over all releases of brokers. Pure.
+
+The defaults of topic configurations are here and nowhere else. They stand in for keys that a broker does not have, or
+that this client may not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.cluster.types import ConfigEntry
+
+FOREVER: Final = 2**63 - 1
+"""No limit (Java's ``Long.MAX_VALUE``)."""
+MAX_MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's default of ``max.message.bytes``."""
+_RETENTION_MS: Final = 604_800_000
+_BEFORE: Final = "message.timestamp.before.max.ms"
+_AFTER: Final = "message.timestamp.after.max.ms"
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+TIME_KEYS: Final = (_BEFORE, _AFTER)
+"""What limits records' times on brokers of 3.6 and newer: how far in the past, and in the future."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Times in ms, sizes in bytes, :data:`FOREVER` without a limit.
+
+    ``before_key`` and ``after_key`` are the keys that ``before_max_ms`` and ``after_max_ms`` come from, and that have
+    to be changed to move these limits.
+    """
+
+    cleanup: frozenset[str]
+    retention_ms: int
+    max_message_bytes: int
+    compression: str
+    append_time: bool
+    before_max_ms: int
+    after_max_ms: int
+    before_key: str = _BEFORE
+    after_key: str = _AFTER
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str]) -> TopicConfig:
+        """From a topic's configuration, its brokers' defaults included."""
+        cleanup = frozenset(part.strip() for part in configs.get("cleanup.policy", "delete").split(","))
+        retention_ms = int(configs.get("retention.ms", _RETENTION_MS))
+        before_key, before_max_ms = _time_limit(configs, _BEFORE)
+        after_key, after_max_ms = _time_limit(configs, _AFTER)
+        return cls(
+            cleanup=cleanup,
+            retention_ms=FOREVER if retention_ms < 0 or "delete" not in cleanup else retention_ms,
+            max_message_bytes=int(configs.get("max.message.bytes", MAX_MESSAGE_BYTES)),
+            compression=configs.get("compression.type", "producer"),
+            append_time=configs.get("message.timestamp.type") == "LogAppendTime",
+            before_max_ms=before_max_ms,
+            after_max_ms=after_max_ms,
+            before_key=before_key,
+            after_key=after_key,
+        )
+
+
+def readable(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """The values of ``entries`` that the broker shows, as key -> value."""
+    return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+
+def _time_limit(configs: Mapping[str, str], key: str) -> tuple[str, int]:
+    """The key that limits records' times in the direction of ``key``, and the limit.
+
+    Brokers 3.0 to 3.5 have one key for both directions, which 4.0 removed (KIP-937). Brokers 3.6 to 3.9 have all three,
+    and a direction's own key counts there unless it is at its default, no limit (``LogConfig``).
+    """
+    limit_ms = int(configs.get(key, FOREVER))
+    if limit_ms == FOREVER and _DIFFERENCE in configs:
+        return _DIFFERENCE, int(configs[_DIFFERENCE])
+    return key, limit_ms

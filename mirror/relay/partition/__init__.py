@@ -1,0 +1,1 @@
+"""The copy of one range: a state machine that never waits."""

@@ -1,0 +1,1 @@
+"""The copies of one Spark task, and the clients and threads that they share."""

@@ -1,0 +1,1 @@
+"""Memory that threads share or give back: buffer.memory, receive buffers, malloc."""

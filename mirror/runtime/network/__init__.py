@@ -1,0 +1,1 @@
+"""Sockets, TLS, credentials and the selector loop."""

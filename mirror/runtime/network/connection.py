@@ -1,0 +1,225 @@
+"""One connection: moves bytes between a socket and a :class:`BrokerSession`, and decides nothing.
+
+It looks its host's addresses up, tries them in order, and does the TLS handshake, all without blocking.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from mirror.cluster.connections import ConnectAttempt
+from mirror.cluster.requests import Lane
+from mirror.cluster.session import CLOSED_IN_HANDSHAKE, BrokerSession, Suspicion, disconnected
+from mirror.errors import AuthenticationFailed, KafkaError
+from mirror.runtime.network.background import Resolver, SocketAddress
+from mirror.runtime.network.tls import explain
+from mirror.runtime.network.transport import PlainTransport, Transport
+from mirror.timing import FOREVER_MS, deadline
+
+WrapSocket = Callable[[socket.socket, str], Transport]
+"""Makes the transport of a connected socket to a host."""
+
+
+class ConnectionStage(enum.Enum):
+    """How far a connection has come."""
+
+    IDLE = "not begun"
+    RESOLVING = "looking the name up"
+    CONNECTING = "connecting"
+    HANDSHAKING = "in the TLS handshake"
+    CONNECTED = "connected"
+
+
+class Connection:
+    """A socket on its way to a broker, or connected. Raises KafkaError when it breaks.
+
+    ``ready``, ``watched`` and ``attempt`` are for the network: whether requests would have gone out at once when it
+    last looked, the events that the selector tells of ``sock``, and what is counted of the node's failures.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        address: tuple[str, int],
+        session: BrokerSession,
+        wrap: WrapSocket | None,
+        attempt: ConnectAttempt,
+    ) -> None:
+        self.node = attempt.node
+        self.attempt = attempt
+        self.lane = lane
+        self.address = address
+        self.session = session
+        self.channel = 0
+        self.ready = False
+        self.watched = 0
+        self.stage = ConnectionStage.IDLE
+        self.sock: socket.socket | None = None
+        self.setup_deadline_ms = FOREVER_MS
+        self._wrap = wrap
+        self._lookup: Future[list[SocketAddress]] | None = None
+        self._addresses: list[SocketAddress] = []
+        self._transport: Transport | None = None
+
+    # --- on the way
+
+    def begin(self, resolver: Resolver, setup_deadline_ms: int) -> None:
+        """Look the host up; :meth:`connect` goes on once that is :meth:`resolved`."""
+        self.stage = ConnectionStage.RESOLVING
+        self.setup_deadline_ms = setup_deadline_ms
+        self._lookup = resolver.look_up(*self.address)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether :meth:`connect` can begin."""
+        return self.stage is ConnectionStage.RESOLVING and self._lookup is not None and self._lookup.done()
+
+    def take_addresses(self) -> None:
+        """Take in what the look-up found. Raises ConnectionFailed."""
+        assert self._lookup is not None  # noqa: S101 - it is resolved
+        try:
+            self._addresses = list(self._lookup.result())
+        except OSError as error:
+            raise disconnected(self.session.label, f"the name was not found: {_text(error)}") from error
+        if not self._addresses:
+            raise disconnected(self.session.label, "the name has no address")
+
+    def connect(self) -> None:
+        """Begin to connect to the next address (KIP-302). Raises ConnectionFailed where there is none left."""
+        while True:
+            self.close_socket()
+            family, address = self._addresses.pop(0)
+            try:
+                self.sock = socket.socket(family, socket.SOCK_STREAM)
+                self.sock.setblocking(False)
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                code = self.sock.connect_ex(address)
+            except OverflowError:  # a port that cannot be
+                code, reason = errno.EINVAL, os.strerror(errno.EINVAL).lower()
+            except OSError as error:
+                code, reason = error.errno or errno.EIO, _text(error)
+            else:
+                reason = os.strerror(code).lower()
+            if code in {0, errno.EINPROGRESS}:
+                self.stage = ConnectionStage.CONNECTING
+                return
+            if not self._addresses:
+                raise disconnected(self.session.label, reason)
+
+    def connect_failed(self) -> str:
+        """Why the socket, which became writable, is not connected; empty where it is."""
+        code = self._open_socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return os.strerror(code).lower() if code else ""
+
+    @property
+    def more_addresses(self) -> bool:
+        """Whether there is another address to try."""
+        return bool(self._addresses)
+
+    def connected(self, now: int) -> None:
+        """The socket is connected: go on to the TLS handshake, or to the protocol."""
+        sock = self._open_socket()
+        self.stage = ConnectionStage.HANDSHAKING
+        self._transport = PlainTransport(sock) if self._wrap is None else self._wrap(sock, self.address[0])
+        self.handshake(now)
+
+    def handshake(self, now: int) -> None:
+        """Go on with the handshake. Raises AuthenticationFailed where one side does not accept the other."""
+        try:
+            done = self._open_transport().handshake()
+        except ssl.SSLEOFError as error:
+            raise disconnected(self.session.label, CLOSED_IN_HANDSHAKE) from error
+        except ssl.SSLError as error:
+            raise AuthenticationFailed(f"{self.session.label}: {explain(error, self.address[0])}") from error
+        except OSError as error:
+            raise disconnected(self.session.label, f"in the TLS handshake: {_text(error)}") from error
+        if done:
+            self.stage = ConnectionStage.CONNECTED
+            self.setup_deadline_ms = FOREVER_MS
+            self.session.start(now)
+
+    # --- connected
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether there is something for the socket to take."""
+        unsent = self._transport is not None and self._transport.unsent
+        return (
+            unsent
+            or self.stage is ConnectionStage.CONNECTING
+            or (self.stage is ConnectionStage.CONNECTED and bool(self.session.outgoing))
+        )
+
+    def write(self, now: int) -> None:
+        """Send what waits, as much as the socket takes."""
+        try:
+            self._open_transport().write(self.session.outgoing)
+        except OSError as error:
+            # What the broker sent before it hung up (a TLS alert) tells more than the hang-up.
+            self.read(now)
+            raise self._broken(error) from error
+
+    def read(self, now: int) -> None:
+        """Receive what there is, straight to where it belongs."""
+        transport = self._open_transport()
+        transport.begin_turn()
+        try:
+            while True:
+                count = transport.read_into(self.session.buffer())
+                if count == 0:
+                    raise self._closed()
+                self.session.received(count, now)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def _closed(self) -> KafkaError:
+        return disconnected(self.session.label, "the broker closed the connection")
+
+    def _broken(self, error: OSError) -> KafkaError:
+        if isinstance(error, ssl.SSLError):
+            text = explain(error, self.address[0])
+            # TLS 1.3 refuses a client's certificate after the handshake; later on, damaged bytes are no refusal.
+            if self.session.versions is None:
+                return AuthenticationFailed(f"{self.session.label}: {text}")
+            return disconnected(self.session.label, text)
+        return disconnected(self.session.label, _text(error))
+
+    def idle_deadline_ms(self, max_idle_ms: int) -> int:
+        """When it will have been idle for long enough to be closed."""
+        if self.stage is not ConnectionStage.CONNECTED or self.session.load:
+            return FOREVER_MS
+        return deadline(self.session.last_used_ms, max_idle_ms)
+
+    def suspicion(self) -> Suspicion | None:
+        """What its end, at this point, may mean but for a broker that went away."""
+        if self.stage is ConnectionStage.HANDSHAKING and self._transport is not None and not self._transport.heard:
+            return Suspicion.NO_TLS
+        negotiated = self.stage is ConnectionStage.CONNECTED and self.session.ready
+        return Suspicion.WANTS_SASL if negotiated and not self.session.wants_sasl and not self.session.heard else None
+
+    def close_socket(self) -> None:
+        """Close the socket; safe to call again."""
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+        self._transport = None
+
+    def _open_socket(self) -> socket.socket:
+        assert self.sock is not None  # noqa: S101 - registered sockets are open
+        return self.sock
+
+    def _open_transport(self) -> Transport:
+        assert self._transport is not None  # noqa: S101 - made when the socket was connected
+        return self._transport
+
+
+def _text(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,50 @@
+"""What the connections of one cluster share for TLS and SASL: made once, before the first of them."""
+
+from __future__ import annotations
+
+import functools
+import random
+import socket
+import ssl
+
+from mirror.backoff import Backoff
+from mirror.cluster.auth.sasl import Login
+from mirror.cluster.auth.security import SaslSettings, Security
+from mirror.runtime.network.background import Background
+from mirror.runtime.network.connection import WrapSocket
+from mirror.runtime.network.login import make_login
+from mirror.runtime.network.oauth import TokenKeeper, from_callback, from_endpoint
+from mirror.runtime.network.tls import RECEIVE_BYTES, TlsTransport, make_context
+
+
+class Credentials:
+    """``wrap`` makes a socket's transport (None: the socket as it is), ``login`` authenticates (None: no SASL)."""
+
+    def __init__(
+        self, security: Security, request_timeout_ms: int, background: Background, backoff: Backoff, rng: random.Random
+    ) -> None:
+        """Raises ConfigError where a file of keys or certificates is not usable."""
+        self.wrap: WrapSocket | None = None
+        self.login: Login | None = None
+        self._security = security
+        self._request_timeout_ms = request_timeout_ms
+        if security.uses_tls:
+            scratch = memoryview(bytearray(RECEIVE_BYTES))
+            self.wrap = functools.partial(_wrap, context=self._context, scratch=scratch)
+        sasl = security.sasl
+        if sasl is not None:
+            self.login = make_login(sasl, lambda: self._tokens(sasl, background, backoff), rng)
+
+    @functools.cached_property
+    def _context(self) -> ssl.SSLContext:
+        return make_context(self._security.tls)
+
+    def _tokens(self, sasl: SaslSettings, background: Background, backoff: Backoff) -> TokenKeeper:
+        if sasl.token_callback is not None:
+            return TokenKeeper(from_callback(sasl.token_callback), background, backoff)
+        fetch = from_endpoint(sasl, self._context, self._request_timeout_ms)
+        return TokenKeeper(fetch, background, backoff)
+
+
+def _wrap(sock: socket.socket, host: str, *, context: ssl.SSLContext, scratch: memoryview) -> TlsTransport:
+    return TlsTransport(sock, context, host, scratch)

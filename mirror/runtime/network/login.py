@@ -1,0 +1,69 @@
+"""The credentials of a cluster's connections: a password, or a token that is fetched and kept."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from mirror.cluster.auth.sasl import Login, Mechanism, OAuthBearer, Plain
+from mirror.cluster.auth.security import SaslSettings
+from mirror.runtime.network.oauth import TokenKeeper
+
+_RENEW_WINDOW: Final = (0.85, 0.95)
+"""Of a session's lifetime, drawn anew each time, so that clients do not come all at once (KIP-368)."""
+_SHORTEST_MS: Final = 1_100
+"""A broker allows one re-authentication a second (KafkaChannel)."""
+
+
+class _Renewing:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def renew_after_ms(self, lifetime_ms: int) -> int:
+        """At 85 to 95% of the session's lifetime."""
+        return max(_SHORTEST_MS, int(lifetime_ms * self._rng.uniform(*_RENEW_WINDOW)))
+
+
+class PasswordLogin(_Renewing):
+    """PLAIN and SCRAM."""
+
+    def __init__(self, settings: SaslSettings, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._make: Final = _maker(settings)
+
+    def begin(self, now: int) -> Mechanism | None:
+        """At once."""
+        del now
+        return self._make()
+
+
+def _maker(settings: SaslSettings) -> Callable[[], Mechanism]:
+    name, user, password = settings.mechanism, settings.username, settings.password
+    if name == "PLAIN":
+        return lambda: Plain(user, password)
+    from mirror.cluster.auth.scram import Scram  # here: `begin` is called on the network thread
+
+    return lambda: Scram(name, user, password, secrets.token_hex(24))
+
+
+class TokenLogin(_Renewing):
+    """OAUTHBEARER."""
+
+    def __init__(self, settings: SaslSettings, tokens: TokenKeeper, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._extensions = settings.extensions
+        self._tokens = tokens
+
+    def begin(self, now: int) -> Mechanism | None:
+        """With the token kept, or once another has been fetched."""
+        token = self._tokens.token(now)
+        return None if token is None else OAuthBearer(token, self._extensions)
+
+
+def make_login(settings: SaslSettings, tokens: Callable[[], TokenKeeper], rng: random.Random) -> Login:
+    """What ``settings`` ask for; ``tokens`` makes the keeper where one is needed."""
+    if settings.mechanism == "OAUTHBEARER":
+        return TokenLogin(settings, tokens(), rng)
+    return PasswordLogin(settings, rng)

@@ -1,0 +1,363 @@
+"""Connections to a cluster's brokers over ``selectors`` (``NetworkClient``)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import selectors
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from mirror.backoff import Backoff
+from mirror.cluster.connections import ConnectionStates
+from mirror.cluster.deadline_heap import DeadlineHeap
+from mirror.cluster.requests import Lane, Request
+from mirror.cluster.session import BrokerSession, Suspicion, disconnected
+from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.types import Broker
+from mirror.errors import ClientClosed, KafkaError
+from mirror.meters import RequestMeters
+from mirror.runtime.network.background import Background, Resolver
+from mirror.runtime.network.connection import Connection, ConnectionStage
+from mirror.runtime.network.credentials import Credentials
+from mirror.timing import Clock, deadline, remaining
+from mirror.wire.versions import BrokerVersions
+
+_LONGEST_SELECT_S: Final = 3600.0
+
+
+class SelectorNetwork:
+    """One connection per (broker, lane, channel), opened when first needed, opened again after a backoff.
+
+    A poll looks at the ``active`` ones, which are on their way or have something to write, at those on which something
+    comes in, and at those whose alarm has gone off; the others cost nothing.
+    Bootstrap addresses are nodes with negative ids, used until the first metadata and when no broker answers.
+    ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches;
+    ``meters`` count what is asked of them all. ``changes`` rises when a connection has become ready, was lost, or is no
+    longer throttled.
+    """
+
+    def __init__(self, settings: ClusterSettings, clock: Clock, rng: random.Random) -> None:
+        """Raises ConfigError where a file of keys or certificates is not usable."""
+        self._settings = settings
+        self._clock = clock
+        self._background = Background(self.wakeup)
+        self._resolver = Resolver(self._background)
+        retry = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
+        self._credentials = Credentials(settings.security, settings.request_timeout_ms, self._background, retry, rng)
+        self._states = ConnectionStates(settings, rng)
+        self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
+        self._brokers: Mapping[int, Broker] = {}
+        self._connections: dict[tuple[int, Lane, int], Connection] = {}
+        self._active: dict[Connection, None] = {}
+        self._alarms: DeadlineHeap[Connection] = DeadlineHeap()
+        self._features = BrokerVersions()
+        self._throttled_until: dict[int, int] = {}
+        self._met: set[int] = set()
+        self._suspicions: dict[int, Suspicion] = {}
+        self.throttled_ms: dict[int, int] = {}
+        self.changes = 0
+        self.meters: Final = RequestMeters()
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._waking = False
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+
+    # --- what the loop asks for
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """Learn addresses; a connection to an address that is no longer the broker's is closed."""
+        if brokers is self._brokers:
+            return
+        self._brokers = brokers
+        now = self._clock.now()
+        for connection in list(self._connections.values()):
+            broker = brokers.get(connection.node)
+            moved = broker is not None and (broker.host, broker.port) != connection.address
+            unneeded = connection.node < 0 and not connection.session.load
+            if moved or (unneeded and brokers):
+                self._drop(connection, disconnected(connection.session.label, "the broker has moved"), now)
+
+    def send(self, request: Request, now: int) -> None:
+        """Put ``request`` on its connection; it waits there until the connection stands."""
+        node = self._least_loaded(now) if request.node is None else request.node
+        connection = self._connection(node, request.lane, request.channel)
+        connection.session.send(request, now)
+        self._active[connection] = None
+        self._alarms.sooner(connection, deadline(now, request.timeout_ms))
+
+    def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
+        """Whether a request would go out at once; where there is no connection, one is begun."""
+        return self._connection(node, lane, channel).session.sends_at_once(now)
+
+    def stands(self, node: int, lane: Lane, channel: int) -> bool:
+        """Whether there is such a connection, or one is on its way; begins none."""
+        return (node, lane, channel) in self._connections
+
+    def throttled(self, node: int, now: int) -> bool:
+        """Whether ``node`` has some connection of ours wait just now (KIP-219)."""
+        return self._throttled_until.get(node, 0) > now
+
+    def finalized_feature(self, name: str) -> int:
+        """The level of the cluster's feature ``name`` (KIP-584), as the newest that any broker told; 0: unknown."""
+        return self._features.finalized(name)
+
+    def trouble(self, node: int) -> KafkaError | None:
+        """Why the last connection to ``node`` failed; None since one stands."""
+        return self._states.error(node)
+
+    def forget(self, channel: int) -> None:
+        """Its client is gone: close the connections that it had for itself."""
+        now = self._clock.now()
+        for connection in [one for key, one in self._connections.items() if key[2] == channel]:
+            self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)
+
+    def _connection(self, node: int, lane: Lane, channel: int = 0) -> Connection:
+        key = (node, lane, channel)
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = self._new_connection(node, lane)
+            connection.channel = channel
+            self._active[connection] = None
+        return connection
+
+    def _new_connection(self, node: int, lane: Lane) -> Connection:
+        address = self._address(node)
+        who = f"broker {node}" if node >= 0 else "bootstrap server"
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        label = f"{who} at {host}:{address[1]}"
+        settings = self._settings
+        suspicion = self._suspicions.pop(node, None)
+        session = BrokerSession(
+            label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
+        )
+        session.met = node in self._met
+        session.meters = self.meters
+        wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
+        return Connection(lane, address, session, wrap, self._states.begin(node))
+
+    def _address(self, node: int) -> tuple[str, int]:
+        broker = self._brokers.get(node)
+        # A broker that left between the routing and now: any address will do to fail properly.
+        return (broker.host, broker.port) if broker else self._bootstrap.get(node, self._settings.bootstrap[0])
+
+    def _least_loaded(self, now: int) -> int:
+        """The node that will answer soonest: connected ones first, the least busy of them."""
+
+        def rank(node: int) -> tuple[int, bool, bool, int]:
+            connection = self._connections.get((node, Lane.CONTROL, 0))
+            ready = connection is not None and connection.session.ready
+            failed = self._states.error(node) is not None
+            # One that answers on this connection need not be connected to.
+            wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
+            return (wait_ms, failed, not ready, connection.session.load if connection else 0)
+
+        nodes = [*self._brokers] or [*self._bootstrap]
+        best = min(nodes, key=rank)
+        if best >= 0 and self._states.given_up(best, now):
+            # No broker we know can be reached: those that were configured may still lead to the others.
+            best = min([best, *self._bootstrap], key=rank)
+        return best
+
+    # --- I/O
+
+    def poll(self, timeout_ms: int) -> None:
+        """Connect, send, wait for at most ``timeout_ms``, receive, and tell those whose time is up."""
+        now = self._clock.now()
+        active, self._active = self._active, {}
+        for connection in active:
+            self._advance(connection, now)
+        timeout_ms = min(timeout_ms, remaining(self._alarms.next_ms(), now))
+        ready = self._selector.select(min(timeout_ms / 1000, _LONGEST_SELECT_S))
+        now = self._clock.now()
+        for key, mask in ready:
+            if key.data is None:
+                self._drain_wakeups()
+            elif key.data.sock is key.fileobj:
+                self._serve(key.data, mask, now)
+        for connection in self._alarms.due(now):
+            self._expire(connection, now)
+
+    def _note(self, connection: Connection, now: int) -> None:
+        """Something happened on ``connection``: find out when it must be looked at again, and whether it is ready."""
+        session = connection.session
+        if connection.stage is not ConnectionStage.CONNECTED or not session.ready:
+            self._active[connection] = None
+            self._alarms.set(connection, self._due_ms(connection, now))
+        else:
+            # Never too late, though it may be too early, for all that it owes: then _expire() finds out the exact time.
+            if session.load:
+                at_ms = deadline(now, self._settings.request_timeout_ms)
+            else:
+                at_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
+            if session.throttled_until_ms > now:
+                at_ms = min(at_ms, session.throttled_until_ms)
+            self._alarms.sooner(connection, at_ms)
+        was_ready, connection.ready = connection.ready, session.sends_at_once(now)
+        if connection.ready and not was_ready:
+            self.changes += 1
+            if session.versions is not None and session.versions.features_epoch > self._features.features_epoch:
+                self._features = session.versions
+
+    def _advance(self, connection: Connection, now: int) -> None:
+        try:
+            if connection.stage is ConnectionStage.IDLE and self._states.wait_ms(connection.node, now) == 0:
+                connection.attempt = self._states.begin(connection.node)
+                setup_ms = self._states.setup_timeout_ms(connection.node)
+                connection.begin(self._resolver, deadline(now, setup_ms))
+            if connection.resolved:
+                connection.take_addresses()
+                self._connect(connection)
+            if connection.stage is ConnectionStage.CONNECTED:
+                connection.session.advance(now)
+                if connection.wants_write:
+                    connection.write(now)
+                    self._watch(connection, writes=connection.wants_write)
+        except KafkaError as error:
+            self._fail(connection, error, now)
+        else:
+            self._note(connection, now)
+
+    def _connect(self, connection: Connection) -> None:
+        """Go on to the next address."""
+        self._forget(connection)
+        connection.connect()
+        assert connection.sock is not None  # noqa: S101 - connect() raises where it has none
+        connection.watched = selectors.EVENT_WRITE
+        self._selector.register(connection.sock, connection.watched, connection)
+
+    def _serve(self, connection: Connection, mask: int, now: int) -> None:
+        try:
+            if connection.stage is ConnectionStage.CONNECTING:
+                why = connection.connect_failed()
+                if not why:
+                    connection.connected(now)
+                elif connection.more_addresses:
+                    self._connect(connection)
+                    return
+                else:
+                    raise disconnected(connection.session.label, why)
+            elif connection.stage is ConnectionStage.HANDSHAKING:
+                connection.handshake(now)
+            elif mask & selectors.EVENT_READ:
+                self._read(connection, now)
+            writes = connection.wants_write
+            if writes and connection.stage is ConnectionStage.CONNECTED:
+                connection.write(now)
+                writes = connection.wants_write
+            self._watch(connection, writes=writes)
+        except KafkaError as error:
+            self._fail(connection, error, now)
+        else:
+            self._note(connection, now)
+
+    def _read(self, connection: Connection, now: int) -> None:
+        session = connection.session
+        before = session.throttled_ms
+        try:
+            connection.read(now)
+        finally:
+            if session.throttled_ms != before:
+                total = self.throttled_ms.get(connection.node, 0)
+                self.throttled_ms[connection.node] = total + session.throttled_ms - before
+                until = max(session.throttled_until_ms, self._throttled_until.get(connection.node, 0))
+                self._throttled_until[connection.node] = until
+        if session.ready:
+            self._met.add(connection.node)
+            self._states.answered(connection.attempt)
+
+    def _watch(self, connection: Connection, *, writes: bool) -> None:
+        """Have the selector tell what the connection waits for; whether it wants to write."""
+        if connection.sock is None:
+            return
+        reading = 0 if connection.stage is ConnectionStage.CONNECTING else selectors.EVENT_READ
+        events = reading | (selectors.EVENT_WRITE if writes else 0)
+        if connection.watched != events:
+            connection.watched = events
+            self._selector.modify(connection.sock, events, connection)
+
+    def _expire(self, connection: Connection, now: int) -> None:
+        session = connection.session
+        overdue = session.expire(now)
+        if connection.setup_deadline_ms <= now:
+            self._setup_expired(connection, now)
+        elif overdue:
+            self._fail(connection, disconnected(session.label, session.why_overdue()), now)
+        elif connection.idle_deadline_ms(self._settings.connections_max_idle_ms) <= now:
+            self._drop(connection, disconnected(session.label, "idle"), now)
+        else:
+            self._alarms.set(connection, self._due_ms(connection, now))
+            self._active[connection] = None  # what was held back for throttling may go now
+            self._note(connection, now)
+
+    def _setup_expired(self, connection: Connection, now: int) -> None:
+        why = f"no connection within the setup timeout (still {connection.stage.value})"
+        error = disconnected(connection.session.label, why)
+        if connection.stage is not ConnectionStage.CONNECTING or not connection.more_addresses:
+            self._fail(connection, error, now)
+            return
+        try:
+            connection.setup_deadline_ms = deadline(now, self._states.setup_timeout_ms(connection.node))
+            self._connect(connection)
+        except KafkaError as failure:
+            self._fail(connection, failure, now)
+
+    def _due_ms(self, connection: Connection, now: int) -> int:
+        """When exactly it must be looked at, if nothing happens on it before."""
+        session_ms = deadline(now, connection.session.wait_ms(now))
+        if connection.stage is ConnectionStage.IDLE:
+            return min(session_ms, now + self._states.wait_ms(connection.node, now))
+        idle_ms = connection.idle_deadline_ms(self._settings.connections_max_idle_ms)
+        return min(session_ms, connection.setup_deadline_ms, idle_ms)
+
+    def _forget(self, connection: Connection) -> None:
+        if connection.sock is not None:
+            self._selector.unregister(connection.sock)
+        connection.close_socket()
+
+    def _drop(self, connection: Connection, error: KafkaError, now: int) -> None:
+        """Close a connection that did nothing wrong."""
+        self._forget(connection)
+        del self._connections[connection.node, connection.lane, connection.channel]
+        self._alarms.clear(connection)
+        self._active.pop(connection, None)
+        self.changes += 1
+        connection.session.fail(error, now)
+
+    def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
+        """Close a connection that broke; the next one to its node waits a little."""
+        self._states.failed(connection.attempt, now, error)
+        suspicion = connection.suspicion()
+        if suspicion is not None:
+            self._suspicions[connection.node] = suspicion
+        self._drop(connection, error, now)
+
+    # --- from other threads, and the end
+
+    def wakeup(self) -> None:
+        """Make a poll under way return at once; callable from any thread, also after the end."""
+        if self._waking:
+            return  # by another one, whose byte is not read yet: who is woken by it sees what came since, too
+        self._waking = True
+        # Full: enough wake-ups are waiting already. Closed: nobody is there to be woken.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"\0")
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_in.recv(4096)
+        # Only now: a byte sent in between would be read here, and nobody would send another one. Who asked in between
+        # is seen all the same: the loop looks for events after this.
+        self._waking = False
+
+    def close(self) -> None:
+        """Close everything; requests not answered fail."""
+        now = self._clock.now()
+        for connection in list(self._connections.values()):
+            self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()

@@ -1,0 +1,1 @@
+"""The Spark data sources: `mirror-ranges` plans the ranges, `mirror` copies them."""

@@ -1,0 +1,61 @@
+"""The batch half of ``mirror-ranges``: one plan for each reading."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from mirror.client import Admin
+from mirror.runtime.clock import SystemClock
+from mirror.spark.datasource.rows import TaskRows, partitions_of
+from mirror.spark.ledger.ledger import Ledger, PlanningError
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning.history import history_of
+from mirror.spark.planning.snapshot import make_plan
+from mirror.telemetry.traces.ids import epoch_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.spark.datasource.options import FlowOptions
+
+
+class RangesReader(TaskRows, DataSourceReader):
+    """Plans once, in :meth:`partitions`; what it planned, or why it could not, is in the ledger."""
+
+    def __init__(self, options: FlowOptions) -> None:
+        self.options: Final = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition per task, on the driver's host. Raises what planning raised, after noting it in the ledger."""
+        ledger = Ledger(self.options.ledger)
+        clock = SystemClock()
+        began_ms = clock.now()
+        try:
+            plan = self._plan()
+        except Exception as error:
+            ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
+            raise
+        plan = replace(plan, took_ms=clock.now() - began_ms)
+        ledger.write_plan(plan)
+        trace = str(epoch_id(plan.flow, self.options.ledger.name, plan.epoch))
+        return partitions_of(plan, run=self.options.run, trace=trace)
+
+    def _plan(self) -> Plan:
+        config, flow = self.options.load()
+        with (
+            Admin(config.clusters[flow.source].client_options()) as source,
+            Admin(config.clusters[flow.target].client_options()) as target,
+        ):
+            return make_plan(
+                flow,
+                source,
+                target,
+                self.options.parallelism,
+                wall_ms=SystemClock().wall(),
+                history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
+                targets=Ledger(self.options.ledger).targets(),
+            )

@@ -1,0 +1,1 @@
+"""What runs in the driver: jobs, sessions, terminal output, report."""

@@ -1,0 +1,1 @@
+"""The folder of a flow: plans, results, and how the driver and the tasks exchange them."""

@@ -1,0 +1,1 @@
+"""Checks before the first task starts: flows, permissions, topics on the target."""

@@ -1,0 +1,1 @@
+"""Exporters: OTLP, JSON lines, Prometheus."""

@@ -1,0 +1,1 @@
+"""How far each partition is behind. Pure."""

@@ -1,0 +1,1 @@
+"""Instruments and the values that they collect."""

@@ -1,0 +1,1 @@
+"""Spans of epochs, tasks and partitions. Pure."""

@@ -1,0 +1,181 @@
+"""What an error code means for who gets it: classified once, here (Kafka's ``Errors``)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    Fenced,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RecordRejected,
+    RecordTooLarge,
+    brief,
+)
+from mirror.wire.kio_import import lean
+
+with lean():
+    from kio.schema.errors import ErrorCode
+
+
+class ErrorAction(enum.Enum):
+    """What to do next."""
+
+    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+
+    OK = "ok"
+    RETRY = "retry"
+    REFRESH_METADATA = "refresh metadata, then retry"
+    FIND_COORDINATOR = "find the coordinator, then retry"
+    NEW_SESSION = "begin a new fetch session"
+    DUPLICATE = "already written: a success"
+    FENCED = "a newer producer took over"
+    ABORTABLE = "abort the transaction, then go on"
+    FATAL = "fatal"
+
+
+_VERDICTS: Final = {
+    ErrorAction.OK: (ErrorCode.none,),
+    ErrorAction.REFRESH_METADATA: (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available,
+        ErrorCode.listener_not_found,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.offset_not_available,
+        ErrorCode.not_controller,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    ),
+    ErrorAction.FIND_COORDINATOR: (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator),
+    ErrorAction.RETRY: (
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.throttling_quota_exceeded,
+        ErrorCode.unstable_offset_commit,
+        # The broker could not read what we verified before it left: damaged on the way, not at its source.
+        ErrorCode.corrupt_message,
+    ),
+    ErrorAction.NEW_SESSION: (
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    ),
+    ErrorAction.DUPLICATE: (ErrorCode.duplicate_sequence_number,),
+    ErrorAction.FENCED: (
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.transaction_coordinator_fenced,
+    ),
+    # A new epoch begins with a clean slate: KIP-360 for what the brokers forgot, KIP-890 for what was not verified.
+    ErrorAction.ABORTABLE: (
+        ErrorCode.invalid_txn_state,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.transaction_abortable,
+    ),
+}
+
+_BY_CODE: Final = {int(code): verdict for verdict, codes in _VERDICTS.items() for code in codes}
+
+_CLASSES: Final[dict[int, type[BrokerError]]] = {
+    int(ErrorCode.topic_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.group_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.cluster_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.transactional_id_authorization_failed): AuthorizationFailed,
+    int(ErrorCode.invalid_producer_epoch): Fenced,
+    int(ErrorCode.producer_fenced): Fenced,
+    int(ErrorCode.out_of_order_sequence_number): OutOfOrderSequence,
+    int(ErrorCode.message_too_large): RecordTooLarge,
+    int(ErrorCode.record_list_too_large): RecordTooLarge,
+    int(ErrorCode.invalid_record): RecordRejected,
+    int(ErrorCode.invalid_timestamp): RecordRejected,
+    int(ErrorCode.offset_out_of_range): OffsetOutOfRange,
+}
+
+_RESOURCES: Final = {
+    int(ErrorCode.topic_authorization_failed): "topic",
+    int(ErrorCode.group_authorization_failed): "group",
+    int(ErrorCode.cluster_authorization_failed): "cluster",
+    int(ErrorCode.transactional_id_authorization_failed): "transactional id",
+}
+"""What each code of a missing permission is about."""
+
+_ADVICE: Final = {
+    int(ErrorCode.message_too_large): "larger than the topic's max.message.bytes; raise it",
+    int(ErrorCode.unknown_topic_or_partition): "it is not there, or not any more",
+    int(ErrorCode.invalid_transaction_timeout): (
+        "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; lower the one or raise the other"
+    ),
+}
+"""What to say where the broker says nothing itself."""
+
+TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
+MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
+FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
+OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
+OUT_OF_ORDER_SEQUENCE: Final = int(ErrorCode.out_of_order_sequence_number)
+ILLEGAL_SASL_STATE: Final = int(ErrorCode.illegal_sasl_state)
+SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.sasl_authentication_failed)
+INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+INVALID_PRODUCER_ID_MAPPING: Final = int(ErrorCode.invalid_producer_id_mapping)
+INVALID_TRANSACTION_TIMEOUT: Final = int(ErrorCode.invalid_transaction_timeout)
+CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = int(ErrorCode.transactional_id_authorization_failed)
+UNKNOWN_PRODUCER_ID: Final = int(ErrorCode.unknown_producer_id)
+PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
+TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
+REQUEST_TIMED_OUT: Final = int(ErrorCode.request_timed_out)
+NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+NETWORK_EXCEPTION: Final = int(ErrorCode.network_exception)
+OPERATION_NOT_ATTEMPTED: Final = int(ErrorCode.operation_not_attempted)
+NOT_ACKNOWLEDGED: Final = frozenset(
+    {REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, int(ErrorCode.not_enough_replicas_after_append)}
+)
+"""A Produce that the replicas did not confirm; but for the second, the leader has written it all the same."""
+UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
+UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
+UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
+
+
+_LONGEST_ABOUT: Final = 1_000
+"""Characters: a topic's name has 249 at most."""
+
+
+def verdict(code: int) -> ErrorAction:
+    """What ``code`` asks for; a code that nobody knows yet is fatal."""
+    return _BY_CODE.get(code, ErrorAction.FATAL)
+
+
+def code_name(code: int) -> str:
+    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself where it is newer than this client."""
+    try:
+        return str(ErrorCode(code).name).upper()
+    except ValueError:
+        return f"error {code}"
+
+
+def broker_error(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> BrokerError:
+    """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text.
+
+    Of both, which may come from a broker, a bounded part is shown. ``needs`` is the ACL operation that the request
+    takes: where the code says that it is missing, the text names it.
+    """
+    text = f"{brief(about, _LONGEST_ABOUT)}: {code_name(code)} (error {code})"
+    if needs and code in _RESOURCES:
+        text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
+    elif message or code in _ADVICE:
+        text = f"{text}: {brief(message) if message else _ADVICE[code]}"
+    return _CLASSES.get(code, BrokerError)(text, code)
