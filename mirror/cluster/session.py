@@ -10,8 +10,7 @@ from collections import deque
 from typing import Any, Final
 
 from mirror.cluster.auth.sasl import Login, SaslExchange, offered
-from mirror.cluster.in_flight import InFlight
-from mirror.cluster.requests import Request
+from mirror.cluster.requests import InFlight, Request
 from mirror.errors import (
     AuthenticationFailed,
     ClientClosed,

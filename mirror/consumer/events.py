@@ -1,19 +1,51 @@
-"""What the consumer's application thread asks for: one small class per event (seed 001)."""
+"""The events that the consumer's application thread sends to the network thread: one small class for each request."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mirror.cluster.events import CompletableEvent, Event
+from mirror.cluster.metadata import Metadata
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.consumer.positions import LastResponse, Taken
+from mirror.consumer.positions import LastResponse, Positions, Taken
 from mirror.errors import KafkaError
 
-if TYPE_CHECKING:
-    from mirror.consumer.core import ConsumerCore
+
+class ConsumerActions(Protocol):
+    """What events call on the consumer core, on the network thread."""
+
+    @property
+    def positions(self) -> Positions:
+        """The position of each assigned partition."""
+        ...
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of the cluster."""
+        ...
+
+    def wait_for_records(self, event: PollEvent) -> None:
+        """Complete ``event`` as soon as records are there."""
+        ...
+
+    def forget_poll(self, event: PollEvent) -> None:
+        """Return the records that ``event`` was completed with: its sender never received them."""
+        ...
+
+    def wait_for_position(self, event: PositionEvent) -> None:
+        """Complete ``event`` as soon as its partition has a position."""
+        ...
+
+    def last_error(self, tp: TopicPartition) -> KafkaError | None:
+        """The error that keeps ``tp`` from being read now, if there is one."""
+        ...
+
+    def wake(self) -> None:
+        """Complete the pending poll, or the next one, without waiting."""
+        ...
 
 
 class PollEvent(CompletableEvent[list[Fetched]]):
@@ -27,9 +59,9 @@ class PollEvent(CompletableEvent[list[Fetched]]):
         self.taken: list[Taken] = []
         self.woken = False
         self.max_bytes = max_bytes
-        self._core: ConsumerCore | None = None
+        self._core: ConsumerActions | None = None
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """Take what is there, or wait."""
         del now
         self._core = core
@@ -51,7 +83,7 @@ class PollInterruptedEvent(Event):
     def __init__(self, poll: PollEvent) -> None:
         self._poll = poll
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """At once."""
         del now
         core.forget_poll(self._poll)
@@ -63,7 +95,7 @@ class WakeEvent(Event):
     ``under_way`` is True from when it is queued until it is applied: any more of them would say the same.
     """
 
-    def __init__(self, core: ConsumerCore) -> None:
+    def __init__(self, core: ConsumerActions) -> None:
         self.under_way = False
         self._core = core
 
@@ -80,15 +112,15 @@ class PositionEvent(CompletableEvent[int]):
     def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"position of {tp}", deadline_ms, timeout_ms)
         self.tp = tp
-        self._core: ConsumerCore | None = None
+        self._core: ConsumerActions | None = None
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """Known, or being looked up."""
         del now
         self._core = core
         core.wait_for_position(self)
 
-    def answered(self, core: ConsumerCore) -> bool:
+    def answered(self, core: ConsumerActions) -> bool:
         """Answer where that is possible by now."""
         position = core.positions.get(self.tp)
         if position is not None and position.consumed is not None:
@@ -111,7 +143,7 @@ class LastErrorEvent(CompletableEvent[KafkaError | None]):
         super().__init__(f"last error of {tp}", deadline_ms, timeout_ms)
         self._tp = tp
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """Known at once."""
         del now
         self.complete(core.last_error(self._tp))
@@ -123,7 +155,7 @@ class LastResponseEvent(CompletableEvent[dict[TopicPartition, LastResponse]]):
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("what was heard", deadline_ms, timeout_ms)
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """Known at once."""
         del now
         self.complete({tp: LastResponse(p.heard_ms, p.end) for tp, p in core.positions if p.heard_ms is not None})
@@ -135,7 +167,7 @@ class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("positions", deadline_ms, timeout_ms)
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """Known at once."""
         del now
         known = ((tp, p.consumed, p.consumed_epoch) for tp, p in core.positions)
@@ -149,7 +181,7 @@ class AssignEvent(Event):
         self._tps = tps
         self._paused = paused
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """At once."""
         del now
         core.positions.assign(self._tps, paused=self._paused)
@@ -167,7 +199,7 @@ class SeekEvent(Event):
         self._leader_epoch = leader_epoch
         self._topic_id = topic_id
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """At once."""
         del now
         core.positions.seek(self._tp, self._offset, self._leader_epoch)
@@ -183,7 +215,7 @@ class ResetEvent(Event):
     def __init__(self, times: Mapping[TopicPartition, int]) -> None:
         self._times = times
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """The look-up begins at once."""
         del now
         for tp, time in self._times.items():
@@ -197,7 +229,7 @@ class PauseEvent(Event):
         self._tps = tps
         self._paused = paused
 
-    def apply(self, core: ConsumerCore, now: int) -> None:
+    def apply(self, core: ConsumerActions, now: int) -> None:
         """At once."""
         del now
         core.positions.pause(self._tps, paused=self._paused)

@@ -23,8 +23,7 @@ from mirror.errors import (
     KafkaTimeout,
     NetworkThreadDied,
 )
-from mirror.producer.batch.appending import RecordAccumulation
-from mirror.producer.batch.batches import Callback, ProducerBatch, RecordMetadata
+from mirror.producer.batch.batches import Callback, ProducerBatch, RecordAccumulation, RecordMetadata
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent

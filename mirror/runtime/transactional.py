@@ -11,7 +11,7 @@ from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NeedsAbort, WrongState
-from mirror.producer.batch.appending import fresh
+from mirror.producer.batch.batches import fresh
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,

@@ -16,8 +16,7 @@ from mirror.consumer.core import ConsumerCore
 from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
-from mirror.producer.batch.appending import RecordAccumulation
-from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.batches import ProducerBatch, RecordAccumulation, RecordMetadata
 from mirror.producer.batch.queue import PartitionQueue
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.errors import AuthorizationFailed, BrokerError, ConfigError, Fenced, NeedsAbort
-from mirror.producer.txn.transitions import TransactionState
+from mirror.producer.txn.steps import TransactionState
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

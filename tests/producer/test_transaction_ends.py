@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, NeedsAbort, TransactionExpired
-from mirror.producer.txn.transitions import TransactionState
+from mirror.producer.txn.steps import TransactionState
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

@@ -11,8 +11,8 @@ import pytest
 
 from mirror.cluster.loop import LeaveEvent
 from mirror.errors import ClientClosed, Fenced, KafkaError, NeedsAbort, WrongState
+from mirror.producer.txn.steps import TRANSITIONS, TransactionState, may_go
 from mirror.producer.txn.transactions import Transactions
-from mirror.producer.txn.transitions import TRANSITIONS, TransactionState, may_go
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer

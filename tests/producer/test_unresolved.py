@@ -6,8 +6,7 @@ import pytest
 
 from mirror.cluster.pools import Slot
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, OutOfOrderSequence, RecordRejected, RecordTooLarge
-from mirror.producer.batch.appending import fresh
-from mirror.producer.batch.batches import ProducerBatch
+from mirror.producer.batch.batches import ProducerBatch, fresh
 from mirror.producer.batch.queue import LAST_EPOCH, PartitionQueue, ProducerId
 from mirror.wire.api import Api
 from tests.fakes import errors

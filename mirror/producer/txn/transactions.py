@@ -31,13 +31,14 @@ from mirror.producer.txn.steps import (
     OPEN,
     Asked,
     Transaction,
+    TransactionState,
     TransactionStep,
     can_go_on,
     changes_nothing,
     ends_only_the_transaction,
+    may_go,
     next_step,
 )
-from mirror.producer.txn.transitions import TransactionState, may_go
 from mirror.wire.api import Api
 from mirror.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,

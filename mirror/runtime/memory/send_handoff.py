@@ -6,8 +6,7 @@ import threading
 from typing import Final
 
 from mirror.producer.batch.batches import ProducerBatch
-from mirror.producer.core import ProducerCore
-from mirror.producer.events import SendEvent
+from mirror.producer.events import ProducerActions, SendEvent
 from mirror.runtime.memory.buffer_memory import MemoryShare
 from mirror.timing import Clock, deadline, remaining
 
@@ -28,7 +27,7 @@ class SendHandoff(SendEvent):
         except IndexError:
             return False
 
-    def apply(self, core: ProducerCore, now: int) -> None:
+    def apply(self, core: ProducerActions, now: int) -> None:
         """Into its queue."""
         if self.claim():
             super().apply(core, now)

@@ -13,8 +13,7 @@ import pytest
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import DeliveryTimeout, KafkaError
-from mirror.producer.batch.appending import RecordAccumulation
-from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
+from mirror.producer.batch.batches import ProducerBatch, RecordAccumulation, RecordMetadata
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder
 
