@@ -10,7 +10,7 @@
         ├── KafkaTimeout         an API call outlived its timeout (also a builtin TimeoutError)
         │   └── DeliveryTimeout  a batch outlived delivery.timeout.ms (KIP-91)
         ├── ConnectionFailed     no broker, or not this one, could be reached, or it went away
-        ├── Hopeless             trying again cannot help: calls fail at once instead of waiting for their timeout
+        ├── NotRetriable             trying again cannot help: calls fail at once instead of waiting for their timeout
         │   ├── UnsupportedVersion     the broker and this client share no version of a request
         │   ├── AuthenticationFailed   TLS or SASL: one side did not accept the other
         │   ├── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
@@ -221,29 +221,29 @@ class ConnectionFailed(KafkaError):
     """A broker could not be reached, or the connection broke before the answer came."""
 
 
-class Hopeless(KafkaError):
+class NotRetriable(KafkaError):
     """Trying again cannot help until somebody changes something; calls fail at once."""
 
 
-class UnsupportedVersion(Hopeless):
+class UnsupportedVersion(NotRetriable):
     """The broker and this client share no version of a request (KIP-35), or a feature is not there."""
 
 
-class AuthenticationFailed(Hopeless):
+class AuthenticationFailed(NotRetriable):
     """TLS or SASL: the broker refused this client, or this client does not trust the broker (KIP-152).
 
     The text names the broker's address and the reason, never a secret.
     """
 
 
-class InvalidArgument(Hopeless, ValueError):
+class InvalidArgument(NotRetriable, ValueError):
     """A call was given what cannot be sent: a wrong type, a number out of range, a text too long.
 
     The text says which argument, what it was, and what is allowed.
     """
 
 
-class WrongState(Hopeless):
+class WrongState(NotRetriable):
     """A call that the transaction's state does not allow; the text names both, and the call that comes first."""
 
 

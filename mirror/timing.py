@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Monotonic milliseconds."""
         ...
 
-    def wall(self) -> int:
+    def unix_ms(self) -> int:
         """Milliseconds since the Unix epoch, for what people and brokers read."""
         ...
 

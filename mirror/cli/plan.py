@@ -77,7 +77,7 @@ def plan(
 def _look(config: MirrorConfig, flow: FlowConfig, findings: Findings, report_dir: Path) -> FlowForecast:
     if error := findings.unreachable.get(flow.name):
         raise error
-    return forecast(config, flow, wall_ms=SystemClock().wall(), ledger=report_dir / "ledger" / flow.name)
+    return forecast(config, flow, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / flow.name)
 
 
 class _Named(FlowError):

@@ -15,7 +15,7 @@ from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import TopicPartition
-from mirror.errors import Hopeless, KafkaError, KafkaTimeout
+from mirror.errors import KafkaError, KafkaTimeout, NotRetriable
 from mirror.timing import FOREVER_MS, remaining
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ErrorAction, broker_error, verdict
@@ -283,7 +283,7 @@ class Calls:
     def _on_failure(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[KafkaError, int], None]:
         def failed(error: KafkaError, now: int) -> None:
             call.in_flight -= 1
-            if isinstance(error, Hopeless):
+            if isinstance(error, NotRetriable):
                 call.fail(error)
                 return
             call.reroute(keys, self._view)

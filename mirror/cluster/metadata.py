@@ -13,7 +13,7 @@ from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import Broker, TopicPartition
-from mirror.errors import Hopeless, KafkaError, ProtocolError
+from mirror.errors import KafkaError, NotRetriable, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
@@ -99,7 +99,7 @@ class Metadata:
         One broker may be alone in that, with a certificate that has expired: the others are asked first.
         """
         all_of_them = self._refusals >= len(self.brokers or self._settings.bootstrap)
-        return self.last_error if isinstance(self.last_error, Hopeless) and all_of_them else None
+        return self.last_error if isinstance(self.last_error, NotRetriable) and all_of_them else None
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep ``topics`` known from now on; one that does not exist is asked for as long as it is wanted again."""
@@ -201,7 +201,7 @@ class Metadata:
     def _on_failure(self, error: KafkaError, now: int) -> None:
         self._stale = True
         self._state.failed(now)
-        self._refusals += isinstance(error, Hopeless)
+        self._refusals += isinstance(error, NotRetriable)
         self.last_error = error
         self.changes += 1
 

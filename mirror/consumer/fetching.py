@@ -20,7 +20,7 @@ from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
 from mirror.consumer.settings import ConsumerSettings
 from mirror.consumer.topic_check import TopicCheck
-from mirror.errors import CorruptBatch, Hopeless, KafkaError, OffsetOutOfRange
+from mirror.errors import CorruptBatch, KafkaError, NotRetriable, OffsetOutOfRange
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.api import Api
 from mirror.wire.error_codes import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, ErrorAction, broker_error, verdict
@@ -252,7 +252,7 @@ class Fetching:
         self._answered(node)
         self._sessions[node].failed()
         for one in asked:
-            if isinstance(error, Hopeless) and self._positions.get(one.tp, one.generation) is not None:
+            if isinstance(error, NotRetriable) and self._positions.get(one.tp, one.generation) is not None:
                 self._positions.report(one.tp, error)
         self._node_failed(node, error, asked, now)
 

@@ -10,7 +10,7 @@ from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import TopicPartition
-from mirror.errors import Hopeless, KafkaError
+from mirror.errors import KafkaError, NotRetriable
 from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
@@ -110,7 +110,7 @@ class IdempotentIdentity:
             self._retry(error, now)
 
     def _on_failure(self, error: KafkaError, now: int) -> None:
-        if isinstance(error, Hopeless):
+        if isinstance(error, NotRetriable):
             self.fatal = error
         else:
             self._retry(error, now)

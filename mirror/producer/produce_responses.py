@@ -8,7 +8,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
 from mirror.cluster.types import TopicPartition
-from mirror.errors import Hopeless, InvalidArgument, KafkaError, UnsupportedVersion
+from mirror.errors import InvalidArgument, KafkaError, NotRetriable, UnsupportedVersion
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
@@ -54,7 +54,7 @@ class ProduceResponseHandler:
             queue.slow = queue.slow or isinstance(error, TimeoutError)
             if isinstance(error, (UnsupportedVersion, InvalidArgument)):
                 batch.refused()  # it never left
-            if isinstance(error, Hopeless):
+            if isinstance(error, NotRetriable):
                 self._batches.give_up(batch, error)
             else:
                 self._retry(queue, batch, error, now)

@@ -9,7 +9,7 @@ from mirror.cluster.metadata import Leader
 from mirror.cluster.pools import Slot
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, Hopeless
+from mirror.errors import BrokerError, NotRetriable
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
@@ -156,7 +156,7 @@ class Sender:
         """The leader cannot be reached: keep why, and ask whether there is another, once for each failure."""
         trouble = self._network.trouble(node)
         for queue in queues:
-            if isinstance(trouble, Hopeless):
+            if isinstance(trouble, NotRetriable):
                 self._batches.drop_waiting(queue, trouble)
             elif trouble is not None and trouble is not queue.trouble:
                 queue.trouble = queue.waiting[0].last_error = trouble

@@ -14,7 +14,7 @@ class SystemClock:
         """Monotonic milliseconds."""
         return time.monotonic_ns() // 1_000_000
 
-    def wall(self) -> int:
+    def unix_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 

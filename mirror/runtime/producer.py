@@ -131,7 +131,7 @@ class Producer(TransactionCalls):
             arguments.payload("key", key),
             arguments.payload("value", value),
             arguments.headers(headers),
-            self._thread.clock.wall() if timestamp_ms is None else arguments.timestamp("timestamp_ms", timestamp_ms),
+            self._thread.clock.unix_ms() if timestamp_ms is None else arguments.timestamp("timestamp_ms", timestamp_ms),
         )
         self._may_send()
         place = self._place(topic, partition)
@@ -247,7 +247,7 @@ class Producer(TransactionCalls):
         born_ms, expires_ms = None, FOREVER_MS
         if created_ms is not None:
             now = self._thread.clock.now()
-            born_ms = now - remaining(self._thread.clock.wall(), arguments.timestamp("created_ms", created_ms))
+            born_ms = now - remaining(self._thread.clock.unix_ms(), arguments.timestamp("created_ms", created_ms))
             expires_ms = deadline(born_ms, self._settings.delivery_timeout_ms)
         self._reserve(place, batch, expires_ms, block=block)
         handed = False

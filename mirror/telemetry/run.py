@@ -50,7 +50,7 @@ class RunTelemetry:
         self._settings: Final = settings
         self._report_dir: Final = report_dir
         self._clock: Final = clock
-        self._began_ms: Final = clock.wall()
+        self._began_ms: Final = clock.unix_ms()
         self._next_ms = self._began_ms
         self._exports: Final = exports(settings)
         self._dropped: dict[str, int] = {}
@@ -116,7 +116,7 @@ class RunTelemetry:
 
         Returns at once.
         """
-        now_ms = self._clock.wall()
+        now_ms = self._clock.unix_ms()
         with self.measured.lock:
             if self._settings.disabled or (now_ms < self._next_ms and not at_once):
                 return

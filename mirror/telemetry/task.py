@@ -53,7 +53,7 @@ class TaskTelemetry:
         self._attempt: Final = attempt
         self._follows: Final = follows
         self._clock: Final = clock
-        self._began_ms: Final = clock.wall()
+        self._began_ms: Final = clock.unix_ms()
         self._sampled: Final = sampled(epoch.trace, settings.ratio)
         self._look: Callable[[], TaskSnapshot] | None = None
         self._first: TaskSnapshot | None = None
@@ -114,13 +114,13 @@ class TaskTelemetry:
             host=socket.gethostname(),
             pid=os.getpid(),
             began_ms=self._began_ms,
-            ended_ms=self._clock.wall(),
+            ended_ms=self._clock.unix_ms(),
         )
 
     def _told(self) -> TaskReport:
         look = self._look_once()
         counted = None if look is None or self._first is None else look.since(self._first)
-        told = self._told_of(counted, self._began_ms, self._clock.wall(), self._peaks)
+        told = self._told_of(counted, self._began_ms, self._clock.unix_ms(), self._peaks)
         return replace(told, dropped=self._dropped_since())
 
     def _told_of(
@@ -170,7 +170,7 @@ class TaskTelemetry:
         if look is None:
             return
         counted, self._last = look.since(self._last), look
-        now_ms = self._clock.wall()
+        now_ms = self._clock.unix_ms()
         told = self._told_of(counted, now_ms - self._settings.metrics_every_ms, now_ms, _bytes_of(look))
         measured = self._exports.of_tasks
         with measured.lock:

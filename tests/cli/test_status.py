@@ -70,7 +70,7 @@ class Site:
         self.looks = 5
         self.meanwhile: Callable[[int], None] = lambda _: None
 
-    def wall(self) -> int:
+    def unix_ms(self) -> int:
         return self.now_ms
 
     def pause(self, seconds: float) -> None:

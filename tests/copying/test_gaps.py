@@ -204,7 +204,7 @@ def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     topic = pair.topics()
     put(pair, topic, 0, 50)
     followed = [replace(one, end=OPEN_END) for one in pair.ranges(topic)]
-    until_ms = SystemClock().wall() + 15_000
+    until_ms = SystemClock().unix_ms() + 15_000
     with copying(pair, followed, on_gap=on_gap, until_ms=until_ms) as results:
         eventually(lambda: pair.target.progress(pair.flow, topic) == 50, what="all is copied")
         remake(pair, topic)

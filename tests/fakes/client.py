@@ -171,7 +171,7 @@ class FakeProducer(FakeClient):
         """A batch of single records, not sent yet and not full, and the futures of its records."""
         limit = 16_384
         records = RecordAccumulation(tp, BatchBuilder("none", limit), limit, nullcontext())
-        futures = [records.append(None, value, (), self.cluster.clock.wall()) for value in values]
+        futures = [records.append(None, value, (), self.cluster.clock.unix_ms()) for value in values]
         told = [one for one in futures if one is not None]
         for future in told:
             self.watch(future)

@@ -16,7 +16,7 @@ class FakeClock:
     def now(self) -> int:
         return self._now
 
-    def wall(self) -> int:
+    def unix_ms(self) -> int:
         return _WALL_AT_ZERO + self._now
 
     def advance(self, ms: int) -> None:

@@ -134,7 +134,7 @@ class Transactions:
         if txn.epoch != epoch:
             return errors.PRODUCER_FENCED
         if txn.state is not State.ONGOING:
-            txn.state, txn.begun_ms = State.ONGOING, self._cluster.clock.wall()
+            txn.state, txn.begun_ms = State.ONGOING, self._cluster.clock.unix_ms()
             self._begun += 1
             self._limit(txn, self._begun)
         txn.targets |= targets

@@ -181,7 +181,7 @@ class HandSite:
         self.no_leader = ""
 
     def wall(self) -> int:
-        return self.clock.wall()
+        return self.clock.unix_ms()
 
     def why_no_leader(self, copy: PartitionCopy) -> str:
         del copy

@@ -131,7 +131,7 @@ def test_remedies_that_one_batch_needs_both_are_applied_both(first: KafkaError) 
     run = Run(8, facts=facts, on_bad_timestamp="clamp").opened(0)
 
     def source() -> Batch:
-        return _big(0, 8, 100, first=run.clock.wall())
+        return _big(0, 8, 100, first=run.clock.unix_ms())
 
     run.fetch(source())
     run.fail(0, first)
@@ -172,15 +172,15 @@ def test_a_remedy_that_does_not_help_ends(reason: int) -> None:
 @pytest.mark.parametrize("too", ["late", "early"])
 def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, records: int, too: str) -> None:
     run = Run(1, facts=TargetLimits(after_max_ms=HOUR, before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
-    one = _big(0, 1, 10, run.clock.wall() + (2 * HOUR if too == "late" else -2 * HOUR))
+    one = _big(0, 1, 10, run.clock.unix_ms() + (2 * HOUR if too == "late" else -2 * HOUR))
     run.fetch(one)
     assert len(run.sent) == records, "made anew before it is refused"
     if records:
         rule = run.site.makings[-1][1].timestamps
         assert rule is not None
-        arrives = run.clock.wall() + TIMES.delivery_ms
+        arrives = run.clock.unix_ms() + TIMES.delivery_ms
         assert arrives - HOUR < rule.earliest_ms, "it is still allowed when it gets there"
-        assert rule.latest_ms < run.clock.wall() + HOUR
+        assert rule.latest_ms < run.clock.unix_ms() + HOUR
         run.ack()
     run.commit()
     result = run.ends(Outcome.COMPLETE)
@@ -192,7 +192,7 @@ def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, record
 @pytest.mark.parametrize(("policy", "records"), [("clamp", 2), ("skip", 1)])
 def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy: str, records: int) -> None:
     run = Run(2, facts=TargetLimits(before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
-    now = run.clock.wall()
+    now = run.clock.unix_ms()
     run.fetch(_big(0, 2, 10, now - 2 * HOUR, first=now))
     assert run.site.makings == []
     run.fail(0, RecordRejected("too early", 32))
@@ -210,11 +210,11 @@ def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
     facts = TargetLimits.of({"message.timestamp.difference.max.ms": limit})
     run = Run(1, facts=facts, on_bad_timestamp="clamp").opened(0)
-    run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
+    run.fetch(_big(0, 1, 10, run.clock.unix_ms() - 2 * HOUR))
     rule = run.site.makings[-1][1].timestamps
     assert rule is not None
-    assert run.clock.wall() - HOUR < rule.earliest_ms
-    assert rule.latest_ms < run.clock.wall() + HOUR
+    assert run.clock.unix_ms() - HOUR < rule.earliest_ms
+    assert rule.latest_ms < run.clock.unix_ms() + HOUR
     run.ack()
     run.commit()
     assert run.ends(Outcome.COMPLETE).records == 1
@@ -223,13 +223,13 @@ def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
 def test_a_time_that_an_old_broker_refuses_names_its_key() -> None:
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
     run = Run(1, facts=TargetLimits.of({"message.timestamp.difference.max.ms": limit})).opened(0)
-    run.fetch(_big(0, 1, 10, run.clock.wall() - 2 * HOUR))
+    run.fetch(_big(0, 1, 10, run.clock.unix_ms() - 2 * HOUR))
     assert "raise message.timestamp.difference.max.ms of the target topic" in str(run.ends(Outcome.FAILED).error)
 
 
 def test_a_time_that_the_target_refuses_fails_with_the_record_s_offset() -> None:
     run = Run(9, facts=TargetLimits(after_max_ms=HOUR)).opened(0)
-    run.fetch(made(0), _big(1, 1, 10, run.clock.wall() + 2 * HOUR))
+    run.fetch(made(0), _big(1, 1, 10, run.clock.unix_ms() + 2 * HOUR))
     run.ack(0)
     assert run.commit().offset == 1, "what comes before it counts"
     assert "the record at offset 1 has the time" in str(run.ends(Outcome.FAILED).error)

@@ -480,7 +480,7 @@ def test_what_is_acknowledged_at_an_epoch_s_end_is_committed(atomic: bool) -> No
 def test_what_is_undelivered_at_an_epoch_s_end_hands_on_since_when_it_waits() -> None:
     run = Run(10**6).opened(0)
     run.advance(100)
-    handed_over = run.clock.wall()
+    handed_over = run.clock.unix_ms()
     run.fetch(made(0), stable_end=10**6)
     run.advance(500)
     _ends(run)
@@ -507,7 +507,7 @@ def test_a_commit_that_hangs_hands_on_since_when_it_waits() -> None:
     run.advance(100)
     run.ack()
     assert run.committing == 1
-    asked = run.clock.wall() - (run.clock.now() - run.copy._now_copying.commits.since_ms)
+    asked = run.clock.unix_ms() - (run.clock.now() - run.copy._now_copying.commits.since_ms)
     run.advance(700)
     _ends(run)
     assert run.committing == 1, "it may still get through"
@@ -518,7 +518,7 @@ def test_a_commit_that_hangs_hands_on_since_when_it_waits() -> None:
 @pytest.mark.parametrize("stage", [CopyState.OPENING, CopyState.SETTLING, CopyState.LOOKING])
 def test_an_epoch_ends_whatever_is_waited_for(stage: CopyState) -> None:
     run = Run(10)
-    began = run.clock.wall()
+    began = run.clock.unix_ms()
     if stage is CopyState.SETTLING:
         run.opened_with(None)
     elif stage is CopyState.LOOKING:
@@ -601,7 +601,7 @@ def test_who_settles_as_the_epoch_ends_keeps_where_it_begins() -> None:
 
 def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_once() -> None:
     clock = FakeClock()
-    stuck_since = clock.wall() - 4_000
+    stuck_since = clock.unix_ms() - 4_000
     run = Run(10, clock=clock, stuck_since_ms=stuck_since)
     assert run.carrier.open_timeout_ms == TIMES.delivery_ms - 4_000
     run.opened(0)
@@ -609,16 +609,16 @@ def test_the_time_of_a_stuck_batch_goes_on_over_epochs_and_each_tries_at_least_o
     assert run.carrier.sent[0].created_ms == stuck_since
     _ends(run, at_once=True)
     assert run.ends(Outcome.UNFINISHED).stuck_since_ms == stuck_since
-    run = Run(10, clock=clock, stuck_since_ms=clock.wall() - 60_000)
+    run = Run(10, clock=clock, stuck_since_ms=clock.unix_ms() - 60_000)
     assert run.carrier.open_timeout_ms == TIMES.request_ms
     run.opened(0)
     run.fetch(made(0))
-    assert run.carrier.sent[0].created_ms == clock.wall() - TIMES.delivery_ms + TIMES.request_ms
+    assert run.carrier.sent[0].created_ms == clock.unix_ms() - TIMES.delivery_ms + TIMES.request_ms
 
 
 def test_a_stuck_batch_that_got_through_is_stuck_no_more() -> None:
     clock = FakeClock()
-    run = Run(10**6, clock=clock, stuck_since_ms=clock.wall() - 4_000).opened(0)
+    run = Run(10**6, clock=clock, stuck_since_ms=clock.unix_ms() - 4_000).opened(0)
     run.fetch(made(0), stable_end=1)
     run.ack()
     run.advance(TIMES.commit_min_ms)

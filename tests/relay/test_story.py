@@ -51,7 +51,7 @@ def test_a_copy_s_time_is_divided_into_its_phases() -> None:
 
 def test_lag_before_and_after_in_records_and_time() -> None:
     run = Run(2).opened()
-    wall = run.clock.wall()
+    wall = run.clock.unix_ms()
     old = batch(build([b"0", b"1"], timestamp=wall - 5_000))
     run.fetch(old, stable_end=10)
     run.ack_all()
@@ -68,7 +68,7 @@ def test_lag_before_and_after_in_records_and_time() -> None:
 def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
     """Else an epoch's sum would say that nothing is left, just where something is wrong."""
     run = Run(2).opened()
-    run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.wall() - 5_000)), stable_end=10)
+    run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.unix_ms() - 5_000)), stable_end=10)
     run.clock.advance(2_000)
     run.fetch(made(2, 1), stable_end=13)
     story = run.copy.account.chronicle.told(run.clock.now())
@@ -186,4 +186,4 @@ def test_a_curve_is_bounded_and_keeps_its_ends() -> None:
 
 
 def a_chronicle() -> TimelineRecorder:
-    return TimelineRecorder(FakeClock().wall, 0, lambda _: None)
+    return TimelineRecorder(FakeClock().unix_ms, 0, lambda _: None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.client import EARLIEST, Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from mirror.errors import Hopeless, InvalidArgument, KafkaError, KafkaTimeout
+from mirror.errors import InvalidArgument, KafkaError, KafkaTimeout, NotRetriable
 from mirror.runtime import arguments
 from tests.runtime.listener import Listener
 
@@ -164,7 +164,7 @@ def test_a_wrong_argument_is_a_value_error_of_the_tree() -> None:
     ) as told:
         arguments.offset(TP, "5")  # type: ignore[arg-type]
     assert isinstance(told.value, KafkaError)
-    assert isinstance(told.value, Hopeless)
+    assert isinstance(told.value, NotRetriable)
 
 
 def test_the_largest_and_smallest_of_everything_will_do() -> None:

@@ -36,7 +36,7 @@ def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) ->
         secrets_dir=None,
         report_dir=tmp_path,
         debug=False,
-        began_ms=SystemClock().wall() - 1_030_000,
+        began_ms=SystemClock().unix_ms() - 1_030_000,
     )
     first, second = (Ledger.open(tmp_path, "f", name) for name in ("run-1", "run-2"))
     for ledger in (first, second):

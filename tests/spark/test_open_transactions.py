@@ -174,7 +174,7 @@ def test_a_stream_warns_once_where_it_stands_still(tmp_path: Path, monkeypatch: 
     site = test_epochs.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
     clock = site.epochs._clock
     now = [NOW_MS]
-    monkeypatch.setattr(type(clock), "wall", lambda _: now[0])
+    monkeypatch.setattr(type(clock), "unix_ms", lambda _: now[0])
     site.a.begin_transaction("orders", 1, 5)
 
     def said(epoch: int, after_s: float) -> list[str]:

@@ -37,7 +37,7 @@ class Seen:
 def waited(seen: Seen, until_ms: int | None = None) -> int:
     """For how long it keeps quiet, in ms; ``until_ms`` from the start."""
     clock = FakeClock()
-    wall = None if until_ms is None else clock.wall() + until_ms
+    wall = None if until_ms is None else clock.unix_ms() + until_ms
     errand = TaskSpec(0, 1, OURS.run, 1, wall, 0)
     began = clock.now()
     wait_for_other_attempt(

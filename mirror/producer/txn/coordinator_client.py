@@ -10,7 +10,7 @@ from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.request_state import RequestState
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import Hopeless, KafkaError
+from mirror.errors import KafkaError, NotRetriable
 from mirror.producer.txn.coordinator_requests import CoordinatorRequest
 from mirror.timing import FOREVER_MS
 from mirror.wire.error_codes import CONCURRENT_TRANSACTIONS
@@ -116,7 +116,7 @@ class CoordinatorClient:
     def _note_trouble(self, ask: CoordinatorRequest, node: int) -> None:
         """The coordinator cannot be reached: it may be another by now; asked once for each failure."""
         trouble = self._network.trouble(node)
-        if isinstance(trouble, Hopeless):
+        if isinstance(trouble, NotRetriable):
             raise trouble
         if trouble is not None and trouble is not self._trouble:
             self._trouble = trouble

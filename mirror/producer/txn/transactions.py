@@ -13,7 +13,7 @@ from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, DeliveryPhase, Hopeless, KafkaError, MirrorError, NeedsAbort, WrongState
+from mirror.errors import BrokerError, DeliveryPhase, KafkaError, MirrorError, NeedsAbort, NotRetriable, WrongState
 from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.producer.events import AbortEvent, AddOffsetsEvent, CommitEvent, InitTransactionsEvent
 from mirror.producer.settings import ProducerSettings
@@ -278,7 +278,7 @@ class Transactions:
     # --- what comes back
 
     def _on_silence(self, ask: CoordinatorRequest, error: KafkaError, now: int) -> None:
-        if isinstance(error, Hopeless):
+        if isinstance(error, NotRetriable):
             self.end(error)
             return
         self._inits_unanswered += self._step is TransactionStep.INIT

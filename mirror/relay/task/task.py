@@ -83,7 +83,7 @@ class Task:
         watcher: TaskObserver | None = None,
     ) -> None:
         now = clock.now()
-        self.wall: Final = clock.wall
+        self.wall: Final = clock.unix_ms
         self.watcher: Final[TaskObserver] = watcher or NullObserver()
         self.commits: Final = Histogram()
         self.window: Final = SendWindow(buffer_memory, max(1, times.delivery_ms // _TOLERABLE), now)
@@ -112,7 +112,7 @@ class Task:
         self._listening = ControlPoller(self._ask_orders, policy.run, policy.epoch, now) if policy.run else None
         self._hear_at = now
         # By the clock on the wall, so that a stream's epochs together do it once an hour.
-        self._notes_at = now + _NOTES_EVERY_MS - clock.wall() % _NOTES_EVERY_MS
+        self._notes_at = now + _NOTES_EVERY_MS - clock.unix_ms() % _NOTES_EVERY_MS
         # Filled by callbacks on network threads; appending and popping are atomic.
         self._touched: deque[PartitionCopy] = deque()
         self._woken = threading.Event()

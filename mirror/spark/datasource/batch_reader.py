@@ -55,7 +55,7 @@ class RangesReader(TaskRows, DataSourceReader):
                 source,
                 target,
                 self.options.parallelism,
-                wall_ms=SystemClock().wall(),
+                wall_ms=SystemClock().unix_ms(),
                 history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
                 targets=Ledger(self.options.ledger).targets(),
             )

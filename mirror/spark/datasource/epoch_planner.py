@@ -92,7 +92,7 @@ class Epochs:
             source,
             target,
             self._options.parallelism,
-            wall_ms=self._clock.wall(),
+            wall_ms=self._clock.unix_ms(),
             history=RunHistory(turns=history_of(flow, self._ledger.path.parent).turns, sick=sick),
             lanes=True,
             epoch=epoch,

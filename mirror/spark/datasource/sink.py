@@ -173,7 +173,7 @@ def _copy(
     until_ms = errand.until_ms
     if until_ms is not None:
         # Also who comes late, behind other tasks or after a lost one, tries for a while.
-        until_ms = max(until_ms, SystemClock().wall() + min(_LEAST_MS, flow.epoch_ms))
+        until_ms = max(until_ms, SystemClock().unix_ms() + min(_LEAST_MS, flow.epoch_ms))
     results = copy_ranges(
         ranges,
         source_options=source_options(config, flow),

@@ -70,7 +70,7 @@ def wait_for_other_attempt(
                 before, seen = seen, twin.offsets()
                 alive = seen != before
             else:
-                alive = clock.wall() < errand.until_ms and told.ends(errand.run, errand.epoch) is None
+                alive = clock.unix_ms() < errand.until_ms and told.ends(errand.run, errand.epoch) is None
         except KafkaError:
             continue
         if alive:

@@ -120,7 +120,7 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
         if plan is None:
             return []
         self._planned = {epoch: plan}
-        until_ms = self._clock.wall() + self._epochs.epoch_ms if self._epochs.follows else None
+        until_ms = self._clock.unix_ms() + self._epochs.epoch_ms if self._epochs.follows else None
         if until_ms is not None:
             self._early = EarlyPlan(self._epochs, epoch + 1, self._epochs.epoch_ms - _EARLY_MS)
         return partitions_of(

@@ -191,7 +191,7 @@ class FlowRun:
             return
         found: OpenTransactions = plan.withheld
         with contextlib.suppress(MirrorError), Admin(self._options_of(flow.source)) as source:
-            found = still_open(source, plan.withheld, SystemClock().wall())
+            found = still_open(source, plan.withheld, SystemClock().unix_ms())
         self._withheld = {tp: one for tp, one in found.items() if one.noted}
         for line in lines(self._withheld):
             self._warn(flow, line)
@@ -205,7 +205,7 @@ class FlowRun:
             plan = replace(plan, withheld=self._withheld)
         if self._began_ms is not None and attempts:
             copying_s = max(each.result.seconds for each in attempts)
-            ledger.write_overhead(max(0.0, (SystemClock().wall() - self._began_ms) / 1000 - copying_s))
+            ledger.write_overhead(max(0.0, (SystemClock().unix_ms() - self._began_ms) / 1000 - copying_s))
         self._began_ms = None  # Spark is there for the flows that follow
         answered = {(each.result.topic, each.result.partition) for each in attempts}
         silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]

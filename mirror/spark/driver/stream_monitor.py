@@ -53,7 +53,7 @@ class StreamMonitor:
         self._prepare: Final = prepare
         self._warn: Final = warn
         self._own_were_there = claimed
-        self._wall: Final = SystemClock().wall
+        self._wall: Final = SystemClock().unix_ms
         self._over: Final = threading.Event()
         self._threads: Final = [
             threading.Thread(target=self._go_on, args=(each,), name=f"mirror-watch-{options.flow}", daemon=True)

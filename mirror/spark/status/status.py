@@ -181,7 +181,7 @@ class StatusWatch:
         self.flow: Final = flow
         self._config: Final = config
         self._within_ms: Final = within_ms
-        self._wall: Final = wall or SystemClock().wall
+        self._wall: Final = wall or SystemClock().unix_ms
         self._troubles: Final = None if report_dir is None else LastErrors(report_dir, flow.name)
         self._lags: Final = LagTracker()
         self._clients: tuple[Admin, Admin] | None = None

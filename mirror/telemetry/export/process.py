@@ -29,7 +29,7 @@ class Exports:
         self.settings: Final = settings
         self.of_tasks: Final = MetricStore()
         """What the tasks of this process have counted, one after the other."""
-        self.began_ms: Final = SystemClock().wall()
+        self.began_ms: Final = SystemClock().unix_ms()
         self._spans: ExportQueue[Span] | None = None
         self._metrics: ExportQueue[MetricsData] | None = None
         if settings.traces:
