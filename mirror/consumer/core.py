@@ -1,4 +1,4 @@
-"""The consumer's part of the network thread (``AsyncKafkaConsumer``'s background half)."""
+"""The consumer core, which runs on the network thread (the background thread of ``AsyncKafkaConsumer``). No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mirror.timing import FOREVER_MS, remaining
 
 
 class ConsumerCore:
-    """Positions, look-ups and fetches of one consumer. Touched by the network thread only."""
+    """The positions, offset lookups and fetches of one consumer. Used on the network thread only."""
 
     every_turn = True
 
@@ -35,53 +35,53 @@ class ConsumerCore:
         self._woken = False
         self._position_events: list[PositionEvent] = []
         self._closing: LeaveEvent | None = None
-        self._to_close: list[Request] = []
-        self._unclosed = 0
+        self._session_closing: list[Request] = []
+        self._open_sessions = 0
 
     def poll(self, now: int) -> Poll:
-        """Hand over what waits for the application, begin look-ups, fetch."""
+        """Complete waiting calls, start offset lookups, and return the Fetch requests that are due."""
         if self._closing is not None:
-            requests, self._to_close = self._to_close, []
+            requests, self._session_closing = self._session_closing, []
             return Poll(requests, FOREVER_MS)
-        self._hand_over()
+        self._answer_waiting()
         self._offsets.poll(now)
         return self._fetching.poll(now)
 
     def wait_for_records(self, event: PollEvent) -> None:
-        """Answer ``event`` as soon as anything is there. One that nobody waits for any more gets nothing."""
+        """Complete ``event`` as soon as records are there. If an older poll is pending, complete it with no records."""
         if self._poll_event is not None:
             self._poll_event.complete([])
         self._poll_event = event
         if self._woken:
             self.wake()
-        self._hand_over()
+        self._answer_waiting()
 
     def wake(self) -> None:
-        """Answer the poll that waits, with whatever is there; where none does, the next one."""
+        """Complete the pending poll with the records that are there; if none is pending, do so with the next one."""
         event, self._poll_event = self._poll_event, None
         self._woken = event is None or event.future.done()
         if event is not None and not self._woken:
             event.woken = True
             event.answer(self.positions.take(event.max_bytes))
 
-    def forget_poll(self, event: PollEvent) -> None:
-        """Nobody got the answer of ``event``: what it took and the wake that ended it are still to come."""
+    def return_unread_poll(self, event: PollEvent) -> None:
+        """Keep the records of ``event``, whose sender never received them, and its wake for the next poll."""
         if self._poll_event is event:
             self._poll_event = None
         event.complete([])
-        self.positions.untake(event.taken)
+        self.positions.put_back_taken(event.taken)
         self._woken = self._woken or event.woken
 
     def wait_for_position(self, event: PositionEvent) -> None:
-        """Answer ``event`` as soon as its partition has a position."""
+        """Complete ``event`` as soon as its partition has a position."""
         if (position := self.positions.get(event.tp)) is not None:
-            position.asked = True
+            position.awaited = True
         self._position_events.append(event)
-        self._hand_over()
+        self._answer_waiting()
 
-    def _hand_over(self) -> None:
+    def _answer_waiting(self) -> None:
         if self.metadata.hopeless is not None:
-            # Wrong credentials, or brokers too old: waiting cannot help, and an empty poll would hide it.
+            # Wrong credentials, or brokers that are too old: waiting does not help, and an empty poll would hide it.
             self._fail_waiting(self.metadata.hopeless)
         if self._poll_event is not None:
             if self._poll_event.future.done():
@@ -90,10 +90,10 @@ class ConsumerCore:
                 self._poll_event.answer(taken)
                 self._poll_event = None
         if self._position_events:
-            self._position_events = [event for event in self._position_events if not event.answered(self)]
+            self._position_events = [event for event in self._position_events if not event.try_complete(self)]
 
     def last_error(self, tp: TopicPartition) -> KafkaError | None:
-        """Why ``tp`` is not being read just now, as far as is known."""
+        """The error that keeps ``tp`` from being fetched now; None if none is known."""
         position = self.positions.get(tp)
         if position is not None and position.error is not None:
             return position.error
@@ -102,26 +102,26 @@ class ConsumerCore:
         return self._offsets.last_error(tp)
 
     def leave(self, event: LeaveEvent, now: int) -> None:
-        """The consumer closed: let go of everything, end the fetch sessions, and answer when that is done."""
+        """Close: unassign all partitions, close the fetch sessions, then complete ``event``."""
         self.positions.assign(())
         self._offsets.close()
         self._closing = event
-        self._to_close = self._fetching.close_requests(remaining(event.deadline_ms, now), self._session_closed)
-        self._unclosed = len(self._to_close)
-        if not self._unclosed:
+        self._session_closing = self._fetching.close_requests(remaining(event.deadline_ms, now), self._session_closed)
+        self._open_sessions = len(self._session_closing)
+        if not self._open_sessions:
             event.complete(None)
 
     def gone(self) -> None:
-        """Nothing of this consumer is left in the loop: its connections go as well."""
+        """The consumer has left the loop: close its connections."""
         self._network.forget(self._channel)
 
     def _session_closed(self) -> None:
-        self._unclosed -= 1
-        if not self._unclosed and self._closing is not None:
+        self._open_sessions -= 1
+        if not self._open_sessions and self._closing is not None:
             self._closing.complete(None)
 
     def fail(self, error: BaseException) -> None:
-        """The network thread is dying: whoever waits here hears of it."""
+        """The network thread is dying: fail all waiting calls with ``error``."""
         self._fail_waiting(as_kafka_error(error))
         if self._closing is not None:
             self._closing.fail(as_kafka_error(error))

@@ -31,7 +31,7 @@ class ConsumerActions(Protocol):
         """Complete ``event`` as soon as records are there."""
         ...
 
-    def forget_poll(self, event: PollEvent) -> None:
+    def return_unread_poll(self, event: PollEvent) -> None:
         """Return the records that ``event`` was completed with: its sender never received them."""
         ...
 
@@ -49,65 +49,65 @@ class ConsumerActions(Protocol):
 
 
 class PollEvent(CompletableEvent[list[Fetched]]):
-    """What was fetched, ``max_bytes`` of it at most (None: all), or nothing when time is up.
-
-    ``taken`` is what it was answered with; ``woken`` whether that was because of a wake.
-    """
+    """A poll: fetched records up to ``max_bytes`` (None: all), or none when the timeout expires."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int, max_bytes: int | None = None) -> None:
         super().__init__("poll", deadline_ms, timeout_ms)
         self.taken: list[Taken] = []
+        """The entries that it was completed with."""
         self.woken = False
+        """It was completed by a wake."""
         self.max_bytes = max_bytes
         self._core: ConsumerActions | None = None
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """Take what is there, or wait."""
+        """Complete with the buffered records, or wait for some."""
         del now
         self._core = core
         core.wait_for_records(self)
 
     def answer(self, taken: list[Taken]) -> None:
-        """Answer with these."""
+        """Complete with these entries."""
         self.taken = taken
-        self.complete([one.fetched for one in taken])
+        self.complete([entry.fetched for entry in taken])
 
     def expire(self) -> None:
-        """Time is up: what the last network poll brought, else nothing; never an error."""
+        """Complete with the records of the last network poll, if there are any; a poll never fails by its timeout."""
         self.answer(self._core.positions.take(self.max_bytes) if self._core is not None else [])
 
 
 class PollInterruptedEvent(Event):
-    """A poll's sender left before it had the answer, by Ctrl-C say: as if it had never asked."""
+    """The sender of a poll was interrupted (Ctrl-C) before it received the records: they are returned to the buffer."""
 
     def __init__(self, poll: PollEvent) -> None:
         self._poll = poll
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """At once."""
+        """Return the records to the buffer."""
         del now
-        core.forget_poll(self._poll)
+        core.return_unread_poll(self._poll)
 
 
 class WakeEvent(Event):
-    """The poll that waits, else the next one, is not to wait any longer. For the loop: the core may be gone.
+    """Complete the pending poll, or the next one, without waiting.
 
-    ``under_way`` is True from when it is queued until it is applied: any more of them would say the same.
+    It is sent to the loop instead of the core, which may have left it. ``pending`` is True from when the event is
+    queued until it is applied: further wakes in between have no effect of their own.
     """
 
     def __init__(self, core: ConsumerActions) -> None:
-        self.under_way = False
+        self.pending = False
         self._core = core
 
     def apply(self, core: object, now: int) -> None:
-        """At once. First the flag: whoever still saw it set has its turn with this one."""
+        """Clear the flag first: a thread that still saw it set relies on this wake."""
         del core, now
-        self.under_way = False
+        self.pending = False
         self._core.wake()
 
 
 class PositionEvent(CompletableEvent[int]):
-    """The next offset that a poll returns, once it is known."""
+    """The next offset that a poll returns, as soon as it is known."""
 
     def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"position of {tp}", deadline_ms, timeout_ms)
@@ -115,13 +115,13 @@ class PositionEvent(CompletableEvent[int]):
         self._core: ConsumerActions | None = None
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """Known, or being looked up."""
+        """Complete with the position, or wait for its lookup."""
         del now
         self._core = core
         core.wait_for_position(self)
 
-    def answered(self, core: ConsumerActions) -> bool:
-        """Answer where that is possible by now."""
+    def try_complete(self, core: ConsumerActions) -> bool:
+        """Complete if the position, or an error that stops it, is known; return whether the event is done."""
         position = core.positions.get(self.tp)
         if position is not None and position.consumed is not None:
             self.complete(position.consumed)
@@ -130,66 +130,68 @@ class PositionEvent(CompletableEvent[int]):
         return self.future.done()
 
     def expire(self) -> None:
-        """Time is up: with what stood in the way."""
-        if self._core is not None and not self.answered(self._core):
+        """Fail with the last error of the partition as the cause."""
+        if self._core is not None and not self.try_complete(self._core):
             self.last_error = self._core.last_error(self.tp)
         super().expire()
 
 
 class LastErrorEvent(CompletableEvent[KafkaError | None]):
-    """Why a partition is not being read, as far as is known; None while it is."""
+    """The error that keeps a partition from being fetched; None while there is none."""
 
     def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"last error of {tp}", deadline_ms, timeout_ms)
         self._tp = tp
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """Known at once."""
+        """Complete with the error."""
         del now
         self.complete(core.last_error(self._tp))
 
 
 class LastResponseEvent(CompletableEvent[dict[TopicPartition, LastResponse]]):
-    """What brokers last answered for each partition that they ever answered for."""
+    """The last response for each partition that had one."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__("what was heard", deadline_ms, timeout_ms)
+        super().__init__("last responses", deadline_ms, timeout_ms)
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """Known at once."""
+        """Complete with the responses."""
         del now
-        self.complete({tp: LastResponse(p.heard_ms, p.end) for tp, p in core.positions if p.heard_ms is not None})
+        self.complete(
+            {tp: LastResponse(p.last_response_ms, p.end) for tp, p in core.positions if p.last_response_ms is not None}
+        )
 
 
 class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
-    """All known positions: what ``commit_sync`` without offsets commits."""
+    """All known positions, which ``commit_sync`` without offsets commits."""
 
     def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("positions", deadline_ms, timeout_ms)
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """Known at once."""
+        """Complete with the positions."""
         del now
-        known = ((tp, p.consumed, p.consumed_epoch) for tp, p in core.positions)
-        self.complete({tp: OffsetAndMetadata(offset, epoch) for tp, offset, epoch in known if offset is not None})
+        positions = ((tp, p.consumed, p.consumed_epoch) for tp, p in core.positions)
+        self.complete({tp: OffsetAndMetadata(offset, epoch) for tp, offset, epoch in positions if offset is not None})
 
 
 class AssignEvent(Event):
-    """From now on these partitions and no others; new ones begin ``paused``."""
+    """Assign exactly these partitions; new ones start ``paused``."""
 
     def __init__(self, tps: Collection[TopicPartition], *, paused: bool = False) -> None:
         self._tps = tps
         self._paused = paused
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """At once."""
+        """Assign, and request the metadata of the topics."""
         del now
         core.positions.assign(self._tps, paused=self._paused)
         core.metadata.want({tp.topic for tp in self._tps})
 
 
 class SeekEvent(Event):
-    """Go on at an offset, with the leader epoch of the record before it and the topic's id where these are known."""
+    """Continue at an offset, with the leader epoch of the record before it and the topic id where they are known."""
 
     def __init__(
         self, tp: TopicPartition, offset: int, leader_epoch: int | None, topic_id: uuid.UUID | None = None
@@ -200,7 +202,7 @@ class SeekEvent(Event):
         self._topic_id = topic_id
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """At once."""
+        """Seek, and record the leader epoch and the topic id."""
         del now
         core.positions.seek(self._tp, self._offset, self._leader_epoch)
         if self._leader_epoch is not None:
@@ -210,26 +212,26 @@ class SeekEvent(Event):
 
 
 class ResetEvent(Event):
-    """Go on at the log's start or end, as partition -> EARLIEST or LATEST."""
+    """Continue at the start or end of the log, by partition -> EARLIEST or LATEST."""
 
     def __init__(self, times: Mapping[TopicPartition, int]) -> None:
         self._times = times
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """The look-up begins at once."""
+        """Start the lookups."""
         del now
         for tp, time in self._times.items():
             core.positions.reset(tp, time)
 
 
 class PauseEvent(Event):
-    """Stop (or go on) fetching some partitions; their positions stay."""
+    """Pause (or resume) fetching some partitions; their positions stay."""
 
     def __init__(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         self._tps = tps
         self._paused = paused
 
     def apply(self, core: ConsumerActions, now: int) -> None:
-        """At once."""
+        """Pause or resume."""
         del now
         core.positions.pause(self._tps, paused=self._paused)

@@ -1,4 +1,4 @@
-"""What was fetched and waits to be taken, and whose turn it is."""
+"""Fetched batches that no poll has returned yet, and the order in which polls return them. No I/O."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from mirror.consumer.fetched import Fetched
 
 
 class FetchBuffer:
-    """One queue per partition; they take turns, so that one with much to give does not keep the others waiting.
-
-    ``held`` is the bytes that all of it takes.
-    """
+    """A queue for each partition. Polls serve the partitions in turn, so that no backlog delays the others."""
 
     def __init__(self) -> None:
-        # In the order of their turns; none is empty.
+        # In the order in which they are served; no queue is empty.
         self._queues: dict[TopicPartition, deque[Fetched]] = {}
         self.held = 0
+        """Bytes of memory that all entries hold."""
 
     def __iter__(self) -> Iterator[Fetched]:
         for queue in self._queues.values():
             yield from queue
 
     def add(self, fetched: Fetched) -> None:
-        """Behind what its partition has already."""
+        """Append to the queue of its partition."""
         self._queues.setdefault(fetched.tp, deque()).append(fetched)
         self.held += fetched.held
 
     def put_back(self, taken: Iterable[Fetched]) -> None:
-        """What was taken last, and not read after all: it comes first again, in the same order."""
+        """Put the entries of the last :meth:`take` back to the front, in the same order."""
         first: dict[TopicPartition, list[Fetched]] = {}
         for fetched in taken:
             first.setdefault(fetched.tp, []).append(fetched)
@@ -39,16 +37,16 @@ class FetchBuffer:
         self._queues = {tp: deque([*entries, *others.pop(tp, ())]) for tp, entries in first.items()} | others
 
     def drop(self, tp: TopicPartition) -> deque[Fetched]:
-        """Everything of ``tp``: nobody is to read it any more."""
+        """Remove and return all entries of ``tp``."""
         dropped = self._queues.pop(tp, None) or deque()
         self.held -= sum(fetched.held for fetched in dropped)
         return dropped
 
     def take(self, paused: Callable[[TopicPartition], bool], max_bytes: int | None) -> list[Fetched]:
-        """One of each partition that is not ``paused``, again and again, while the memory of all fits ``max_bytes``.
+        """Remove one entry of each partition that is not ``paused``, in turns, while all of them fit in ``max_bytes``.
 
-        At least one where there is one. What does not fit is the first next time, however small those behind it are:
-        a large one would never have its turn else.
+        The first entry is returned whatever its size. An entry that does not fit is the first of the next call, even
+        if smaller ones follow: a large entry would never be returned otherwise.
         """
         taken: list[Fetched] = []
         room = max_bytes

@@ -1,4 +1,4 @@
-"""What a fetch brought, as views into the answer's own bytes."""
+"""Fetched batches, as views into the bytes of the Fetch response."""
 
 from __future__ import annotations
 
@@ -15,63 +15,65 @@ from mirror.wire.records import AnyBatch
 
 
 class FetchedPart(Protocol):
-    """The memory of one partition's part of an answer (``runtime.pages``)."""
+    """The memory of one partition's records in a response (``runtime.memory.buffer_recycling``)."""
 
     @property
     def held(self) -> int:
-        """Bytes of memory that it keeps, where its neighbours are released."""
+        """Bytes of memory that stay in use while this part is not released, though its neighbours are."""
         ...
 
     def release(self) -> None:
-        """Nobody needs its bytes any more. Called once, from any thread."""
+        """Allow the memory to be reused. Called once, from any thread."""
         ...
 
 
 PartsOf = Callable[[Sequence[memoryview]], Sequence[FetchedPart]]
-"""The parts of an answer that these views are all of, in their order; none where they need no releasing."""
+"""Maps the records of a response, in order, to their parts; empty where they need no release."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Fetched:
     """Batches of one partition in order, or the ``error`` that stopped it (it is not fetched again until a seek).
 
-    ``offset`` is where the fetch began (it may lie inside the first batch), ``next_offset`` where the next one will.
-    ``batches`` are made anew from their bytes at each look (:class:`mirror.wire.records.Batches`). ``size`` is their
-    bytes; ``held`` what their part of the answer takes, with a last batch that was cut off. The views keep the whole
-    answer's memory alive, but for what is released of it. ``topic_id`` is the topic that they were read from, where
-    brokers know ids.
+    The views keep the memory of the whole response alive, except for parts that are released.
     """
 
     tp: TopicPartition
     offset: int
+    """The offset of the fetch; it may be inside the first batch."""
     next_offset: int
+    """The offset of the next fetch."""
     batches: Sequence[AnyBatch] = field(default_factory=list)
+    """Each access parses them from their bytes (:class:`mirror.wire.records.Batches`)."""
     size: int = 0
+    """Bytes of the batches."""
     held: int = 0
+    """Bytes of memory of their part of the response, including a batch that ``max_bytes`` cut off."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     leader_epoch: int = -1
     topic_id: uuid.UUID | None = None
+    """The topic that they were read from; None on brokers without topic ids."""
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
     part: FetchedPart | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
-        """Done with all batches: their bytes are undefined from here on, and their memory may go back to the system.
+        """Release the memory of all batches; their bytes are undefined afterwards.
 
-        Not before the last of them is acknowledged: until then it may have to be sent again. From any thread; to do it
-        again does nothing. Other entries of the same answer stay as they are. Without it the memory of an answer goes
-        as a whole, once no batch of it is left.
+        Call it once the last of them is acknowledged: until then it may have to be sent again. May be called from any
+        thread, and more than once. Other entries of the same response are not affected. Without this call the memory
+        of a response is freed as a whole, when no batch of it is referenced any more.
         """
         part, self.part = self.part, None
         if part is not None:
             part.release()
 
     def records(self) -> Iterator[Record]:
-        """The records, decoded: from ``offset`` on, without markers and aborted transactions.
+        """Decode the records from ``offset`` on, without control records and aborted transactions.
 
-        Raises CorruptBatch, or ``error`` where there is one.
+        Raises CorruptBatch, or ``error`` if it is set.
         """
         if self.error is not None:
             raise self.error
@@ -83,16 +85,22 @@ class Fetched:
 def without_aborted(
     batches: Sequence[AnyBatch], aborted: Sequence[AbortedTransaction]
 ) -> Iterator[tuple[AnyBatch, bool]]:
-    """Each batch, and whether it belongs to an aborted transaction (``CompletedFetch.containsAbortMarker``).
+    """Yield each batch, and whether it belongs to an aborted transaction (``CompletedFetch.containsAbortMarker``).
 
-    ``aborted`` is the answer's own list. A producer's transaction is void from its first offset to its next marker;
-    which marker need not be read: had it been a commit, the transaction would not be listed.
+    ``aborted`` is the list of the response. A listed transaction extends from its first offset to the producer's next
+    control batch, which need not be decoded: a committed transaction would not be listed.
     """
     upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    void: set[int] = set()
+    aborted_producers: set[int] = set()
     for batch in batches:
         while upcoming and upcoming[-1].first_offset < batch.next_offset:
-            void.add(upcoming.pop().producer_id)
-        yield batch, bool(void) and batch.is_transactional and not batch.is_control and batch.producer_id in void
+            aborted_producers.add(upcoming.pop().producer_id)
+        yield (
+            batch,
+            bool(aborted_producers)
+            and batch.is_transactional
+            and not batch.is_control
+            and batch.producer_id in aborted_producers,
+        )
         if batch.is_control:
-            void.discard(batch.producer_id)
+            aborted_producers.discard(batch.producer_id)

@@ -1,4 +1,4 @@
-"""Which partitions to fetch from whom, and what came (``FetchRequestManager``)."""
+"""Sends Fetch requests and processes their responses (``FetchRequestManager``). No I/O."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from mirror.wire.records import NO_END, Batches
 
 _log = logging.getLogger(__name__)
 
-_ANSWERS: Final = 6
-"""One answer brings no more than this part of ``fetch.max.bytes``, or what may come of one partition: it comes while
-others are read, and what an answer takes is soon free as a whole, to receive the next ones into."""
-_KEPT_FOR_MS: Final = 5_000
-"""For so long a request keeps the others' room: a broker that is hung must not."""
+_MAX_SHARE: Final = 6
+"""A response has at most this part of ``fetch.max.bytes``, but at least ``max.partition.fetch.bytes``: it arrives while
+others are read, and the memory of a small response is soon free as a whole, to receive the next ones."""
+_RESERVED_FOR_MS: Final = 5_000
+"""How long a pending request reserves room: a broker that hangs must not reserve it for longer."""
 _PREFERRED_FOR_MS: Final = 300_000
-"""A preferred replica is asked again after ``metadata.max.age.ms``'s default, in case another has come nearer."""
+"""How long a preferred replica is used (the default of ``metadata.max.age.ms``); then the leader may name another."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SentFetch:
-    """One partition in a request: where it stood when it was asked for, to tell late answers."""
+    """One partition in a request, with its position at that time, by which late responses are recognised."""
 
     tp: TopicPartition
     offset: int
@@ -57,20 +57,22 @@ class _SentFetch:
 
 
 class Fetching:
-    """Request manager: one Fetch in flight per broker, prefetch bounded in bytes per partition and in all.
+    """The fetches of a consumer: one Fetch in flight per broker, with prefetching bounded in bytes.
 
-    In all: what was fetched and not yet taken and what the requests under way may bring is at most
-    ``fetch.max.bytes``, but for a batch that is larger than what its request asks for: a broker gives the first batch
-    of the first partition that has one whole, whatever its size (KIP-74), and nothing after it. So a topic is expected
-    to have more of the largest that it had, and each request for a backlog keeps room for one: in ``fetch.max.bytes``
-    and in what the application said that it has room for itself, for some seconds. Where that is never enough, it goes
-    alone. The first batch of a size comes unexpected: one for each broker may be too much. Counted is memory, with the
-    batch at the end of a part that the limit cut off, and with what the application was given beyond its own room.
-    Per partition: where batches of ``max.partition.fetch.bytes`` wait, nothing is asked for. So it is less than twice
-    that, or less than that and one larger batch.
+    In all: the buffered batches and what the requests in flight may return is at most ``fetch.max.bytes``. The
+    exception is a batch larger than what its request allows: a broker returns the first batch of the first partition
+    that has one whole, whatever its size (KIP-74), and nothing after it. Therefore the largest batch so far of each
+    topic is kept, and every request to a broker with a backlog reserves room for one such batch for
+    ``_RESERVED_FOR_MS``, in ``fetch.max.bytes`` and in the room that the application's last poll gave. If there is
+    never enough room for it, the request is sent alone. The first batch of a new size cannot be foreseen: one for each
+    broker may exceed the bound. The bound counts memory, including a batch at the end that ``max_bytes`` cut off, and
+    what the application received beyond its own room.
 
-    A broker that does not answer, or refuses a whole Fetch, backs off as one (KIP-580); a partition that is refused in
-    an answer has a backoff of its own.
+    Per partition: no request is sent while batches of ``max.partition.fetch.bytes`` are buffered. So a partition holds
+    less than twice that, or less than that and one larger batch.
+
+    A broker that does not answer, or refuses a whole Fetch, has one backoff (KIP-580); a partition that is refused
+    within a response has its own.
     """
 
     def __init__(
@@ -90,22 +92,22 @@ class Fetching:
         self._topics = TopicCheck(metadata, positions, settings.fetch_max_wait_ms)
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._nodes: dict[int, RequestState] = defaultdict(lambda: RequestState(backoff))
-        self._granted: dict[int, int] = {}
-        self._largest: dict[str, int] = {}
-        # Of brokers that have a backlog: what their answers may bring beyond their grants, and until when that is kept.
-        self._kept: dict[int, tuple[int, int]] = {}
-        self._ends: dict[TopicPartition, int] = {}
-        # Which answer brought records last; brokers that keep a session look after whose turn it is themselves.
-        self._brought: dict[TopicPartition, int] = {}
+        self._in_flight_bytes: dict[int, int] = {}
+        self._largest_batch: dict[str, int] = {}
+        # By broker with a backlog: bytes that its response may have beyond its limit, and until when they are reserved.
+        self._reserved: dict[int, tuple[int, int]] = {}
+        self._log_ends: dict[TopicPartition, int] = {}
+        # The last response with records of each partition: the order for brokers without sessions, which keep none.
+        self._last_answer: dict[TopicPartition, int] = {}
         self._answers = itertools.count(1)
-        self._ahead: dict[TopicPartition, int] = {}
-        self._asked_ms: dict[int, int] = {}
-        self._held_up = False
+        self._beyond_watermark: dict[TopicPartition, int] = {}
+        self._last_sent_ms: dict[int, int] = {}
+        self._short_of_room = False
 
     # --- what goes out
 
     def poll(self, now: int) -> Poll:
-        """A Fetch for each broker that is free and serves something due."""
+        """Return a Fetch for each broker without one in flight that serves a partition which is due."""
         by_node: dict[int, list[_SentFetch]] = {}
         wait = FOREVER_MS
         for tp, position in self._positions:
@@ -118,89 +120,94 @@ class Fetching:
             if leader is None:
                 self._metadata.want((tp.topic,))
                 self._metadata.request_update()
-            elif self._topics.has(tp, position) and not position.must_validate(leader) and position.fetch is not None:
+            elif (
+                self._topics.has(tp, position) and not position.needs_validation(leader) and position.fetch is not None
+            ):
                 node = self._replica(position, leader, now)
                 if not self._nodes[node].can_send(now):
                     wait = min(wait, self._nodes[node].wait_ms(now))
-                elif node not in self._granted:
+                elif node not in self._in_flight_bytes:
                     topic_id = self._metadata.topic_id(tp.topic)
-                    asked = _SentFetch(tp, position.fetch, position.generation, leader.epoch, topic_id)
-                    by_node.setdefault(node, []).append(asked)
+                    sent = _SentFetch(tp, position.fetch, position.generation, leader.epoch, topic_id)
+                    by_node.setdefault(node, []).append(sent)
         requests = self._requests(by_node, now)
-        # Nobody waits for room where nobody keeps it.
-        if self._held_up and self._kept:
-            wait = min(wait, *(until - now for _, until in self._kept.values()))
+        # Room becomes free by itself only where some is reserved.
+        if self._short_of_room and self._reserved:
+            wait = min(wait, *(until - now for _, until in self._reserved.values()))
         return Poll(requests, wait)
 
     def _requests(self, by_node: dict[int, list[_SentFetch]], now: int) -> list[Request]:
-        """As long as there is room for what they may bring; each broker has its share, so that none goes hungry."""
-        # Of all that were ever asked: one that is asked alone, and has nothing to give, would take the others' room.
+        """Return requests while there is room for their responses; every broker has its share."""
+        # The share counts all brokers ever asked: a broker without records must not occupy the room of the others.
         share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
-        self._kept = {node: (size, until) for node, (size, until) in self._kept.items() if until > now}
-        most = max(self._settings.fetch_max_bytes // _ANSWERS, self._settings.max_partition_fetch_bytes)
+        self._reserved = {node: (size, until) for node, (size, until) in self._reserved.items() if until > now}
+        most = max(self._settings.fetch_max_bytes // _MAX_SHARE, self._settings.max_partition_fetch_bytes)
         requests = []
-        self._held_up = False
-        # Who was asked longest ago goes first, and nobody before it, or it might wait for ever.
-        for node in sorted(by_node, key=lambda node: self._asked_ms.get(node, -1)):
-            asked = sorted(by_node[node], key=lambda one: self._brought.get(one.tp, 0))
-            behind = [one.tp.topic for one in asked if one.offset < self._ends.get(one.tp, one.offset + 1)]
-            # What an answer may bring, however little is asked for.
-            least = max((self._largest.get(topic, 0) for topic in behind), default=0)
-            if not self._fits(least) and self._positions.hungry and not self._granted:
-                self._positions.evict_paused()  # nothing else is under way, or to be had
+        self._short_of_room = False
+        # The broker whose last request is the oldest is first, and none overtakes it, or it might wait for ever.
+        for node in sorted(by_node, key=lambda node: self._last_sent_ms.get(node, -1)):
+            sent = sorted(by_node[node], key=lambda fetch: self._last_answer.get(fetch.tp, 0))
+            behind = [fetch.tp.topic for fetch in sent if self._has_backlog(fetch)]
+            # The first batch is returned whole, however small the limit of the request is (KIP-74).
+            least = max((self._largest_batch.get(topic, 0) for topic in behind), default=0)
+            if not self._fits(least) and self._positions.poll_was_empty and not self._in_flight_bytes:
+                self._positions.evict_paused()  # nothing else is in flight or buffered
             if not self._fits(least):
-                self._held_up = True
+                self._short_of_room = True
                 break
-            self._asked_ms[node] = now
-            grant = self._granted[node] = min(self._room(), share, most)
+            self._last_sent_ms[node] = now
+            limit = self._in_flight_bytes[node] = min(self._room(), share, most)
             if behind:
-                self._kept[node] = (max(0, least - grant), deadline(now, _KEPT_FOR_MS))
-            requests.append(self._request(node, asked, grant))
+                self._reserved[node] = (max(0, least - limit), deadline(now, _RESERVED_FOR_MS))
+            requests.append(self._request(node, sent, limit))
         return requests
 
+    def _has_backlog(self, sent: _SentFetch) -> bool:
+        return sent.offset < self._log_ends.get(sent.tp, sent.offset + 1)
+
     def _room(self) -> int:
-        lent = min(0, self._positions.spare or 0)
-        under_way = sum(self._granted.values()) + sum(size for size, _ in self._kept.values())
-        return self._settings.fetch_max_bytes + lent - self._positions.buffered - under_way
+        overdrawn = min(0, self._positions.application_room or 0)
+        in_flight = sum(self._in_flight_bytes.values()) + sum(size for size, _ in self._reserved.values())
+        return self._settings.fetch_max_bytes + overdrawn - self._positions.buffered - in_flight
 
     def _fits(self, least: int) -> bool:
-        room, spare = self._room(), self._positions.spare or 0
-        # But for those whose answers wait for what is not written yet: these are not waited for.
-        alone = self._positions.hungry and not self._positions.buffered and not self._kept
-        return room > 0 and (alone or least <= room + max(0, spare))
+        room, application_room = self._room(), self._positions.application_room or 0
+        # A request whose response waits for records that are not written yet reserves nothing, and does not count.
+        alone = self._positions.poll_was_empty and not self._positions.buffered and not self._reserved
+        return room > 0 and (alone or least <= room + max(0, application_room))
 
     def _wants(self, position: Position) -> bool:
         full = position.buffered >= self._settings.max_partition_fetch_bytes
         return position.fetch is not None and not (position.paused or position.stopped or full)
 
     def _replica(self, position: Position, leader: Leader, now: int) -> int:
-        """The replica that the leader would have us read from (KIP-392), else the leader."""
+        """Return the replica that the leader prefers for this reader (KIP-392), otherwise the leader."""
         if position.preferred is not None:
             if position.preferred_until_ms > now and position.preferred in self._metadata.brokers:
                 return position.preferred
             position.preferred = None
         return leader.node
 
-    def _request(self, node: int, asked: list[_SentFetch], room: int) -> Request:
-        wanted = {one.tp: Wanted(one.topic_id, self._partition(one)) for one in asked}
+    def _request(self, node: int, sent: list[_SentFetch], max_bytes: int) -> Request:
+        wanted = {fetch.tp: Wanted(fetch.topic_id, self._partition(fetch)) for fetch in sent}
         request = self._sessions[node].next_request(wanted)
         return Request(
             api=Api.FETCH,
-            body=self._body(request, self._settings.fetch_max_wait_ms, room),
+            body=self._body(request, self._settings.fetch_max_wait_ms, max_bytes),
             node=node,
             lane=Lane.FETCH,
             channel=self._channel,
             timeout_ms=self._settings.cluster.request_timeout_ms,
-            on_response=lambda response, now: self._on_response(node, response, asked, now),
-            on_failure=lambda error, now: self._on_failure(node, error, asked, now),
+            on_response=lambda response, now: self._on_response(node, response, sent, now),
+            on_failure=lambda error, now: self._on_failure(node, error, sent, now),
         )
 
-    def _partition(self, asked: _SentFetch) -> FetchPartition:
+    def _partition(self, sent: _SentFetch) -> FetchPartition:
         return FetchPartition(
-            asked.tp.partition, asked.offset, self._settings.max_partition_fetch_bytes, asked.leader_epoch
+            sent.tp.partition, sent.offset, self._settings.max_partition_fetch_bytes, sent.leader_epoch
         )
 
-    def _body(self, request: SessionRequest, max_wait_ms: int, room: int) -> FetchRequest:
+    def _body(self, request: SessionRequest, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         topics: dict[tuple[str, uuid.UUID | None], list[FetchPartition]] = {}
         for tp, wanted in request.send.items():
             topics.setdefault((tp.topic, wanted.topic_id), []).append(wanted.partition)
@@ -210,7 +217,7 @@ class Fetching:
         return FetchRequest(
             max_wait=max_wait_ms,
             min_bytes=self._settings.fetch_min_bytes,
-            max_bytes=room,
+            max_bytes=max_bytes,
             isolation_level=int(self._settings.read_committed),
             topics=tuple(FetchTopic(name, topic_id, tuple(parts)) for (name, topic_id), parts in topics.items()),
             session_id=request.session_id,
@@ -221,10 +228,10 @@ class Fetching:
             rack_id=self._settings.client_rack,
         )
 
-    def close_requests(self, timeout_ms: int, answered: Callable[[], None]) -> list[Request]:
-        """One request per open session that ends it; ``answered`` is called for each, however it went.
+    def close_requests(self, timeout_ms: int, closed: Callable[[], None]) -> list[Request]:
+        """Return a request that closes each open session; ``closed`` is called for each response or failure.
 
-        On the control lane: on the fetch lane it would stand behind a Fetch that polls long.
+        They use the control lane: on the fetch lane they would wait behind a Fetch that polls long.
         """
         closing = {node: session for node, session in self._sessions.items() if session.open}
         self._sessions.clear()
@@ -235,8 +242,8 @@ class Fetching:
                 node=node,
                 lane=Lane.CONTROL,
                 timeout_ms=min(timeout_ms, self._settings.cluster.request_timeout_ms),
-                on_response=lambda _response, _now: answered(),
-                on_failure=lambda _error, _now: answered(),
+                on_response=lambda _response, _now: closed(),
+                on_failure=lambda _error, _now: closed(),
             )
             for node, session in closing.items()
             if node in self._metadata.brokers
@@ -244,174 +251,178 @@ class Fetching:
 
     # --- what comes back
 
-    def _answered(self, node: int) -> None:
-        self._granted.pop(node, None)
-        self._kept.pop(node, None)
+    def _release_room(self, node: int) -> None:
+        self._in_flight_bytes.pop(node, None)
+        self._reserved.pop(node, None)
 
-    def _on_failure(self, node: int, error: KafkaError, asked: list[_SentFetch], now: int) -> None:
-        self._answered(node)
+    def _on_failure(self, node: int, error: KafkaError, sent: list[_SentFetch], now: int) -> None:
+        self._release_room(node)
         self._sessions[node].failed()
-        for one in asked:
-            if isinstance(error, NotRetriable) and self._positions.get(one.tp, one.generation) is not None:
-                self._positions.report(one.tp, error)
-        self._node_failed(node, error, asked, now)
+        for fetch in sent:
+            if isinstance(error, NotRetriable) and self._positions.get(fetch.tp, fetch.generation) is not None:
+                self._positions.report(fetch.tp, error)
+        self._node_failed(node, error, sent, now)
 
-    def _node_failed(self, node: int, error: KafkaError, asked: list[_SentFetch], now: int) -> None:
+    def _node_failed(self, node: int, error: KafkaError, sent: list[_SentFetch], now: int) -> None:
         self._metadata.request_update()
         self._nodes[node].failed(now)
-        for one in asked:
-            self._note(one, error)
+        for fetch in sent:
+            self._record_error(fetch, error)
 
-    def _on_response(self, node: int, response: FetchResponse, asked: list[_SentFetch], now: int) -> None:
-        self._answered(node)
+    def _on_response(self, node: int, response: FetchResponse, sent: list[_SentFetch], now: int) -> None:
+        self._release_room(node)
         if response.error_code:
-            # A session that the broker forgot (70) or that went out of step (71) costs one full fetch, no backoff.
+            # A session that the broker dropped (70), or that is out of step (71), costs one full fetch and no backoff.
             self._sessions[node].failed(forgotten=response.error_code == FETCH_SESSION_ID_NOT_FOUND)
             if verdict(response.error_code) is not ErrorAction.NEW_SESSION:
-                self._node_failed(node, broker_error(response.error_code, "fetching"), asked, now)
+                self._node_failed(node, broker_error(response.error_code, "fetching"), sent, now)
             return
         self._nodes[node].succeeded()
         self._sessions[node].answered(response.session_id)
-        pending = {one.tp: one for one in asked}
-        # All of them before any is given back: a page may hold the end of one and the beginning of the next.
-        records = [told.records for topic in response.responses for told in topic.partitions if told.records]
+        by_tp = {fetch.tp: fetch for fetch in sent}
+        # All parts are needed before any is released: a page may hold the end of one and the beginning of the next.
+        records = [answer.records for topic in response.responses for answer in topic.partitions if answer.records]
         parts = iter(self._parts_of(records))
         refused: set[TopicPartition] = set()
         waits: Waits = {}
         for topic in response.responses:
             name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
-            for told in topic.partitions:
-                part = next(parts, None) if told.records else None
-                sent = pending.get(TopicPartition(name, told.partition_index))
-                if told.error_code and sent is not None:
-                    refused.add(sent.tp)
+            for answer in topic.partitions:
+                part = next(parts, None) if answer.records else None
+                fetch = by_tp.get(TopicPartition(name, answer.partition_index))
+                if answer.error_code and fetch is not None:
+                    refused.add(fetch.tp)
                 by_name = topic.topic_id is None
-                wanted = sent is not None and self._take_in(sent, told, part, waits, now, by_name=by_name)
-                if part is not None and not wanted:
+                accepted = fetch is not None and self._accept(fetch, answer, part, waits, now, by_name=by_name)
+                if part is not None and not accepted:
                     part.release()
-        for one in asked:
-            # Those that the answer does not name have nothing new (KIP-227).
-            position = None if one.tp in refused else self._positions.get(one.tp, one.generation)
+        for fetch in sent:
+            # Partitions that the response does not name have no new records (KIP-227).
+            position = None if fetch.tp in refused else self._positions.get(fetch.tp, fetch.generation)
             if position is not None and not position.stopped:
                 position.state.succeeded()
-                position.heard_ms, position.error = now, None
+                position.last_response_ms, position.error = now, None
 
-    def _take_in(
+    def _accept(
         self,
-        asked: _SentFetch,
-        told: FetchResponsePartition,
+        sent: _SentFetch,
+        answer: FetchResponsePartition,
         part: FetchedPart | None,
         waits: Waits,
         now: int,
         *,
         by_name: bool,
     ) -> bool:
-        """Whether any of its records are wanted.
+        """Buffer the records of one partition, or process its error; return whether its memory is still needed.
 
-        ``by_name``: before version 13, where an answer does not say which topic it is from.
+        ``by_name``: the response names the topic without its id (Fetch before version 13).
         """
-        position = self._positions.get(asked.tp, asked.generation)
-        if position is None or position.fetch != asked.offset:
+        position = self._positions.get(sent.tp, sent.generation)
+        if position is None or position.fetch != sent.offset:
             return False
-        if told.error_code:
-            self._refused(asked, position, told, waits, now)
+        if answer.error_code:
+            self._refused(sent, position, answer, waits, now)
             return False
-        if by_name and self._topics.is_unproven(position, now):
+        if by_name and self._topics.is_unconfirmed(position, now):
             return False
-        position.topic_id = position.topic_id or asked.topic_id
-        position.validated = max(position.validated, asked.leader_epoch)
-        if told.preferred_read_replica >= 0:
-            position.preferred = told.preferred_read_replica
+        position.topic_id = position.topic_id or sent.topic_id
+        position.validated_epoch = max(position.validated_epoch, sent.leader_epoch)
+        if answer.preferred_read_replica >= 0:
+            position.preferred = answer.preferred_read_replica
             position.preferred_until_ms = now + _PREFERRED_FOR_MS
-        committed = self._settings.read_committed and told.last_stable_offset >= 0
-        position.end = self._ends[asked.tp] = told.last_stable_offset if committed else told.high_watermark
-        if not told.records:
-            position.learn_epoch(asked.leader_epoch)
+        committed = self._settings.read_committed and answer.last_stable_offset >= 0
+        position.end = self._log_ends[sent.tp] = answer.last_stable_offset if committed else answer.high_watermark
+        if not answer.records:
+            position.adopt_leader_epoch(sent.leader_epoch)
             return False
         try:
-            batches = Batches(told.records, asked.offset, told.high_watermark if told.high_watermark >= 0 else NO_END)
+            batches = Batches(
+                answer.records, sent.offset, answer.high_watermark if answer.high_watermark >= 0 else NO_END
+            )
         except CorruptBatch as error:
-            if not self._is_ahead(asked, told.records):
-                self._positions.stop(asked.tp, CorruptBatch(f"{asked.tp}: {error}"))
+            if not self._is_ahead(sent, answer.records):
+                self._positions.stop(sent.tp, CorruptBatch(f"{sent.tp}: {error}"))
             return False
-        self._ahead.pop(asked.tp, None)
+        self._beyond_watermark.pop(sent.tp, None)
         last = batches[-1]
         fetched = Fetched(
-            tp=asked.tp,
-            offset=asked.offset,
+            tp=sent.tp,
+            offset=sent.offset,
             next_offset=last.next_offset,
             batches=batches,
             size=batches.size,
-            held=len(told.records) if part is None else part.held,
-            high_watermark=told.high_watermark,
-            last_stable_offset=told.last_stable_offset,
-            log_start_offset=told.log_start_offset,
-            leader_epoch=asked.leader_epoch,
-            topic_id=asked.topic_id,
-            aborted=told.aborted_transactions or (),
+            held=len(answer.records) if part is None else part.held,
+            high_watermark=answer.high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            log_start_offset=answer.log_start_offset,
+            leader_epoch=sent.leader_epoch,
+            topic_id=sent.topic_id,
+            aborted=answer.aborted_transactions or (),
             part=part,
         )
-        self._brought[asked.tp] = next(self._answers)
-        self._largest[asked.tp.topic] = max(batches.largest, self._largest.get(asked.tp.topic, 0))
+        self._last_answer[sent.tp] = next(self._answers)
+        self._largest_batch[sent.tp.topic] = max(batches.largest, self._largest_batch.get(sent.tp.topic, 0))
         self._positions.put(fetched, last.leader_epoch if last.leader_epoch >= 0 else None)
-        position.learn_epoch(asked.leader_epoch)  # batches of the formats before version 2 have none
+        position.adopt_leader_epoch(sent.leader_epoch)  # batches of the formats before version 2 have none
         return True
 
-    def _is_ahead(self, asked: _SentFetch, records: memoryview) -> bool:
-        """Whether the records are only newer than the high watermark, for the first time at this offset.
+    def _is_ahead(self, sent: _SentFetch, records: memoryview) -> bool:
+        """Return whether the records are only beyond the high watermark, for the first time at this offset.
 
-        A broker looks at that before it reads, up to what it is by then (``Partition.readRecords``). Asked once more,
-        it knows of them; where it does not, they are a lie.
+        A broker takes the high watermark before it reads, and reads up to a later one (``Partition.readRecords``). The
+        next response has a high watermark that covers them; if it has not, the response is malformed.
         """
-        if self._ahead.get(asked.tp) == asked.offset:
+        if self._beyond_watermark.get(sent.tp) == sent.offset:
             return False
         try:
-            Batches(records, asked.offset)
+            Batches(records, sent.offset)
         except CorruptBatch:
             return False
-        self._ahead[asked.tp] = asked.offset
+        self._beyond_watermark[sent.tp] = sent.offset
         return True
 
     def _refused(
-        self, asked: _SentFetch, position: Position, told: FetchResponsePartition, waits: Waits, now: int
+        self, sent: _SentFetch, position: Position, answer: FetchResponsePartition, waits: Waits, now: int
     ) -> None:
-        about = f"fetching {asked.tp} at offset {asked.offset}"
-        if told.error_code == OFFSET_OUT_OF_RANGE:
-            self._out_of_range(asked, position, told, about, now)
+        operation = f"fetching {sent.tp} at offset {sent.offset}"
+        if answer.error_code == OFFSET_OUT_OF_RANGE:
+            self._out_of_range(sent, position, answer, operation, now)
             return
-        error = broker_error(told.error_code, about, needs="Read")
-        if verdict(told.error_code) is ErrorAction.FATAL:
-            self._positions.stop(asked.tp, error)
+        error = broker_error(answer.error_code, operation, needs="Read")
+        if verdict(answer.error_code) is ErrorAction.FATAL:
+            self._positions.stop(sent.tp, error)
             return
         self._metadata.request_update()
-        leader = told.current_leader
-        self._note(asked, error)
+        leader = answer.current_leader
+        self._record_error(sent, error)
         position.state.failed(now, waits)
         if leader is not None and leader.leader_id >= 0:
-            moved = self._metadata.moved(asked.tp, Leader(leader.leader_id, leader.leader_epoch))
+            moved = self._metadata.moved(sent.tp, Leader(leader.leader_id, leader.leader_epoch))
             if moved:
                 position.state.skip_backoff()
 
     def _out_of_range(
-        self, asked: _SentFetch, position: Position, told: FetchResponsePartition, about: str, now: int
+        self, sent: _SentFetch, position: Position, answer: FetchResponsePartition, operation: str, now: int
     ) -> None:
-        known = told.log_start_offset >= 0
-        error = broker_error(told.error_code, about, f"its log begins at {told.log_start_offset}" if known else None)
+        known = answer.log_start_offset >= 0
+        error = broker_error(
+            answer.error_code, operation, f"its log begins at {answer.log_start_offset}" if known else None
+        )
         if isinstance(error, OffsetOutOfRange) and known:
-            error.log_start = told.log_start_offset
+            error.log_start = answer.log_start_offset
         if position.preferred is not None:
-            # A follower may lag behind what the leader already gave us: ask the leader before believing it.
-            self._note(asked, error)
+            # A follower may be behind what the leader returned already: fetch from the leader before resetting.
+            self._record_error(sent, error)
             position.state.failed(now)
         elif self._settings.offset_reset is None:
-            self._positions.stop(asked.tp, error)
+            self._positions.stop(sent.tp, error)
         else:
             _log.warning("%s; auto.offset.reset decides where to go on", error)
-            self._positions.reset(asked.tp, self._settings.offset_reset)
+            self._positions.reset(sent.tp, self._settings.offset_reset)
 
-    def _note(self, asked: _SentFetch, error: KafkaError) -> None:
-        """Keep why a partition brought nothing."""
-        position = self._positions.get(asked.tp, asked.generation)
+    def _record_error(self, sent: _SentFetch, error: KafkaError) -> None:
+        """Keep the error of a partition that returned no records."""
+        position = self._positions.get(sent.tp, sent.generation)
         if position is not None:
-            position.preferred = None  # where it was a follower that failed: back to the leader
+            position.preferred = None  # a follower may have failed: return to the leader
             position.error = error

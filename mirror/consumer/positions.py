@@ -1,4 +1,4 @@
-"""Where each assigned partition stands (``SubscriptionState``)."""
+"""The position of each assigned partition (``SubscriptionState``). No I/O."""
 
 from __future__ import annotations
 
@@ -19,100 +19,102 @@ from mirror.errors import KafkaError
 
 @dataclass(slots=True)
 class Position:
-    """One assigned partition.
-
-    ``fetch`` is the next offset to fetch, ``consumed`` the next that a poll returns; None until one is known.
-    ``epoch`` is the leader epoch of the last record before it, ``validated`` the leader epoch in which it was last
-    found to be in the log (KIP-320), ``consumed_epoch`` that of the last record taken. ``by_leader``: no record's epoch
-    is known, and ``epoch`` is that of a leader whose log had the position. ``reset`` is the ListOffsets time to begin
-    at. ``generation`` tells late answers: every decision of the application has one of its own, and so has every giving
-    up of what was fetched; ``sought`` is that of the decision.
-    ``asked`` is whether somebody waits to know ``consumed``, also while it is paused.
-    ``buffered`` is the bytes of its batches that wait to be taken.
-    ``heard_ms`` is when its broker last answered without a refusal, also that there is nothing new; ``end`` is where
-    the log ends for this reader, as it last said.
-    ``topic_id`` is the topic that it is a place in: another one under the same name has other offsets (KIP-516). It is
-    known from a seek, or from the first answer. ``proof`` is the number of the metadata request whose answer can say
-    whether that topic is still there; ``denials`` counts the answers in a row that had another topic. ``unproven``:
-    records that came by the topic's name are not to be had before such an answer.
-    """
+    """The position of one assigned partition (``SubscriptionState``). Times in ms, sizes in bytes."""
 
     state: RequestState
     fetch: int | None = None
+    """The next offset to fetch; None until one is known."""
     consumed: int | None = None
+    """The next offset that a poll returns; None until one is known."""
     epoch: int | None = None
-    by_leader: bool = False
-    validated: int = -1
-    reset: int | None = None
-    looking_up: bool = False
-    paused: bool = False
-    asked: bool = False
-    error: KafkaError | None = None
-    stopped: bool = False
-    buffered: int = 0
-    generation: int = 0
-    sought: int = 0
+    """The leader epoch of the last record before ``fetch``."""
+    epoch_from_leader: bool = False
+    """The epoch of no record is known: ``epoch`` is that of a leader whose log reached the position."""
+    validated_epoch: int = -1
+    """The leader epoch in which the position was last found to be in the log (KIP-320)."""
     consumed_epoch: int | None = None
+    """The leader epoch of the last record that a poll returned."""
+    reset: int | None = None
+    """The time (ms, EARLIEST or LATEST) whose offset is to be looked up."""
+    lookup_pending: bool = False
+    paused: bool = False
+    awaited: bool = False
+    """A caller waits for ``consumed``, also while the partition is paused."""
+    error: KafkaError | None = None
+    """The last error, until a fetch succeeds."""
+    stopped: bool = False
+    """Nothing more is fetched until a seek."""
+    buffered: int = 0
+    """Bytes of its batches in the fetch buffer."""
+    generation: int = 0
+    """Changes with every seek, reset and eviction, so that late responses can be recognised."""
+    seek_generation: int = 0
+    """The generation of the last seek or reset."""
     topic_id: uuid.UUID | None = None
-    proof: int = 0
-    denials: int = 0
-    unproven: bool = False
+    """The topic whose offsets these are, from a seek or from the first response (KIP-516). Another topic under the same
+    name has other offsets."""
+    recheck_request: int = 0
+    """The number of the metadata request whose response can say whether that topic still exists."""
+    id_mismatches: int = 0
+    """Metadata responses in a row that had another topic id."""
+    topic_unconfirmed: bool = False
+    """Records that were fetched by the topic's name are not accepted before such a response."""
     preferred: int | None = None
+    """The replica that the leader asked to fetch from (KIP-392), until ``preferred_until_ms``."""
     preferred_until_ms: int = 0
-    heard_ms: int | None = None
+    last_response_ms: int | None = None
+    """When its broker last answered without an error, also where it had no records."""
     end: int | None = None
+    """The end of the log for this reader, by the last response."""
 
-    def must_validate(self, leader: Leader) -> bool:
-        """Whether the leader changed since the position was known to be in its log."""
-        return self.epoch is not None and leader.epoch > self.validated
+    def needs_validation(self, leader: Leader) -> bool:
+        """Whether the leader changed since the position was last found in its log."""
+        return self.epoch is not None and leader.epoch > self.validated_epoch
 
-    def learn_epoch(self, leader_epoch: int) -> None:
-        """A leader of this epoch has the position in its log: a later one that cut its log back lacks it."""
+    def adopt_leader_epoch(self, leader_epoch: int) -> None:
+        """Keep the epoch of a leader whose log reaches the position: a later leader with a truncated log does not."""
         if self.epoch is None and leader_epoch >= 0:
-            self.epoch, self.by_leader = leader_epoch, True
+            self.epoch, self.epoch_from_leader = leader_epoch, True
 
-    def is_outside(self, topic_id: uuid.UUID | None) -> bool:
-        """Whether the topic with this id (None: not known) is another one than the position's."""
+    def is_of_other_topic(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether ``topic_id`` (None: unknown) is the id of another topic than the position's."""
         return None not in {topic_id, self.topic_id} and topic_id != self.topic_id
 
 
 class LastResponse(NamedTuple):
-    """When a partition's broker last answered (``at_ms``, monotonic), and where its log ends for this reader.
-
-    ``end`` is the last stable offset, or the high watermark for who reads uncommitted records; None: not known.
-    """
+    """The last response of a partition's leader."""
 
     at_ms: int
+    """When it arrived (ms, monotonic)."""
     end: int | None
+    """The last stable offset, or the high watermark under ``read_uncommitted``; None where it is unknown."""
 
 
 class Taken(NamedTuple):
-    """What a poll took, and where its partition stood before: it may never have reached the application."""
+    """One entry that a poll returned, and the position before it, in case that the application never received it."""
 
     fetched: Fetched
-    sought: int
+    seek_generation: int
     consumed: int | None
     consumed_epoch: int | None
 
 
 class Positions:
-    """All assigned partitions, and what was fetched of them and not yet taken. Sizes in bytes.
-
-    ``spare`` is what the application has room for, as it said with its last poll, less what it was given since:
-    negative after an entry that is larger. None where it did not say. ``hungry``: that poll found nothing.
-    """
+    """The positions of all assigned partitions, and their fetched batches. Sizes in bytes."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self._generations = itertools.count(1)
         self._by_tp: dict[TopicPartition, Position] = {}
         self.ready = FetchBuffer()
-        self.spare: int | None = None
-        self.hungry = True
+        self.application_room: int | None = None
+        """The room that the last poll gave, less what it returned; negative after a larger entry; None: no limit."""
+        self.poll_was_empty = True
+        """The last poll found no records."""
 
     @property
     def buffered(self) -> int:
-        """Bytes of memory that what was fetched and not yet taken holds."""
+        """Bytes of memory that the fetch buffer holds."""
         return self.ready.held
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, Position]]:
@@ -122,7 +124,7 @@ class Positions:
         return len(self._by_tp)
 
     def get(self, tp: TopicPartition, generation: int | None = None) -> Position | None:
-        """The position, unless ``tp`` was let go, or decided anew since ``generation``."""
+        """The position; None if ``tp`` is not assigned, or was sought, reset or evicted since ``generation``."""
         position = self._by_tp.get(tp)
         if position is None or (generation is not None and position.generation != generation):
             return None
@@ -131,11 +133,11 @@ class Positions:
     # --- what the application decides
 
     def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
-        """Exactly these; positions of those kept stay, and the others begin ``paused``."""
+        """Assign exactly ``tps``. Partitions that stay keep their positions; new ones start ``paused``."""
         wanted = dict.fromkeys(tps)
-        gone = {tp for tp in self._by_tp if tp not in wanted}
-        self._drop_buffered(gone)
-        for tp in gone:
+        removed = {tp for tp in self._by_tp if tp not in wanted}
+        self._drop_buffered(removed)
+        for tp in removed:
             del self._by_tp[tp]
         for tp in wanted:
             if tp not in self._by_tp:
@@ -144,21 +146,21 @@ class Positions:
 
     def _new(self) -> Position:
         generation = next(self._generations)
-        return Position(RequestState(self._backoff), generation=generation, sought=generation)
+        return Position(RequestState(self._backoff), generation=generation, seek_generation=generation)
 
     def seek(self, tp: TopicPartition, offset: int, epoch: int | None) -> None:
-        """Go on at ``offset``; what was fetched is dropped, what is under way will be."""
+        """Continue at ``offset``: drop the buffered batches, and the response that is pending."""
         position = self._restart(tp)
         position.fetch = position.consumed = offset
         position.epoch = position.consumed_epoch = epoch
 
-    def expect(self, tp: TopicPartition, topic_id: uuid.UUID, proof: int) -> None:
-        """The position that was just sought is one in this topic; ``proof`` as in :class:`Position`."""
+    def expect(self, tp: TopicPartition, topic_id: uuid.UUID, recheck_request: int) -> None:
+        """Bind the position that was just sought to the topic with this id; see :class:`Position`."""
         position = self._by_tp[tp]
-        position.topic_id, position.proof = topic_id, proof
+        position.topic_id, position.recheck_request = topic_id, recheck_request
 
     def reset(self, tp: TopicPartition, time: int) -> None:
-        """Go on at the offset of ``time`` (ms, EARLIEST or LATEST), once it is looked up."""
+        """Continue at the offset of ``time`` (ms, EARLIEST or LATEST), which is looked up first."""
         self._restart(tp).reset = time
 
     def _restart(self, tp: TopicPartition) -> Position:
@@ -169,32 +171,32 @@ class Positions:
         return new
 
     def pause(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
-        """Neither fetch nor return these, or go on with them."""
+        """Pause ``tps`` (neither fetch nor return their records), or resume them."""
         for tp in tps:
             self._by_tp[tp].paused = paused
 
     def evict_paused(self) -> None:
-        """Give up what was fetched of paused partitions, to be fetched again: others need the room now."""
+        """Drop the buffered batches of paused partitions, which are fetched again later: others need the room now."""
         held = {tp for tp, position in self._by_tp.items() if position.paused and position.buffered}
         self._drop_buffered(held)
         for tp in held:
             position = self._by_tp[tp]
             position.fetch, position.epoch = position.consumed, position.consumed_epoch
-            position.by_leader = False
+            position.epoch_from_leader = False
             position.generation = next(self._generations)
 
     # --- what was fetched
 
     def put(self, fetched: Fetched, epoch: int | None) -> None:
-        """Batches came in: the position moves behind them."""
+        """Buffer fetched batches and advance the position behind them."""
         position = self._by_tp[fetched.tp]
         position.fetch = fetched.next_offset
-        position.epoch, position.by_leader = epoch, False
+        position.epoch, position.epoch_from_leader = epoch, False
         position.buffered += fetched.size
         self.ready.add(fetched)
 
     def report(self, tp: TopicPartition, error: KafkaError) -> None:
-        """Tell the application once what is wrong; it is tried again all the same."""
+        """Report ``error`` to the application once. The partition is still fetched."""
         position = self._by_tp[tp]
         if str(position.error) != str(error):
             offset = position.fetch if position.fetch is not None else -1
@@ -202,37 +204,44 @@ class Positions:
         position.error = error
 
     def stop(self, tp: TopicPartition, error: KafkaError) -> None:
-        """Nothing more comes of ``tp`` until a seek; the application hears why with its next poll."""
+        """Stop fetching ``tp`` until a seek. The next poll returns the error."""
         position = self._by_tp[tp]
         position.stopped, position.error = True, error
         offset = position.fetch if position.fetch is not None else -1
         self.ready.add(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
 
     def take(self, max_bytes: int | None = None) -> list[Taken]:
-        """What is ready and not paused, as :meth:`FetchBuffer.take` has it; it is the application's from here on."""
+        """Remove what a poll returns from the buffer (see :meth:`FetchBuffer.take`) and advance the positions."""
         taken: list[Taken] = []
-        self.spare = max_bytes
+        self.application_room = max_bytes
         for fetched in self.ready.take(self._paused, max_bytes):
-            if self.spare is not None:
-                self.spare -= fetched.held
+            if self.application_room is not None:
+                self.application_room -= fetched.held
             position = self._by_tp[fetched.tp]
-            taken.append(Taken(fetched, position.sought, position.consumed, position.consumed_epoch))
+            taken.append(Taken(fetched, position.seek_generation, position.consumed, position.consumed_epoch))
             position.buffered -= fetched.size
             if fetched.error is None:
                 position.consumed = fetched.next_offset
                 last_epoch = fetched.batches[-1].leader_epoch if fetched.batches else -1
                 position.consumed_epoch = last_epoch if last_epoch >= 0 else None
-        self.hungry = not taken
+        self.poll_was_empty = not taken
         return taken
 
-    def untake(self, taken: Sequence[Taken]) -> None:
-        """The application never got ``taken``, the last that was taken: it comes again, unless it was sought since."""
-        back = [one for one in taken if (p := self._by_tp.get(one.fetched.tp)) is not None and p.sought == one.sought]
-        self.ready.put_back(one.fetched for one in back)
-        for one in reversed(back):
-            position = self._by_tp[one.fetched.tp]
-            position.buffered += one.fetched.size
-            position.consumed, position.consumed_epoch = one.consumed, one.consumed_epoch
+    def put_back_taken(self, taken: Sequence[Taken]) -> None:
+        """Return the entries of the last poll to the buffer, as the application never received them.
+
+        Entries of partitions that were sought since are dropped.
+        """
+        back = [entry for entry in taken if self._is_current(entry)]
+        self.ready.put_back(entry.fetched for entry in back)
+        for entry in reversed(back):
+            position = self._by_tp[entry.fetched.tp]
+            position.buffered += entry.fetched.size
+            position.consumed, position.consumed_epoch = entry.consumed, entry.consumed_epoch
+
+    def _is_current(self, entry: Taken) -> bool:
+        position = self._by_tp.get(entry.fetched.tp)
+        return position is not None and position.seek_generation == entry.seek_generation
 
     def _paused(self, tp: TopicPartition) -> bool:
         return self._by_tp[tp].paused

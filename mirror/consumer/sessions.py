@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: a broker remembers what is read, so that only changes are said (KIP-227)."""
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions, requests carry only changes. No I/O."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from mirror.cluster.types import TopicPartition
 from mirror.wire.messages.fetch import FetchPartition
 
 _INITIAL: Final = 0
-"""The epoch of a full fetch that asks for a new session."""
+"""The epoch of a full fetch that requests a new session."""
 FINAL: Final = -1
 """The epoch that ends a session."""
 _NO_SESSION: Final = 0
-_EPOCHS: Final = 2**31 - 1
+_LAST_EPOCH: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One partition as it is to be read: what the broker has to remember of it."""
+    """A partition as it is to be fetched: what the session on the broker has to contain."""
 
     topic_id: uuid.UUID | None
     partition: FetchPartition
 
 
 class SessionRequest(NamedTuple):
-    """What to say: the whole of ``send`` in a full fetch, else only what changed; ``forget`` leaves the session."""
+    """The session part of a Fetch request.
+
+    ``send`` has all partitions in a full fetch, otherwise the changed ones; ``forget`` those that leave the session.
+    """
 
     session_id: int
     epoch: int
@@ -37,43 +40,46 @@ class SessionRequest(NamedTuple):
 
 @dataclass(slots=True)
 class FetchSession:
-    """The session with one broker (``FetchSessionHandler``). One request at a time."""
+    """The session with one broker (``FetchSessionHandler``), with one request in flight at a time."""
 
     session_id: int = _NO_SESSION
     epoch: int = _INITIAL
-    _known: dict[TopicPartition, Wanted] = field(default_factory=dict)
+    _on_broker: dict[TopicPartition, Wanted] = field(default_factory=dict)
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
-        """The request that makes the broker read exactly ``wanted``."""
+        """Return the request after which the session contains exactly ``wanted``."""
         if self.epoch == _INITIAL:
-            self._known = dict(wanted)
-            # An old id with epoch 0 closes that session while it opens the next.
+            self._on_broker = dict(wanted)
+            # An old session id with epoch 0 closes that session and opens the next.
             return SessionRequest(self.session_id, _INITIAL, dict(wanted), {})
         forget: dict[TopicPartition, uuid.UUID | None] = {}
-        for tp, known in self._known.items():
+        for tp, remembered in self._on_broker.items():
             new = wanted.get(tp)
-            # A topic made anew under its old name has another id: the old one must leave (KIP-516).
-            if new is None or new.topic_id != known.topic_id:
-                forget[tp] = known.topic_id
-        send = {tp: new for tp, new in wanted.items() if self._known.get(tp) != new}
-        self._known = dict(wanted)
+            # A recreated topic has another id: the old one must leave the session (KIP-516).
+            if new is None or new.topic_id != remembered.topic_id:
+                forget[tp] = remembered.topic_id
+        send = {tp: new for tp, new in wanted.items() if self._on_broker.get(tp) != new}
+        self._on_broker = dict(wanted)
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def answered(self, session_id: int) -> None:
-        """A good answer; with id 0 the broker keeps no session for us."""
+        """Advance after a successful response; with session id 0 the broker keeps no session."""
         if session_id == _NO_SESSION:
             self.session_id, self.epoch = _NO_SESSION, _INITIAL
         else:
             self.session_id = session_id
-            self.epoch = 1 if self.epoch == _EPOCHS else self.epoch + 1
+            self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def failed(self, *, forgotten: bool = False) -> None:
-        """No answer, or an error: begin a new session. ``forgotten``: the broker does not know the old one (70)."""
+        """Begin a new session after an error or a lost response.
+
+        ``forgotten``: the broker no longer has the old session (FETCH_SESSION_ID_NOT_FOUND).
+        """
         if forgotten:
             self.session_id = _NO_SESSION
         self.epoch = _INITIAL
 
     @property
     def open(self) -> bool:
-        """Whether the broker keeps a session that should be ended."""
+        """Whether the broker keeps a session, which is to be closed at the end."""
         return self.session_id != _NO_SESSION

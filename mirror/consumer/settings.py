@@ -1,4 +1,4 @@
-"""Settings of a consumer."""
+"""The settings of a consumer, under Kafka's own keys."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from mirror.errors import ConfigError, Problem
 CONSUMER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("fetch.max.bytes", "int", 50 * 1024 * 1024, "bytes of one Fetch answer, and of all prefetched", low=1),
+        Key(
+            "fetch.max.bytes",
+            "int",
+            50 * 1024 * 1024,
+            "bytes of one Fetch response, and of everything prefetched",
+            low=1,
+        ),
         Key("fetch.min.bytes", "int", 1, "bytes the broker waits for"),
-        Key("fetch.max.wait.ms", "int", 500, "how long the broker waits for them"),
-        Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch answer", low=1),
+        Key("fetch.max.wait.ms", "int", 500, "ms that the broker waits for fetch.min.bytes"),
+        Key("max.partition.fetch.bytes", "int", 1024 * 1024, "bytes of one partition in one Fetch response", low=1),
         Key("client.rack", "str", "", "fetch from a replica of this rack where the broker allows it (KIP-392)"),
-        Key("group.id", "str", "", "whose committed offsets are read and written; no membership comes with it"),
+        Key("group.id", "str", "", "the group whose committed offsets are read and written, without membership"),
         Key(
             "auto.offset.reset",
             "str",
@@ -40,7 +46,7 @@ CONSUMER_KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How to fetch. Sizes in bytes, times in ms. ``offset_reset`` is EARLIEST, LATEST or None."""
+    """The parsed settings. Sizes in bytes, times in ms. ``offset_reset`` is EARLIEST, LATEST or None."""
 
     cluster: ClusterSettings
     fetch_max_bytes: int
@@ -54,18 +60,18 @@ class ConsumerSettings:
 
     @staticmethod
     def keys() -> Mapping[str, Key]:
-        """The keys that :meth:`parse` takes, the cluster's included."""
+        """The keys that :meth:`parse` accepts, including those of the cluster."""
         return {**CLUSTER_KEYS, **CONSUMER_KEYS}
 
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
-        """From dotted keys. Raises ConfigError with every problem."""
+        """Parse dotted keys. Raises ConfigError that lists every problem."""
         cluster, values, problems = read_options(options, CONSUMER_KEYS, where)
-        unread = {problem.key for problem in problems}
+        faulty = {problem.key for problem in problems}
         wait_ms, request_ms = values["fetch.max.wait.ms"], values["request.timeout.ms"]
         if wait_ms >= request_ms:
-            # Each Fetch that finds nothing would be taken for a broker that is silent.
-            if "fetch.max.wait.ms" in options and unread.isdisjoint({"fetch.max.wait.ms", "request.timeout.ms"}):
+            # Otherwise each Fetch without records would be taken for a broker that does not respond.
+            if "fetch.max.wait.ms" in options and faulty.isdisjoint({"fetch.max.wait.ms", "request.timeout.ms"}):
                 allowed = f"must be below request.timeout.ms ({request_ms})"
                 problems.append(Problem(where, "fetch.max.wait.ms", str(wait_ms), allowed))
             wait_ms = request_ms // 2

@@ -1,4 +1,4 @@
-"""Whether a position's topic is still the one under its name (KIP-516)."""
+"""Checks that the topic under a name is still the one that a position belongs to (KIP-516). No I/O."""
 
 from __future__ import annotations
 
@@ -9,52 +9,54 @@ from mirror.cluster.types import TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.errors import TopicRecreated
 
-_DENIALS: Final = 3
-"""So many answers of metadata in a row must have another topic: a broker that lags still has the former one."""
-_UNHEARD_MS: Final = 1_000
-"""To be deleted, made again and filled beyond the position takes a topic longer."""
+_MAX_MISMATCHES: Final = 3
+"""Metadata responses in a row that must have another topic id: a broker that lags still has the former one."""
+_RECREATION_MS: Final = 1_000
+"""Deleting a topic, creating it again and filling it beyond the position takes longer than this."""
 
 
 class TopicCheck:
-    """Stops positions whose topic was made again: the same offset means another record there."""
+    """Stops positions whose topic was recreated: the same offset is another record there."""
 
     def __init__(self, metadata: Metadata, positions: Positions, long_poll_ms: int) -> None:
         self._metadata = metadata
         self._positions = positions
-        self._patience_ms = long_poll_ms + _UNHEARD_MS
+        self._patience_ms = long_poll_ms + _RECREATION_MS
 
     def has(self, tp: TopicPartition, position: Position) -> bool:
-        """Whether metadata has the topic that the position is one in: in another one it would mean other records.
+        """Return whether the metadata has the topic that the position belongs to.
 
-        Where it has another one, brokers are asked again: either side may be out of date. A position that is not in
-        their topic stops.
+        Where it has another topic id, it is requested again, as either side may be out of date. After
+        ``_MAX_MISMATCHES`` such responses in a row the position stops with TopicRecreated.
         """
         metadata = self._metadata
         found = metadata.topic_id(tp.topic)
-        denied = position.is_outside(found)
-        if (denied or position.unproven) and metadata.answered < position.proof:
-            if metadata.next_request <= position.proof:
+        is_other = position.is_of_other_topic(found)
+        if (is_other or position.topic_unconfirmed) and metadata.answered < position.recheck_request:
+            if metadata.next_request <= position.recheck_request:
                 metadata.request_update()
             return False
-        if not denied:
-            position.denials, position.unproven = 0, False
+        if not is_other:
+            position.id_mismatches, position.topic_unconfirmed = 0, False
             return True
-        position.denials += 1
-        if position.denials < _DENIALS:
-            position.proof = metadata.next_request
+        position.id_mismatches += 1
+        if position.id_mismatches < _MAX_MISMATCHES:
+            position.recheck_request = metadata.next_request
             metadata.request_update()
         else:
             text = f"{tp}: the topic was deleted and made again under its name"
             self._positions.stop(tp, TopicRecreated(f"{text} (topic id {position.topic_id}, now {found})"))
         return False
 
-    def is_unproven(self, position: Position, now: int) -> bool:
-        """Whether an answer by the topic's name may be from another topic: metadata is asked, then it comes again.
+    def is_unconfirmed(self, position: Position, now: int) -> bool:
+        """Return whether a response that names the topic (Fetch before version 13) may be from another topic.
 
-        Metadata may be older than the seek, or than a silence in which the topic was made again. While a Fetch is
-        under way, a deletion is its answer.
+        The metadata may be older than the seek, or than a silence in which the topic was recreated. While a Fetch is
+        pending, its response reports a deletion. The position is fetched again after the next metadata response.
         """
-        if position.heard_ms is not None and now - position.heard_ms > self._patience_ms:
-            position.proof = self._metadata.next_request
-        position.unproven = position.topic_id is not None and self._metadata.answered < position.proof
-        return position.unproven
+        if position.last_response_ms is not None and now - position.last_response_ms > self._patience_ms:
+            position.recheck_request = self._metadata.next_request
+        position.topic_unconfirmed = (
+            position.topic_id is not None and self._metadata.answered < position.recheck_request
+        )
+        return position.topic_unconfirmed

@@ -156,14 +156,14 @@ class Consumer:
         From any thread, callbacks of futures included, but not from a signal handler. Never raises: what became of a
         consumer is told by its poll. Waking it several times before it looks is waking it once.
         """
-        if not self._wake.under_way:
+        if not self._wake.pending:
             try:
-                self._wake.under_way = True
+                self._wake.pending = True
                 self._thread.submit(None, self._wake)
             except (ClientClosed, NetworkThreadDied):
                 pass
             except BaseException:
-                self._wake.under_way = False  # Ctrl-C: or none would ever be under way again
+                self._wake.pending = False  # Ctrl-C: otherwise no wake would ever be sent again
                 raise
 
     def position(self, tp: TopicPartition, timeout_ms: int | None = None) -> int:
