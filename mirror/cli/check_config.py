@@ -10,8 +10,8 @@ from rich.text import Text
 
 from mirror.cli.console import warn
 from mirror.cli.options import AsJson, Config, SecretsDir
-from mirror.config.effective import given, in_force
-from mirror.config.exposed import sent_in_the_clear
+from mirror.config.effective import configured_keys, effective_config
+from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
 from mirror.config.naming import KeyPath
 from mirror.config.notices import notices
@@ -31,14 +31,14 @@ def check_config(
     """
     loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
     without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
-    for line in dict.fromkeys([*without_effect, *sent_in_the_clear(loaded, loaded.clusters)]):
+    for line in dict.fromkeys([*without_effect, *unencrypted_credentials(loaded, loaded.clusters)]):
         warn(line)
-    tables = in_force(loaded)
+    tables = effective_config(loaded)
     if as_json:
         print(json.dumps(tables, indent=2, ensure_ascii=False))
         return
     console = Terminal()
-    here = given(loaded)
+    here = configured_keys(loaded)
     for section, entries in tables.items():
         for name, settings in entries.items():
             console.print(_table((section, name), settings, here))

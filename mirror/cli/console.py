@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from mirror.errors import MirrorError, printable
-from mirror.spark.ledger.atomic_write import file_trouble
+from mirror.spark.ledger.atomic_write import describe_file_error
 
 
 def complain(error: Exception, *, debug: bool) -> None:
@@ -25,7 +25,7 @@ def warn(line: str) -> None:
 def _lines(error: Exception, *, debug: bool) -> list[str]:
     if isinstance(error, MirrorError):
         return str(error).splitlines() or [type(error).__name__]
-    if line := file_trouble(error):
+    if line := describe_file_error(error):
         return [line]
     text = printable(" ".join(str(error).split()))
     hint = "" if debug else " (unexpected; mirror --debug shows the traceback)"

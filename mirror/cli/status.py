@@ -18,7 +18,7 @@ from mirror.cli.options import REPORT_DIR, AsJson, Config, Flow, ReportDir, Secr
 from mirror.config.load import load
 from mirror.errors import KafkaError
 from mirror.spark.driver.terminal import Terminal
-from mirror.spark.status.status import WATCH_WITHIN_MS, StatusWatch, look
+from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,14 +45,14 @@ def status(
 
     With --watch also how fast it is copied, how late it is, when it will have caught up, and whether it will before the
     source's retention takes records away; the sick partitions first. It looks at both clusters and changes nothing.
-    With --json and --watch it prints a line for each look.
+    With --json and --watch it prints a line for each reading of the clusters.
 
     Exit status: 0 looked, 1 could not.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     flows = loaded.select(flow)
     if not watch:
-        found = [look(loaded, each, report_dir=report_dir) for each in flows]
+        found = [read_status(loaded, each, report_dir=report_dir) for each in flows]
         if as_json:
             print(json.dumps({"flows": [one.to_json() for one in found]}, indent=2))
         else:
@@ -60,7 +60,7 @@ def status(
         return
     with ExitStack() as stack:
         watches = [
-            stack.enter_context(StatusWatch(loaded, each, report_dir=report_dir, within_ms=WATCH_WITHIN_MS))
+            stack.enter_context(StatusReader(loaded, each, report_dir=report_dir, within_ms=WATCH_CALL_TIMEOUT_MS))
             for each in flows
         ]
         try:
@@ -69,19 +69,19 @@ def status(
             raise typer.Exit(0) from None
 
 
-def _look(watches: Sequence[StatusWatch]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
+def _look(watches: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
     """Those that answered, and by flow why others did not: who watches wants to see the end of it."""
     found: list[FlowStatus] = []
     errors: dict[str, KafkaError] = {}
     for each in watches:
         try:
-            found.append(each.look())
+            found.append(each.read())
         except KafkaError as error:
             errors[each.flow.name] = error
     return found, errors
 
 
-def _watch_json(watches: Sequence[StatusWatch], every: float) -> None:
+def _watch_json(watches: Sequence[StatusReader], every: float) -> None:
     while True:
         found, errors = _look(watches)
         told = {"flows": [one.to_json() for one in found], "errors": {name: str(one) for name, one in errors.items()}}
@@ -89,7 +89,7 @@ def _watch_json(watches: Sequence[StatusWatch], every: float) -> None:
         pause(every)
 
 
-def _watch(watches: Sequence[StatusWatch], every: float, *, everything: bool) -> None:
+def _watch(watches: Sequence[StatusReader], every: float, *, everything: bool) -> None:
     console = _console()
     if not console.is_terminal:
         while True:

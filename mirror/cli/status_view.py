@@ -225,10 +225,10 @@ def _withheld(one: FlowStatus, most: int) -> list[Text]:
 
 
 def _told(each: PartitionStatus, now_ms: int) -> str:
-    if each.trouble is None:
+    if each.last_error is None:
         return ""
-    line = " ".join(each.trouble.line.split())
-    return line if each.trouble.time_ms >= now_ms else f"{_ago(each.trouble.time_ms, now_ms)}: {line}"
+    line = " ".join(each.last_error.line.split())
+    return line if each.last_error.time_ms >= now_ms else f"{_ago(each.last_error.time_ms, now_ms)}: {line}"
 
 
 def _more(one: FlowStatus, shown: int) -> str | None:

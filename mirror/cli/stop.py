@@ -92,7 +92,7 @@ class _Word:
         now_ms = _wall_ms()
         self._silent_ms = found.silent_ms(now_ms)
         if found.gone(now_ms):
-            self._orders.forget(found)
+            self._orders.mark_ended(found)
             return "gone"
         if wait:
             return self._await_end(found)

@@ -22,7 +22,7 @@ Flows = Sequence["FlowConfig"]
 Following = Callable[["FlowConfig", str], list["FlowConfig"]]
 
 
-def feeding_each_other(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
+def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
     """Groups of flows that may feed each other, with the reason.
 
     ``identity`` gives for each cluster's name one name for the cluster it really is (two names may mean one).
@@ -73,7 +73,7 @@ def plain_names(flow: FlowConfig) -> list[str] | None:
     if not all(_PLAIN_NAME.fullmatch(pattern) for pattern in flow.topics):
         return None
     names = (re.sub(r"\\|\[|\]", "", pattern) for pattern in flow.topics)
-    return [name for name in names if flow.wants(name)]
+    return [name for name in names if flow.includes(name)]
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
@@ -107,7 +107,7 @@ def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Ma
 
     def following(flow: FlowConfig, written: str) -> list[FlowConfig]:
         cluster = identity[flow.target]
-        others = [other for other in patterned.get(cluster, ()) if other.wants(written)]
+        others = [other for other in patterned.get(cluster, ()) if other.includes(written)]
         return [*plain.get((cluster, written), ()), *others]
 
     return following
@@ -126,7 +126,7 @@ def _way_round(first: FlowConfig, topic: str, following: Following) -> tuple[Flo
     return None
 
 
-def identities(clusters: Mapping[str, Iterable[object]]) -> dict[str, str]:
+def cluster_identities(clusters: Mapping[str, Iterable[object]]) -> dict[str, str]:
     """One name for all clusters that share a broker's address, directly or through others."""
     identity = {name: name for name in clusters}
     owner: dict[object, str] = {}

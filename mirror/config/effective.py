@@ -23,7 +23,7 @@ _NOT_SHOWN: Final = frozenset({"transactional.id", "compression.type", "auto.off
 """What a flow may not set: the copy has its own."""
 
 
-def in_force(config: MirrorConfig) -> Tables:
+def effective_config(config: MirrorConfig) -> Tables:
     """Everything as :meth:`MirrorConfig.described` has it, with the clients' defaults: fit for JSON, without secrets.
 
     A key that is empty by default (a file of certificates, a password) is there only where it was given.
@@ -40,7 +40,7 @@ def in_force(config: MirrorConfig) -> Tables:
     return tables
 
 
-def given(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
+def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
     """The paths of the keys that the configuration sets itself; all others of :func:`in_force` are defaults."""
     paths: set[tuple[str, ...]] = set()
     for name, cluster in config.clusters.items():

@@ -16,7 +16,7 @@ _SENT: Final = {"PLAIN": "password", "OAUTHBEARER": "token"}
 """What a mechanism sends as it is; SCRAM proves to know a password and does not send it."""
 
 
-def sent_in_the_clear(config: MirrorConfig, clusters: Iterable[str]) -> list[str]:
+def unencrypted_credentials(config: MirrorConfig, clusters: Iterable[str]) -> list[str]:
     """A line for each of these clusters whose brokers are sent a password or token without TLS, over a network."""
     lines = []
     for name in sorted(set(clusters)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from mirror.config.positions import Point
+from mirror.config.positions import Position
 from mirror.config.problems import shown
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
@@ -62,16 +62,16 @@ def problems(
 def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
     """An end that is not behind the beginning copies nothing; a time and an offset cannot be compared here."""
     here = ("flows", flow.name)
-    begins, ends = flow.begins, flow.ends
+    begins, ends = flow.start_position, flow.end_position
     if begins is not None and "start" in flow.model_fields_set:
         allowed = f"start = {shown(flow.start)} says it, too, where a partition without progress begins: remove one"
         yield sources.problem((*here, "from"), flow.from_, allowed)
     if ends is None:
         return
-    if begins is not None and ends.not_after(begins):
+    if begins is not None and ends.at_or_before(begins):
         yield sources.problem((*here, "until"), flow.until, f"must be after from ({shown(flow.from_)})")
     started = flow.start_timestamp_ms
-    if begins is None and started is not None and ends.not_after(Point(timestamp_ms=started)):
+    if begins is None and started is not None and ends.at_or_before(Position(timestamp_ms=started)):
         yield sources.problem((*here, "until"), flow.until, f"must be after start ({shown(flow.start)})")
 
 

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mirror.config import clients, schema
-from mirror.config import cycles as loops
-from mirror.config import flow_rules as together
+from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
@@ -24,7 +22,7 @@ from mirror.errors import ConfigError, Problem
 SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
 
 _STAND_INS: Final[Mapping[str, Any]] = {"source": "", "target": "", "topics": ["x"]}
-"""For keys without a default whose value is wrong, so that the others can be looked at together."""
+"""For keys without a default whose value is wrong, so that the others can be looked at flow_rules."""
 _OF_GRAPH: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming"})
 """What says which flows feed each other."""
 
@@ -86,7 +84,7 @@ def _checked(
         checked = {client: _client(name, table, client, clusters, sources) for client in schema.CLIENT_KEYS}
         problems += itertools.chain.from_iterable(client.problems for client in checked.values())
         target, producer = clusters.get(flow.target), checked["producer"]
-        problems += together.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
+        problems += flow_rules.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
         if flow.transform and (why := why_not_loaded(flow.transform)):
             problems.append(sources.problem(("flows", name, "transform"), flow.transform, why))
         if doubtful.isdisjoint(_OF_GRAPH) and {flow.source, flow.target} <= clusters.keys():
@@ -169,7 +167,7 @@ def _client(
 def _graph_problems(
     flows: list[FlowConfig], clusters: Mapping[str, Mapping[str, Any]], sources: Sources
 ) -> Iterator[Problem]:
-    identity = loops.identities({name: clients.addresses(table) for name, table in clusters.items()})
+    identity = cycles.cluster_identities({name: clients.addresses(table) for name, table in clusters.items()})
     apart = []
     for flow in flows:
         if identity[flow.source] == identity[flow.target]:
@@ -177,6 +175,6 @@ def _graph_problems(
             yield Problem(sources.file, f"flows.{flow.name}", both, "both ends are one cluster; choose another target")
         else:
             apart.append(flow)
-    for group, reason in loops.feeding_each_other(apart, identity):
+    for group, reason in cycles.feedback_groups(apart, identity):
         edges = ", ".join(f"{flow.name}: {flow.source} -> {flow.target}" for flow in group)
         yield Problem(sources.file, "flows", edges, reason)

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
-from mirror.config import positions as points
+from mirror.config import positions
 from mirror.config.naming import suggestion
-from mirror.config.positions import Point
+from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
 from mirror.relay.model.policy import CopyPolicy
@@ -160,13 +160,15 @@ class FlowConfig(BaseModel):
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once", description='"exactly-once" or "at-least-once"'
     )
-    start: Annotated[str, BeforeValidator(points.plain), AfterValidator(points.start)] = Field(
+    start: Annotated[str, BeforeValidator(positions.date_time_as_text), AfterValidator(positions.check_start)] = Field(
         default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
     )
-    from_: Annotated[str | int, BeforeValidator(points.point)] = Field(
-        default="", alias="from", description=points.POINT
+    from_: Annotated[str | int, BeforeValidator(positions.check_position)] = Field(
+        default="", alias="from", description=positions.POSITION_HELP
     )
-    until: Annotated[str | int, BeforeValidator(points.point)] = Field(default="", description=points.POINT)
+    until: Annotated[str | int, BeforeValidator(positions.check_position)] = Field(
+        default="", description=positions.POSITION_HELP
+    )
     start_over: bool = Field(default=False, description="true or false")
     on_gap: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     on_too_large: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
@@ -251,19 +253,19 @@ class FlowConfig(BaseModel):
     @property
     def start_timestamp_ms(self) -> int | None:
         """Milliseconds since the Unix epoch where ``start`` is a timestamp, else None."""
-        return None if self.start in {"earliest", "latest"} else points.milliseconds(self.start)
+        return None if self.start in {"earliest", "latest"} else positions.milliseconds(self.start)
 
     @property
-    def begins(self) -> Point | None:
+    def start_position(self) -> Position | None:
         """``from``: where a partition without progress begins; None where ``start`` says it alone."""
-        return Point.of(self.from_)
+        return Position.parse(self.from_)
 
     @property
-    def ends(self) -> Point | None:
+    def end_position(self) -> Position | None:
         """``until``, exclusive; None where the flow has no end."""
-        return Point.of(self.until)
+        return Position.parse(self.until)
 
-    def wants(self, topic: str) -> bool:
+    def includes(self, topic: str) -> bool:
         """Whether the source's ``topic`` is copied: a pattern matches the whole name and no exclusion does."""
         return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
 

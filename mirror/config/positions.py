@@ -9,24 +9,24 @@ from typing import Final
 _INT64_MAX: Final = 2**63 - 1
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 _TIMESTAMP: Final = '"2026-01-31T00:00:00Z"'
-POINT: Final = f'a timestamp such as {_TIMESTAMP}, an offset as a whole number from 0, or "" for none'
+POSITION_HELP: Final = f'a timestamp such as {_TIMESTAMP}, an offset as a whole number from 0, or "" for none'
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Position:
     """One of both: ``timestamp_ms`` (ms since 1970), or ``offset``, which counts in every partition of the flow."""
 
     timestamp_ms: int | None = None
     offset: int | None = None
 
     @classmethod
-    def of(cls, value: str | int) -> Point | None:
+    def parse(cls, value: str | int) -> Position | None:
         """From a value that was checked; None where it says nothing."""
         if isinstance(value, int):
             return cls(offset=value)
         return cls(timestamp_ms=milliseconds(value)) if value else None
 
-    def not_after(self, other: Point) -> bool:
+    def at_or_before(self, other: Position) -> bool:
         """Whether this point is at or before ``other``, as far as that can be said: only of two of a kind."""
         if self.timestamp_ms is not None and other.timestamp_ms is not None:
             return self.timestamp_ms <= other.timestamp_ms
@@ -38,24 +38,24 @@ def milliseconds(timestamp: str) -> int:
     return (dt.datetime.fromisoformat(timestamp) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
-def plain(value: object) -> object:
+def date_time_as_text(value: object) -> object:
     """TOML's own date-times become text, everything else stays as it is for the type check."""
     return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
-def start(value: str) -> str:
+def check_start(value: str) -> str:
     """``start``, checked. Raises ValueError."""
     return value if value in {"earliest", "latest"} else _timestamp(value, f'"earliest", "latest" or {_a(_TIMESTAMP)}')
 
 
-def point(value: object) -> object:
+def check_position(value: object) -> object:
     """``from`` or ``until``, checked whole: two types at once would be told as two problems. Raises ValueError."""
-    value = plain(value)
+    value = date_time_as_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _INT64_MAX:
         return value
     if not isinstance(value, str):
-        raise ValueError(f"must be {POINT}")  # noqa: TRY004 - as pydantic wants it
-    return _timestamp(value, POINT) if value else value
+        raise ValueError(f"must be {POSITION_HELP}")  # noqa: TRY004 - as pydantic wants it
+    return _timestamp(value, POSITION_HELP) if value else value
 
 
 def _a(timestamp: str) -> str:

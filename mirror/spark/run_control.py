@@ -21,12 +21,12 @@ _AT_THE_END_MS: Final = 2_000
 """Who ends has been told to, mostly, and has so much time for everything."""
 
 
-def new_run() -> str:
+def new_run_id() -> str:
     """A name for a run: sorts by time, and no two are the same."""
     return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{secrets.token_hex(3)}"
 
 
-def took_over_from(before: RunControl) -> str:
+def takeover_message(before: RunControl) -> str:
     """What whoever has claimed a flow says of the run before."""
     return f"took over from run {before.run} on {before.host}, which had not said that it ended"
 
@@ -58,10 +58,10 @@ class RunControlClient:
         if before is not None and before.run == self.run:
             return None
         now_ms = _wall_ms()
-        self._give(RunControl(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
+        self._commit(RunControl(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
         return before if before is not None and before.fences(self.run) else None
 
-    def claim_and_tell(self, warn: Callable[[str], None]) -> bool:
+    def claim_or_warn(self, warn: Callable[[str], None]) -> bool:
         """:meth:`claim`, with a word about whom it was taken from, or why that cannot be; whether it is claimed."""
         try:
             before = self.claim()
@@ -69,46 +69,46 @@ class RunControlClient:
             warn(f"another run of it could not be told to end: {error}")
             return False
         if before is not None:
-            warn(took_over_from(before))
+            warn(takeover_message(before))
         return True
 
-    def plan_anew(self, epoch: int) -> None:
+    def request_new_plan(self, epoch: int) -> None:
         """``epoch`` is over, and the next one is planned: there is something new. Raises KafkaError."""
         if (orders := self._own()) is not None:
-            self._give(replace(orders, epoch=epoch + 1))
+            self._commit(replace(orders, epoch=epoch + 1))
 
     def renew(self) -> None:
         """The same again, for a target that forgets. Raises KafkaError."""
         if (orders := self._own()) is not None:
-            self.goes_on(orders)
+            self.renew_from(orders)
 
-    def goes_on(self, orders: RunControl) -> None:
+    def renew_from(self, orders: RunControl) -> None:
         """This run is there: ``orders`` are its own, as read just now. Raises KafkaError."""
         if not orders.ended:
-            self._give(replace(orders, seen_ms=_wall_ms()))
+            self._commit(replace(orders, seen_ms=_wall_ms()))
 
-    def forget(self, orders: RunControl) -> None:
+    def mark_ended(self, orders: RunControl) -> None:
         """The run of these ``orders`` has died: it has ended, for all who ask. Raises KafkaError."""
         if self.read() == orders.stopped():
-            self._give(orders.stopped(ended=True))
+            self._commit(orders.stopped(ended=True))
 
     def stop(self) -> RunControl | None:
         """Whoever copies this flow is to end in order; None where nobody does. Raises KafkaError."""
         orders = self.read()
         if orders is None or orders.ended or (self.run and orders.run != self.run):
             return None
-        self._give(orders.stopped())
+        self._commit(orders.stopped())
         return orders
 
     def end(self) -> None:
         """This run has ended. Raises KafkaError."""
         if (orders := self._own(_AT_THE_END_MS)) is not None:
-            self._give(orders.stopped(ended=True), _AT_THE_END_MS)
+            self._commit(orders.stopped(ended=True), _AT_THE_END_MS)
 
     def _own(self, timeout_ms: int = _WITHIN_MS) -> RunControl | None:
         orders = self.read(timeout_ms)
         return orders if orders is not None and orders.run == self.run else None
 
-    def _give(self, orders: RunControl, timeout_ms: int = _WITHIN_MS) -> None:
+    def _commit(self, orders: RunControl, timeout_ms: int = _WITHIN_MS) -> None:
         group, tp = place_of(self._flow)
         self._admin.commit_group_offsets(group, {tp: orders.to_offset()}, timeout_ms=timeout_ms)

@@ -321,7 +321,7 @@ def partition(number: int, lag: Lag, trouble: LastError | None = None, topic: st
         progress=5,
         committed_ms=T0,
         lag=lag,
-        trouble=trouble,
+        last_error=trouble,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.config.exposed import sent_in_the_clear
+from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
 
 SECRET = "m4rker-of-a-password"
@@ -38,7 +38,7 @@ def configured(folder: Path, servers: str, protocol: str, mechanism: str) -> Pat
 
 
 def lines_of(folder: Path, servers: str, protocol: str, mechanism: str) -> list[str]:
-    return sent_in_the_clear(load(configured(folder, servers, protocol, mechanism), environ={}), ["a", "b", "a"])
+    return unencrypted_credentials(load(configured(folder, servers, protocol, mechanism), environ={}), ["a", "b", "a"])
 
 
 @pytest.mark.parametrize(("mechanism", "what"), [("PLAIN", "password"), ("OAUTHBEARER", "token")])

@@ -145,7 +145,7 @@ def test_a_ring_of_a_thousand_clusters_is_seen(tmp_path: Path) -> None:
 def test_no_pattern_takes_for_ever(read: Load, pattern: str) -> None:
     flow: FlowConfig = read(CLUSTERS + FLOW.replace('"orders"', f"'{pattern}'")).flows["paris-berlin"]
     began = time.monotonic()
-    assert not flow.wants("a" * 249 + "!")
+    assert not flow.includes("a" * 249 + "!")
     assert matches(("(a+)+!$",), "a" * 249 + "!")
     assert time.monotonic() - began < TIME_S / 10
 

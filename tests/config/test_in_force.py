@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mirror.cluster.settings import CLUSTER_KEYS
-from mirror.config.effective import given, in_force
+from mirror.config.effective import configured_keys, effective_config
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.config.schema import CLIENT_KEYS
 from mirror.relay.model import client_defaults
@@ -19,7 +19,7 @@ SET_BY_THE_COPY = {"transactional.id", "compression.type", "auto.offset.reset", 
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_every_key_of_a_client_that_has_an_effect_is_shown(read: Load, client: str) -> None:
-    shown = in_force(read())["flows"]["paris-berlin"][client]
+    shown = effective_config(read())["flows"]["paris-berlin"][client]
     own = {name for name in CLIENT_KEYS[client] if name not in CLUSTER_KEYS}
     without = {name for name in own if CLIENT_KEYS[client][name].default == ""}
     assert own - without - SET_BY_THE_COPY - WITHOUT_EFFECT[client].keys() <= shown.keys()
@@ -27,11 +27,11 @@ def test_every_key_of_a_client_that_has_an_effect_is_shown(read: Load, client: s
 
 
 def test_defaults_are_those_of_the_copy(read: Load) -> None:
-    flow = in_force(read())["flows"]["paris-berlin"]
+    flow = effective_config(read())["flows"]["paris-berlin"]
     assert flow["consumer"]["max.partition.fetch.bytes"] == client_defaults.PARTITION_FETCH_BYTES
     assert flow["producer"]["batch.size"] == client_defaults.BATCH_BYTES
     assert flow["producer"]["transaction.timeout.ms"] == 120_000 + 30_000 + 1_000
-    tables = in_force(read(CLUSTERS + FLOW + 'compression = "zstd"\ndelivery = "at-least-once"'))
+    tables = effective_config(read(CLUSTERS + FLOW + 'compression = "zstd"\ndelivery = "at-least-once"'))
     producer = tables["flows"]["paris-berlin"]["producer"]
     assert producer["batch.size"] == client_defaults.RECODED_BYTES
     assert "transaction.timeout.ms" not in producer
@@ -39,7 +39,7 @@ def test_defaults_are_those_of_the_copy(read: Load) -> None:
 
 def test_defaults_follow_what_they_are_made_of(read: Load) -> None:
     lines = 'commit-interval-ms = 500\nproducer."request.timeout.ms" = 200000\nproducer."buffer.memory" = 800000'
-    producer = in_force(read(CLUSTERS + FLOW + lines))["flows"]["paris-berlin"]["producer"]
+    producer = effective_config(read(CLUSTERS + FLOW + lines))["flows"]["paris-berlin"]["producer"]
     assert producer["delivery.timeout.ms"] == 200_100
     assert producer["transaction.timeout.ms"] == 200_100 + 200_000 + 500
     assert producer["batch.size"] == 100_000
@@ -48,23 +48,23 @@ def test_defaults_follow_what_they_are_made_of(read: Load) -> None:
 def test_what_is_given_wins_and_is_known_as_given(read: Load) -> None:
     toml = CLUSTERS + '"client.id" = "me"\n' + FLOW + 'producer."batch.size" = 7\nepoch-ms = 180000'
     config = read(toml, {"MIRROR_FLOWS__PARIS_BERLIN__CONSUMER__CLIENT_RACK": "r"})
-    tables = in_force(config)
+    tables = effective_config(config)
     flow = tables["flows"]["paris-berlin"]
     assert (tables["clusters"]["berlin"]["client.id"], tables["clusters"]["paris"]["client.id"]) == ("me", "mirror")
     assert (flow["producer"]["batch.size"], flow["consumer"]["client.rack"]) == (7, "r")
-    assert given(config) >= {
+    assert configured_keys(config) >= {
         ("clusters", "berlin", "client.id"),
         ("flows", "paris-berlin", "producer", "batch.size"),
         ("flows", "paris-berlin", "consumer", "client.rack"),
         ("flows", "paris-berlin", "epoch-ms"),
     }
-    assert ("clusters", "paris", "client.id") not in given(config)
-    assert ("flows", "paris-berlin", "naming") not in given(config)
+    assert ("clusters", "paris", "client.id") not in configured_keys(config)
+    assert ("flows", "paris-berlin", "naming") not in configured_keys(config)
 
 
 def test_keys_of_tls_are_shown_where_it_is_used_and_secrets_never(read: Load) -> None:
     tls = '"security.protocol" = "SSL"\n"ssl.keystore.key" = "hunter2"\n"ssl.keystore.certificate.chain" = "x"\n'
-    tables = in_force(read(CLUSTERS + tls + FLOW))
+    tables = effective_config(read(CLUSTERS + tls + FLOW))
     assert tables["clusters"]["berlin"]["ssl.endpoint.identification.algorithm"] == "https"
     assert tables["clusters"]["berlin"]["ssl.keystore.key"] == "***"
     assert not [key for key in tables["clusters"]["paris"] if key.startswith("ssl.")]

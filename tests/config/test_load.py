@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from mirror.config.load import load
-from mirror.config.positions import Point
+from mirror.config.positions import Position
 from mirror.errors import ConfigError
 from mirror.relay.model.policy import CopyPolicy
 
@@ -83,16 +83,16 @@ def test_start(read: Load, start: str, milliseconds: int | None) -> None:
     ("value", "expected"),
     [
         ('""', None),
-        ("0", Point(offset=0)),
-        ("17", Point(offset=17)),
-        ("2026-01-31T00:00:00Z", Point(timestamp_ms=1_769_817_600_000)),
-        ('"2026-01-31T01:00:00.001+01:00"', Point(timestamp_ms=1_769_817_600_001)),
+        ("0", Position(offset=0)),
+        ("17", Position(offset=17)),
+        ("2026-01-31T00:00:00Z", Position(timestamp_ms=1_769_817_600_000)),
+        ('"2026-01-31T01:00:00.001+01:00"', Position(timestamp_ms=1_769_817_600_001)),
     ],
 )
-def test_from_and_until(read: Load, value: str, expected: Point | None) -> None:
-    assert read(f"{CLUSTERS}{FLOW}from = {value}").flows["paris-berlin"].begins == expected
+def test_from_and_until(read: Load, value: str, expected: Position | None) -> None:
+    assert read(f"{CLUSTERS}{FLOW}from = {value}").flows["paris-berlin"].start_position == expected
     config = read(f"{CLUSTERS}{FLOW}until = {value}")
-    assert config.flows["paris-berlin"].ends == expected
+    assert config.flows["paris-berlin"].end_position == expected
     assert "from" in config.described()["flows"]["paris-berlin"]
 
 
@@ -100,7 +100,7 @@ def test_an_offset_from_the_environment_is_a_number(read: Load) -> None:
     prefix = "MIRROR_FLOWS__PARIS_BERLIN__"
     environ = {prefix + "FROM": "17", prefix + "UNTIL": "2026-01-31T00:00:00Z"}
     flow = read(CLUSTERS + FLOW, environ).flows["paris-berlin"]
-    assert (flow.begins, flow.ends) == (Point(offset=17), Point(timestamp_ms=1_769_817_600_000))
+    assert (flow.start_position, flow.end_position) == (Position(offset=17), Position(timestamp_ms=1_769_817_600_000))
 
 
 def test_topics_are_matched_whole_and_named_on_the_target(read: Load) -> None:
@@ -115,7 +115,7 @@ def test_topics_are_matched_whole_and_named_on_the_target(read: Load) -> None:
         "__click",
         "my-orders",
     ]
-    assert [topic for topic in wanted if flow.wants(topic)] == ["orders", "clicks", "click_internal"]
+    assert [topic for topic in wanted if flow.includes(topic)] == ["orders", "clicks", "click_internal"]
     assert flow.target_topic("orders") == "paris.orders"
     same = read(CLUSTERS + FLOW + 'naming = "identity"').flows["paris-berlin"]
     assert same.target_topic("orders") == "orders"

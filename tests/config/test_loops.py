@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.config.cycles import feeding_each_other, identities
+from mirror.config.cycles import cluster_identities, feedback_groups
 from mirror.config.models import FlowConfig
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
@@ -22,7 +22,7 @@ def flow(edge: str, *topics: str, naming: str = "prefix", exclude: tuple[str, ..
 
 def refused(*flows: FlowConfig) -> bool:
     identity = {name: name for one in flows for name in (one.source, one.target)}
-    return any(True for _ in feeding_each_other(flows, identity))
+    return any(True for _ in feedback_groups(flows, identity))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_refused(flows: list[FlowConfig], expected: bool) -> None:
 
 def test_the_reason_names_topic_and_way() -> None:
     flows = [flow("AB", "orders", naming="identity"), flow("BA", "orders", naming="identity")]
-    ((group, reason),) = feeding_each_other(flows, {"A": "A", "B": "B"})
+    ((group, reason),) = feedback_groups(flows, {"A": "A", "B": "B"})
     assert list(group) == flows
     assert 'topic "orders" goes through AB-identity-orders, BA-identity-orders again and again' in reason
 
@@ -86,17 +86,17 @@ def test_what_is_accepted_comes_to_an_end(flows: list[FlowConfig]) -> None:
             (f.target, f.target_topic(topic))
             for f in flows
             for cluster, topic in there
-            if f.source == cluster and f.wants(topic)
+            if f.source == cluster and f.includes(topic)
         }
-    assert not {(f.name, topic) for f in flows for cluster, topic in there if f.source == cluster and f.wants(topic)}
+    assert not {(f.name, topic) for f in flows for cluster, topic in there if f.source == cluster and f.includes(topic)}
 
 
 def test_clusters_that_share_a_broker_are_one() -> None:
-    assert identities({"a": ["x"], "b": ["y"], "c": ["x", "y"], "d": ["z"]}) in (
+    assert cluster_identities({"a": ["x"], "b": ["y"], "c": ["x", "y"], "d": ["z"]}) in (
         {"a": "a", "b": "a", "c": "a", "d": "d"},
         {"a": "b", "b": "b", "c": "b", "d": "d"},
     )
-    assert identities({"a": [], "b": []}) == {"a": "a", "b": "b"}
+    assert cluster_identities({"a": [], "b": []}) == {"a": "a", "b": "b"}
 
 
 def test_a_flow_whose_ends_are_one_cluster(problems: Problems) -> None:

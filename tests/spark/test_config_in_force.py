@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.live_config_store import LiveConfigStore, config_in_force, forget
+from mirror.spark.ledger.live_config_store import LiveConfigStore, read_live_config, remove_socket
 
 TEXT = b"x" * 1_000_000
 
@@ -28,15 +28,15 @@ sys.stdin.read()
 
 def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
     published = LiveConfigStore(tmp_path)
-    assert config_in_force(tmp_path) is None
+    assert read_live_config(tmp_path) is None
     published.publish(b"")
-    assert config_in_force(tmp_path) == b""
+    assert read_live_config(tmp_path) == b""
     published.publish(TEXT)
     with ThreadPoolExecutor(20) as pool:
-        assert set(pool.map(config_in_force, [tmp_path] * 100)) == {TEXT}
+        assert set(pool.map(read_live_config, [tmp_path] * 100)) == {TEXT}
     published.close()
     published.close()
-    assert config_in_force(tmp_path) is None
+    assert read_live_config(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,7 +56,7 @@ def test_a_long_path_of_the_temporary_folder_is_avoided(tmp_path: Path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", str(long))
     published = LiveConfigStore(tmp_path)
     published.publish(b"it")
-    assert config_in_force(tmp_path) == b"it"
+    assert read_live_config(tmp_path) == b"it"
     published.close()
     assert list(long.iterdir()) == []
 
@@ -70,10 +70,10 @@ def test_nothing_is_left_of_it_after_a_kill(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as planner:
         assert planner.stdout is not None
         assert planner.stdout.readline() == b"published\n"
-        assert config_in_force(ledger) == b"secret"
+        assert read_live_config(ledger) == b"secret"
         planner.send_signal(signal.SIGKILL)
-    assert config_in_force(ledger) is None
-    forget(ledger)
+    assert read_live_config(ledger) is None
+    remove_socket(ledger)
     assert not any(temporary.iterdir())
     assert not any(ledger.iterdir())
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
@@ -96,6 +96,6 @@ def test_the_next_run_clears_up_after_one_that_was_killed(tmp_path: Path) -> Non
 def test_an_address_of_another_host_s_is_no_error(address: str, tmp_path: Path) -> None:
     (tmp_path / "config.socket").write_text(address, encoding="utf-8")
     (tmp_path / "mirror.toml").touch()
-    assert config_in_force(tmp_path) is None
-    forget(tmp_path)
+    assert read_live_config(tmp_path) is None
+    remove_socket(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mirror.toml"]

@@ -20,10 +20,10 @@ from mirror.spark.datasource.rows import ROW_SCHEMA
 from mirror.spark.datasource.stream_reader import RangesStreamReader
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import KEPT_EPOCHS, Ledger
-from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import join
+from mirror.spark.ledger.results import join_results
 from mirror.spark.ledger.stream_totals import KEPT_EXPIRIES, StreamTotals
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
@@ -95,7 +95,7 @@ def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Sit
     told = site.orders().read()
     assert told is not None
     assert told.run == "run-1"
-    (line,) = site.ledger.said()
+    (line,) = site.ledger.messages()
     assert line.startswith("took over from run run-0 on ")
 
 
@@ -144,7 +144,7 @@ def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
     else:
         site.orders("run-2").claim()
     assert site.epochs.plan(2, drains=False) is None
-    assert site.ledger.planned() == 1
+    assert site.ledger.last_planned_epoch() == 1
 
 
 def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: Site) -> None:
@@ -178,7 +178,7 @@ def test_the_end_of_a_run_is_not_told_for_another(site: Site) -> None:
     site.orders("run-1").claim()
     site.orders("run-2").claim()
     site.orders("run-1").end()
-    site.orders("run-1").plan_anew(7)
+    site.orders("run-1").request_new_plan(7)
     told = site.orders().read()
     assert told is not None
     assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
@@ -191,7 +191,7 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
     assert site.epochs.plan(2, drains=False) is not None
     assert site.epochs.epoch_ms == 5_000
     site.epochs.plan(2, drains=False)
-    (line,) = site.ledger.said()
+    (line,) = site.ledger.messages()
     assert "nonsense" in line
     assert line.endswith("until that is mended, the flow goes on as before")
     _, flow = site.options.load_in_force()
@@ -212,7 +212,7 @@ def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tupl
     assert {one.source_cluster_id for one in plan.ranges} == {"id-a:1"}
     _, flow = site.options.load_in_force()
     assert (flow.source, flow.target) == ("a", "b")
-    (line,) = site.ledger.said()
+    (line,) = site.ledger.messages()
     assert "end it, and start it again" in line
 
 
@@ -221,7 +221,7 @@ def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     assert [one.partition for one in plan.ranges] == [0]
-    (line,) = site.ledger.said()
+    (line,) = site.ledger.messages()
     assert "orders-1: the source partition does not answer: orders-1: no answer" in line
 
 
@@ -317,9 +317,9 @@ def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: Site) -> None:
     plan = site.epochs.plan(1, drains=True)
     assert plan is not None
     assert plan.ranges == []
-    assert site.ledger.done() == 1
+    assert site.ledger.last_completed_epoch() == 1
     assert site.ledger.plan(1) == plan
-    assert {one.outcome for one in plan.settled} == {Outcome.FAILED}
+    assert {one.outcome for one in plan.results_without_task} == {Outcome.FAILED}
 
 
 def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(site: Site) -> None:
@@ -331,7 +331,7 @@ def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(sit
     assert second is not None
     totals = StreamTotals()
     for plan in (first, second):
-        totals.add(join(plan, site.ledger.attempts(plan.epoch)))
+        totals.add(join_results(plan, site.ledger.attempts(plan.epoch)))
     assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
 
 
@@ -351,26 +351,28 @@ def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: Site) -> 
 
 
 def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site: Site) -> None:
-    site.ledger.write_targets(Targets(made={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)}))
+    site.ledger.write_targets(
+        TargetTopics(copyable={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)})
+    )
     first = site.epochs.plan(1, drains=True)
     assert first is not None
     assert [one.partition for one in first.ranges] == [0]
     answer(site.ledger, first)
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     second = site.epochs.plan(2, drains=True)
     assert second is not None
-    assert [(one.partition, one.outcome, one.error) for one in second.settled] == [
+    assert [(one.partition, one.outcome, one.error) for one in second.results_without_task] == [
         (1, Outcome.FAILED, "no more partitions")
     ]
 
 
 def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
     site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + 'start = "latest"\n')
-    site.ledger.write_targets(Targets(made={"orders": 2}))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}))
     site.a.add_topic("orders-new", [5])
     site.epochs.plan(1, drains=False)
     site.b.add_topic("a.orders-new", [0])
-    site.ledger.write_targets(Targets(made={"orders": 2, "orders-new": 1}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2, "orders-new": 1}, version=2))
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     assert {(one.topic, one.partition): one.start for one in plan.ranges} == {
@@ -382,9 +384,9 @@ def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_pl
 
 def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
-    site.ledger.write_targets(Targets(made={"orders": 1}))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     site.epochs.plan(1, drains=False)
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 0}
@@ -392,10 +394,10 @@ def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_firs
 
 def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_began(site: Site) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
-    refused = {"orders": Obstacle("no more partitions", first=1)}
-    site.ledger.write_targets(Targets(made={"orders": 1}, obstacles=refused))
+    refused = {"orders": Obstacle("no more partitions", first_partition=1)}
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 1}, obstacles=refused))
     site.epochs.plan(1, drains=False)
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20}
@@ -403,26 +405,26 @@ def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_b
 
 def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: Site) -> None:
     reason = "no such topic can be created"
-    site.ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     assert site.reader().latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]  # there is no limit
-    assert site.ledger.planned() is None, "no epoch has begun"
-    idle = site.ledger.idle()
+    assert site.ledger.last_planned_epoch() is None, "no epoch has begun"
+    idle = site.ledger.idle_plan()
     assert idle is not None
-    assert {(one.partition, one.outcome, one.error) for one in idle.settled} == {
+    assert {(one.partition, one.outcome, one.error) for one in idle.results_without_task} == {
         (0, Outcome.FAILED, reason),
         (1, Outcome.FAILED, reason),
     }
-    written_ns = site.ledger.idle_ns()
+    written_ns = site.ledger.idle_plan_ns()
     assert site.epochs.plan(1, drains=False) is not None
     assert site.epochs.plan(1, drains=False) is not None
-    changed_ns = site.ledger.idle_ns()
+    changed_ns = site.ledger.idle_plan_ns()
     assert written_ns is not None
     assert changed_ns is not None
     site.epochs.plan(1, drains=False)
-    assert site.ledger.idle_ns() == changed_ns, "nothing is written where nothing is new"
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    assert site.ledger.idle_plan_ns() == changed_ns, "nothing is written where nothing is new"
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     site.epochs.plan(1, drains=False)
-    assert (site.ledger.planned(), site.ledger.idle(), site.ledger.idle_ns()) == (1, None, None)
+    assert (site.ledger.last_planned_epoch(), site.ledger.idle_plan(), site.ledger.idle_plan_ns()) == (1, None, None)
 
 
 # --- the reader
@@ -446,7 +448,7 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     reader.partitions({"epoch": 0}, end)
     eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    assert site.ledger.planned() == 1, "it is not begun yet"
+    assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
     first = site.ledger.plan(1)
     assert first is not None
     answer(site.ledger, first, Outcome.UNFINISHED, stuck_since_ms=77, records=1)
@@ -461,12 +463,12 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
 
 def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_ready_since(site: Site) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
-    site.ledger.write_targets(Targets(made={"orders": 1}))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     reader.partitions({"epoch": 0}, end)
     eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
     plan = site.ledger.plan(2)
     assert plan is not None
@@ -480,7 +482,7 @@ def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: Site) ->
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     reader.partitions({"epoch": 0}, end)
     eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    assert site.ledger.planned() == 1, "it is not begun yet"
+    assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
     site.orders().stop()
     assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
     reader.stop()
@@ -504,10 +506,10 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
     reader._not_before_ms = 0
     assert reader.latestOffset({"epoch": 0}, None)["epoch"] == 1  # type: ignore[arg-type]
     assert site.ledger.error() is None
-    first, last = site.ledger.said()
+    first, last = site.ledger.messages()
     assert "no Describe" in first
     assert last == "epoch 1 is planned, after 1 attempts that failed"
-    assert site.ledger.said(1) == [last]
+    assert site.ledger.messages(1) == [last]
     site.a.set_moods({"list_offsets": "no Describe"})
     drain = site.reader()
     drain.prepareForTriggerAvailableNow()
@@ -522,7 +524,7 @@ def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: Sit
     assert plan is not None
     answer(site.ledger, plan, Outcome.FAILED)
     assert reader.latestOffset(end, None) == end, "not at once"  # type: ignore[arg-type]
-    assert site.ledger.planned() == 1
+    assert site.ledger.last_planned_epoch() == 1
     reader._not_before_ms = 0
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
 
@@ -532,15 +534,15 @@ def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: Sit
 
 def test_the_ledger_knows_the_last_epochs_and_forgets_those_of_long_ago(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
-    assert (ledger.planned(), ledger.done(), ledger.before()) == (None, None, None)
-    for epoch in (1, 2, KEPT_EPOCHS + 1):
-        plan = Plan(flow="f", tasks=[], settled=[], epoch=epoch)
+    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch(), ledger.previous_run()) == (None, None, None)
+    for epoch in (1, 2, MAX_EPOCHS + 1):
+        plan = Plan(flow="f", tasks=[], results_without_task=[], epoch=epoch)
         ledger.write_plan(plan)
         ledger.write_attempts([], epoch)
-    assert (ledger.planned(), ledger.done()) == (KEPT_EPOCHS + 1, KEPT_EPOCHS + 1)
+    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (MAX_EPOCHS + 1, MAX_EPOCHS + 1)
     assert ledger.plan(1) is None
     assert ledger.plan(2) is not None
-    older = Ledger.open(tmp_path, "f", "2").before()
+    older = Ledger.open(tmp_path, "f", "2").previous_run()
     assert older is not None
     assert older.path == ledger.path
 
@@ -579,7 +581,7 @@ def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
 ) -> None:
     """A renewal has read the orders and is about to write them as the query ends."""
     under_way, ended = threading.Event(), threading.Event()
-    goes_on, end = RunControlClient.goes_on, RunControlClient.end
+    goes_on, end = RunControlClient.renew_from, RunControlClient.end
 
     def held_up(orders: RunControlClient, read: RunControl) -> None:
         under_way.set()
@@ -593,7 +595,7 @@ def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
     epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
-    monkeypatch.setattr(RunControlClient, "goes_on", held_up)
+    monkeypatch.setattr(RunControlClient, "renew_from", held_up)
     monkeypatch.setattr(RunControlClient, "end", end_first)
     assert under_way.wait(10)
     epochs.close()

@@ -40,7 +40,7 @@ def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) ->
     )
     first, second = (Ledger.open(tmp_path, "f", name) for name in ("run-1", "run-2"))
     for ledger in (first, second):
-        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
+        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
         ledger.write_attempts([Attempt(0, 0, result(0, seconds=1000.0)), Attempt(1, 0, result(1, seconds=400.0))])
         run._gather(flow(), ledger, FlowReport("f", datetime.now(UTC)))
     recorded = first.overhead()

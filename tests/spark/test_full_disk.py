@@ -22,7 +22,7 @@ from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.error_report import one_line_each
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight.flow_checks import Findings
@@ -70,7 +70,7 @@ def test_a_run_goes_on_without_its_summary_and_leaves_no_older_one(tmp_path: Pat
     summary.write([])
     summary.write([])
     assert said == [f"the summary cannot be written: {tmp_path}/summary.json: {FULL}; the run goes on without it"]
-    assert summary.told == {"flows": []}
+    assert summary.content == {"flows": []}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,11 +101,11 @@ def test_results_that_found_no_room_are_not_taken_for_lost_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def copied_but_not_recorded(_: FlowRun, __: FlowConfig, ledger: Ledger, ___: str) -> None:
-        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
+        ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
         monkeypatch.setattr(os, "fsync", _full)
         raise RuntimeError("Spark says something long")
 
-    monkeypatch.setattr(FlowRun, "prepare", lambda *_: Targets(made={}, obstacles={}))
+    monkeypatch.setattr(FlowRun, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
     monkeypatch.setattr(FlowRun, "_claimed", lambda *_: contextlib.nullcontext(False))
     monkeypatch.setattr(FlowRun, "_replicate", copied_but_not_recorded)
     one, nothing = flow(), cast("Any", None)

@@ -13,7 +13,7 @@ from mirror.relay.model.ranges import RangeResult
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.planning.history import bytes_per_second, history_of, last_turns
+from mirror.spark.planning.history import bytes_per_second, last_planned_ms, read_history
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 from tests.spark.test_results import result
@@ -24,7 +24,9 @@ LATER = datetime(2026, 1, 31, 13, tzinfo=UTC)
 
 def run(folder: Path, at: datetime, *partitions: int, results: list[RangeResult] | None = None) -> Ledger:
     ledger = Ledger.open(folder, "f", at.isoformat())
-    ledger.write_plan(Plan(flow="f", tasks=[[backlog(each, 5) for each in partitions]], settled=[result(9)]))
+    ledger.write_plan(
+        Plan(flow="f", tasks=[[backlog(each, 5) for each in partitions]], results_without_task=[result(9)])
+    )
     ledger.write_attempts(Attempt(0, 0, each) for each in results or [])
     (plan,) = ledger.path.glob("plan-*.json")
     os.utime(plan, (at.timestamp(), at.timestamp()))
@@ -38,16 +40,16 @@ def ms(at: datetime) -> int:
 def test_a_partition_s_last_turn_is_the_last_run_that_planned_it(tmp_path: Path) -> None:
     run(tmp_path, LATER, 1)
     run(tmp_path, FIRST, 0, 1)
-    turns = last_turns(tmp_path / "ledger" / "f")
+    turns = last_planned_ms(tmp_path / "ledger" / "f")
     assert turns == {TopicPartition("t", 0): ms(FIRST), TopicPartition("t", 1): ms(LATER)}
 
 
 def test_old_plans_are_read_only_for_limits(tmp_path: Path) -> None:
     run(tmp_path, FIRST, 0)
     folder = tmp_path / "ledger" / "f"
-    assert history_of(flow(), folder).turns == {}
-    assert history_of(flow(max_partitions_in_parallel=1), folder).turns == last_turns(folder) != {}
-    assert history_of(flow(max_bytes_per_epoch=65_536), folder).turns == last_turns(folder)
+    assert read_history(flow(), folder).last_planned_ms == {}
+    assert read_history(flow(max_partitions_in_parallel=1), folder).last_planned_ms == last_planned_ms(folder) != {}
+    assert read_history(flow(max_bytes_per_epoch=65_536), folder).last_planned_ms == last_planned_ms(folder)
 
 
 def test_the_rate_is_that_of_the_longest_copies(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_the_rate_is_that_of_the_longest_copies(tmp_path: Path) -> None:
 
 def test_where_nothing_was_copied_there_is_no_rate(tmp_path: Path) -> None:
     assert bytes_per_second(tmp_path / "nothing") is None
-    assert last_turns(tmp_path / "nothing") == {}
+    assert last_planned_ms(tmp_path / "nothing") == {}
     run(tmp_path, FIRST, results=[result(0, bytes=0, seconds=9.0)])
     assert bytes_per_second(tmp_path / "ledger" / "f") is None
 
@@ -72,5 +74,5 @@ def test_a_damaged_ledger_tells_nothing(tmp_path: Path, text: str) -> None:
     for name in ("plan-00000000.json", "results-00000000.parquet"):
         (bad.path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     (good.path.parent / "notes.txt").touch()
-    assert last_turns(good.path.parent) == {TopicPartition("t", 0): ms(FIRST)}
+    assert last_planned_ms(good.path.parent) == {TopicPartition("t", 0): ms(FIRST)}
     assert bytes_per_second(good.path.parent) == 500

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirror.config.models import SMALLEST_SHARE_BYTES
 from mirror.relay.model.ranges import Outcome
-from mirror.spark.planning.limits import Backlog, limited, turns
+from mirror.spark.planning.limits import Backlog, apply_limits, fair_order
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 
@@ -26,14 +26,14 @@ def waiting(*records: int, last: dict[int, int] | None = None) -> list[Backlog]:
 
 
 def order(backlogs: list[Backlog]) -> list[int]:
-    return [each.range.partition for each in turns(backlogs)]
+    return [each.range.partition for each in fair_order(backlogs)]
 
 
 def test_without_limits_everything_goes() -> None:
     backlogs = waiting(5, 1000, 3)
-    found = limited(flow(), backlogs)
+    found = apply_limits(flow(), backlogs)
     assert found.ranges == [each.range for each in backlogs]
-    assert (found.waiting, found.cut) == ([], [])
+    assert (found.waiting, found.truncated) == ([], [])
 
 
 def test_the_oldest_and_the_largest_by_turns() -> None:
@@ -42,7 +42,7 @@ def test_the_oldest_and_the_largest_by_turns() -> None:
 
 
 def test_who_waits_says_why() -> None:
-    found = limited(flow(max_partitions_in_parallel=1), waiting(7, 9))
+    found = apply_limits(flow(max_partitions_in_parallel=1), waiting(7, 9))
     assert [each.partition for each in found.ranges] == [1]
     (one,) = found.waiting
     assert (one.partition, one.outcome, one.start, one.end) == (0, Outcome.UNFINISHED, 10, 10)
@@ -56,7 +56,7 @@ def test_nobody_starves(records: list[int], most: int, sick: set[int]) -> None:
     epochs = ceil(len(records) / ceil(most / 2))
     for epoch in range(1, epochs + 1):
         backlogs = waiting(*records, last=last)
-        found = limited(flow(max_partitions_in_parallel=most), backlogs)
+        found = apply_limits(flow(max_partitions_in_parallel=most), backlogs)
         assert len(found.ranges) == min(most, len(records))
         last |= dict.fromkeys((each.partition for each in found.ranges), epoch)
         # The healthy ones have as much again by the next epoch.
@@ -66,15 +66,15 @@ def test_nobody_starves(records: list[int], most: int, sick: set[int]) -> None:
 
 def test_the_smallest_get_all_and_the_rest_share() -> None:
     size = 3000 * RECORD
-    found = limited(flow(max_bytes_per_epoch=size), waiting(100, 2000, 5000, 1000))
+    found = apply_limits(flow(max_bytes_per_epoch=size), waiting(100, 2000, 5000, 1000))
     assert {each.partition: each.end - each.start for each in found.ranges} == {0: 100, 1: 966, 2: 966, 3: 966}
-    assert {one.partition: end - one.start for one, end in found.cut} == {3: 1000, 1: 2000, 2: 5000}
+    assert {one.partition: end - one.start for one, end in found.truncated} == {3: 1000, 1: 2000, 2: 5000}
     assert found.waiting == []
 
 
 def test_a_share_is_worth_the_trouble() -> None:
     """A limit that is too small for all is not divided into crumbs: some wait."""
-    found = limited(flow(max_bytes_per_epoch=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
+    found = apply_limits(flow(max_bytes_per_epoch=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
     assert [each.partition for each in found.ranges] == [0, 1]
     assert [each.partition for each in found.waiting] == [2]
     assert "max-bytes-per-epoch = 131072" in str(found.waiting[0].error)
@@ -89,13 +89,13 @@ def test_bytes_stay_under_the_limit_and_each_that_is_chosen_gets_on(
     partitions: list[tuple[int, int]], size: int, most: int
 ) -> None:
     backlogs = [Backlog(backlog(n, records), records * each, 0) for n, (records, each) in enumerate(partitions)]
-    found = limited(flow(max_bytes_per_epoch=size, max_partitions_in_parallel=most), backlogs)
+    found = apply_limits(flow(max_bytes_per_epoch=size, max_partitions_in_parallel=most), backlogs)
     assert all(each.end > each.start for each in found.ranges)
     taken = [(each.end - each.start) * partitions[each.partition][1] for each in found.ranges]
     assert sum(taken) <= size
     assert len(found.ranges) + len(found.waiting) == len(partitions)
     ends = {each.partition: each.end for each in found.ranges}
-    cut = {one.partition for one, _ in found.cut}
+    cut = {one.partition for one, _ in found.truncated}
     assert cut == {each.range.partition for each in backlogs if ends.get(each.range.partition, 0) < each.range.end}
     for n in cut & ends.keys():
         assert replace(backlogs[n].range, end=ends[n]) in found.ranges

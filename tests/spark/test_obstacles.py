@@ -11,7 +11,7 @@ import pytest
 from mirror.client import NewTopic, Outcomes
 from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
-from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, Targets, colliding, too_long
+from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.snapshot import make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
@@ -41,16 +41,16 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     return Pair(tmp_path)
 
 
-def prepared(pair: Pair, before: Targets | None = None, one: FlowConfig = ALL) -> Targets:
+def prepared(pair: Pair, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:
     return prepare_topics(one, pair.source, pair.target, before).targets
 
 
-def planned(pair: Pair, targets: Targets | None, one: FlowConfig = ALL) -> Plan:
+def planned(pair: Pair, targets: TargetTopics | None, one: FlowConfig = ALL) -> Plan:
     return make_plan(one, pair.source, pair.target, 2, wall_ms=pair.now_ms, targets=targets)
 
 
 def failed(plan: Plan) -> dict[tuple[str, int], str | None]:
-    return {(one.topic, one.partition): one.error for one in plan.settled if one.outcome is Outcome.FAILED}
+    return {(one.topic, one.partition): one.error for one in plan.results_without_task if one.outcome is Outcome.FAILED}
 
 
 def copied(plan: Plan) -> set[tuple[str, int]]:
@@ -129,7 +129,7 @@ def test_partitions_that_a_neighbour_added_meanwhile_are_taken(pair: Pair, monke
 
     monkeypatch.setattr(Admin, "create_partitions", late)
     targets = prepared(pair)
-    assert (targets.made, targets.obstacles) == ({"orders": 2}, {})
+    assert (targets.copyable, targets.obstacles) == ({"orders": 2}, {})
 
 
 def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: Pair) -> None:
@@ -146,7 +146,11 @@ def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: Pair) -> None
     third = prepared(pair, second)
     assert (third.obstacles, third.version) == ({}, first.version + 1)
     plan = planned(pair, third)
-    assert (copied(plan), plan.settled, plan.targets) == ({("orders", 0), ("clicks", 0)}, [], third.version)
+    assert (copied(plan), plan.results_without_task, plan.targets_version) == (
+        {("orders", 0), ("clicks", 0)},
+        [],
+        third.version,
+    )
 
 
 def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Pair) -> None:
@@ -156,7 +160,7 @@ def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Pair) 
     pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5])
     plan = planned(pair, before)
     assert copied(plan) == {("orders", 0)}
-    assert {(one.topic, one.partition, one.outcome, one.error) for one in plan.settled} == {
+    assert {(one.topic, one.partition, one.outcome, one.error) for one in plan.results_without_task} == {
         ("orders", 1, Outcome.UNFINISHED, NOT_PREPARED),
         ("clicks", 0, Outcome.UNFINISHED, NOT_PREPARED),
     }
@@ -170,7 +174,7 @@ def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: Pair) 
     plan = planned(pair, None)
     assert copied(plan) == {("orders", 0)}
     assert failed(plan).keys() == {(LONG, 0)}
-    assert plan.targets == 0
+    assert plan.targets_version == 0
 
 
 def test_a_later_preparation_is_about_new_topics_only(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +220,7 @@ def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
 
     monkeypatch.setattr(Admin, "describe_topics", blind)
     targets = prepared(pair, one=flow(topics=["orders", "clicks"]))
-    assert targets.made == {"orders": 0, "clicks": 1}
+    assert targets.copyable == {"orders": 0, "clicks": 1}
     assert "target topic a.orders has 0 partitions -1 s after 1 were created" in targets.obstacles["orders"].reason
 
 
@@ -232,7 +236,7 @@ def test_what_only_some_topics_lack_is_their_own_failure_by_the_client_core_itse
     targets = prepare_topics(ALL, FakeAdmin(a), FakeAdmin(b)).targets
     assert targets.obstacles.keys() == {"b.c", "orders", LONG}
     assert "target topic a.orders cannot be described" in targets.obstacles["orders"].reason
-    assert targets.made == {"b.c": 0, "clicks": 1, "orders": 0, LONG: 0}
+    assert targets.copyable == {"b.c": 0, "clicks": 1, "orders": 0, LONG: 0}
 
 
 def test_to_validate_creates_nothing() -> None:
@@ -248,9 +252,11 @@ def test_to_validate_creates_nothing() -> None:
 
 
 def test_targets_through_the_ledger() -> None:
-    one = Targets(made={"orders": 2, "t": 0}, obstacles={"t": Obstacle("no", 0), "orders": Obstacle("full", 2)})
-    assert Targets.from_json(json.loads(json.dumps(one.to_json()))) == one
-    assert one.obstacles["orders"].about("orders") == "partitions 2 and above of topic orders cannot be copied: full"
-    assert one.obstacles["t"].about("t") == "topic t cannot be copied: no"
-    assert replace(one, made={"orders": 1, "t": 0}).after(one).version == 1
-    assert replace(one, made={"orders": 3}).after(one).version == 2
+    one = TargetTopics(
+        copyable={"orders": 2, "t": 0}, obstacles={"t": Obstacle("no", 0), "orders": Obstacle("full", 2)}
+    )
+    assert TargetTopics.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert one.obstacles["orders"].describe("orders") == "partitions 2 and above of topic orders cannot be copied: full"
+    assert one.obstacles["t"].describe("t") == "topic t cannot be copied: no"
+    assert replace(one, copyable={"orders": 1, "t": 0}).following(one).version == 1
+    assert replace(one, copyable={"orders": 3}).following(one).version == 2

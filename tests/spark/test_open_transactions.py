@@ -10,7 +10,7 @@ from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
 from mirror.spark.driver.tables import remarks
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import join
+from mirror.spark.ledger.results import join_results
 from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status
@@ -83,12 +83,12 @@ def test_a_young_one_is_no_news(pair: test_plan.Pair) -> None:
     found = test_forecast.look(pair, flow(replication_factor=3))
     assert [line for line in found.warnings if "transaction" in line] == []
     assert len(found.withheld) == 1
-    results = join(pair.plan(flow()), [])
+    results = join_results(pair.plan(flow()), [])
     assert [one.withheld for one in results] == [None, None]
 
 
 def test_a_result_says_what_was_not_there_to_be_copied(pair: test_plan.Pair) -> None:
-    first, second = join(pair.plan(flow()), [])
+    first, second = join_results(pair.plan(flow()), [])
     assert first.withheld is None
     assert second.withheld is not None
     assert second.withheld["records"] == 5
@@ -137,7 +137,7 @@ def test_watching_needs_no_coordinator(tmp_path: Path, monkeypatch: pytest.Monke
         site.a.end_transaction("orders", 0)
         site.later(5)
         assert test_status.only(watch).withheld is None
-        assert watch.look().to_json()["withheld_records"] == 0
+        assert watch.read().to_json()["withheld_records"] == 0
 
 
 def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,19 +152,19 @@ def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fakes.Admin, "describe_producers", noted)
     with site.watch() as watch:
-        watch.look()
+        watch.read()
         assert asked == [], "nothing is open"
         for number in range(50):
             site.a.begin_transaction("orders", number, 1)
         site.later(1)
-        watch.look()
+        watch.read()
         assert asked == [], "they may end at any moment"
         for _ in range(4):
             site.later(1)
-            watch.look()
+            watch.read()
         assert asked == [20, 20, 10], "so many at a time, until all are known"
     assert open_transactions._ASKED_FOR == 20
-    assert status.WATCH_WITHIN_MS >= open_transactions._WITHIN_MS
+    assert status.WATCH_CALL_TIMEOUT_MS >= open_transactions._WITHIN_MS
 
 
 # --- a stream
@@ -179,9 +179,9 @@ def test_a_stream_warns_once_where_it_stands_still(tmp_path: Path, monkeypatch: 
 
     def said(epoch: int, after_s: float) -> list[str]:
         now[0] += round(after_s * 1000)
-        before = len(site.ledger.said())
+        before = len(site.ledger.messages())
         assert site.epochs.plan(epoch, drains=False) is not None
-        return [line for line in site.ledger.said()[before:] if "transaction" in line]
+        return [line for line in site.ledger.messages()[before:] if "transaction" in line]
 
     assert said(1, 0) == []
     assert said(2, 179) == [], "less than an epoch"

@@ -35,4 +35,4 @@ def test_every_option_that_is_missing_or_unknown_is_named() -> None:
 
 
 def test_a_ledger_that_is_not_there_yet_has_no_run_before(tmp_path: Path) -> None:
-    assert Ledger(tmp_path / "ledger" / "f" / "notebook").before() is None
+    assert Ledger(tmp_path / "ledger" / "f" / "notebook").previous_run() is None

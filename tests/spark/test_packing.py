@@ -42,7 +42,7 @@ def longest(packed: list[list[Range]]) -> int:
     return max((sum(records_of(each) for each in task) for task in packed), default=0)
 
 
-def is_sick(one: Range) -> bool:
+def is_unhealthy(one: Range) -> bool:
     return one.stuck_since_ms is not None
 
 
@@ -104,13 +104,13 @@ def test_lanes_are_kept_apart(ranges: list[tuple[int, bool]], tasks: int) -> Non
     all_of_them = [
         backlog(number, size, stuck_since_ms=5 if sick else None) for number, (size, sick) in enumerate(ranges)
     ]
-    packed = pack(all_of_them, tasks, slow=is_sick)
+    packed = pack(all_of_them, tasks, slow=is_unhealthy)
     assert sorted(itertools.chain(*partitions(packed))) == list(range(len(ranges)))
     assert len(packed) == min(tasks, len(ranges))
     assert all(packed)
     if tasks >= 2:
-        assert all(len({is_sick(each) for each in task}) == 1 for task in packed)
-        steady = [task for task in packed if not is_sick(task[0])]
+        assert all(len({is_unhealthy(each) for each in task}) == 1 for task in packed)
+        steady = [task for task in packed if not is_unhealthy(task[0])]
         well = sum(not sick for _, sick in ranges)
         # At least half of the tasks, or one each, where there are any.
         assert len(steady) >= min(well, (len(packed) + 1) // 2)
@@ -121,9 +121,9 @@ def test_each_lane_is_even(ranges: list[tuple[int, bool]], tasks: int) -> None:
     all_of_them = [
         backlog(number, size, stuck_since_ms=5 if sick else None) for number, (size, sick) in enumerate(ranges)
     ]
-    packed = pack(all_of_them, max(2, tasks), slow=is_sick)
+    packed = pack(all_of_them, max(2, tasks), slow=is_unhealthy)
     for sick in (False, True):
-        lane = [task for task in packed if is_sick(task[0]) is sick]
+        lane = [task for task in packed if is_unhealthy(task[0]) is sick]
         sizes = [records_of(each) for task in lane for each in task]
         if sizes:
             bound = sum(sizes) / len(lane) + max(sizes) * (1 - 1 / len(lane))

@@ -173,7 +173,7 @@ def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair,
     pair.now_ms += hours * 3_600_000
     plan = pair.plan(flow())
     assert [(each.start, each.end) for each in plan.ranges] == [(10, 10)] * anew
-    assert len(plan.settled) == (not anew)
+    assert len(plan.results_without_task) == (not anew)
 
 
 def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
@@ -184,7 +184,7 @@ def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
         [(2, 0, 30)],
         [(0, 0, 10)],
     ]
-    assert [(each.partition, each.outcome) for each in plan.settled] == [(1, Outcome.COMPLETE)]
+    assert [(each.partition, each.outcome) for each in plan.results_without_task] == [(1, Outcome.COMPLETE)]
     copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
     with pair.a.change() as state:
         state["topics"]["orders"]["partitions"][0]["end"] = 12
@@ -226,7 +226,7 @@ def test_point_in_time_copies(pair: Pair, keys: dict[str, object], expected: dic
     pair.prepare(flow())
     plan = pair.plan(flow("f", "a", "b", **keys))
     assert {each.partition: (each.start, each.end) for each in plan.ranges} == expected
-    assert {each.outcome for each in plan.settled} <= {Outcome.COMPLETE}
+    assert {each.outcome for each in plan.results_without_task} <= {Outcome.COMPLETE}
 
 
 def test_backlogs_are_packed_by_bytes(pair: Pair) -> None:
@@ -262,7 +262,7 @@ def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> 
         sick = {
             TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
         }
-        history = RunHistory(sick=sick)
+        history = RunHistory(unhealthy=sick)
         plan = make_plan(flow(), pair.source, pair.target, 2, wall_ms=NOW_MS, history=history, lanes=lanes)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
@@ -278,10 +278,13 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
     pair.prepare(one)
     plan = pair.plan(one)
     assert sorted(each.partition for each in plan.ranges) == [1, 3]
-    assert [(each.partition, each.outcome) for each in plan.settled] == [(2, Outcome.COMPLETE), (0, Outcome.UNFINISHED)]
+    assert [(each.partition, each.outcome) for each in plan.results_without_task] == [
+        (2, Outcome.COMPLETE),
+        (0, Outcome.UNFINISHED),
+    ]
     # Partition 3 had its turn, by what the ledger tells or by its progress; 1 is the larger of the others.
     turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
-    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=RunHistory(turns=turns))
+    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=RunHistory(last_planned_ms=turns))
     assert 0 in {each.partition for each in again.ranges}
     copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
     assert [each.partition for each in pair.plan(one).ranges] == [0]
@@ -293,7 +296,7 @@ def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: Pair) -> None:
     pair.prepare(one)
     plan = pair.plan(one)
     assert {each.partition: each.end for each in plan.ranges} == {0: 700, 1: 700}
-    assert plan.cut == {"orders-0": 1000, "orders-1": 2000}
+    assert plan.truncated_at == {"orders-0": 1000, "orders-1": 2000}
     assert Plan.from_json(plan.to_json()) == plan
 
 
@@ -312,7 +315,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, mo
     monkeypatch.setattr(Admin, "list_offsets", note)
     plan = pair.plan(flow())
     assert [each.partition for each in plan.ranges] == [1]
-    assert [(each.partition, each.outcome) for each in plan.settled] == [(0, Outcome.FAILED)]
+    assert [(each.partition, each.outcome) for each in plan.results_without_task] == [(0, Outcome.FAILED)]
     assert TopicPartition("orders", 0) not in asked
 
 
@@ -367,4 +370,4 @@ def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(pai
     _copied(20)
     busy = cast("client.Admin", Busy({"bootstrap.servers": "a:1"}))
     plan = make_plan(flow(), busy, pair.target, 2, wall_ms=pair.now_ms, follow=follow)
-    assert [(one.outcome, one.error) for one in plan.settled if one.outcome is not Outcome.COMPLETE] == []
+    assert [(one.outcome, one.error) for one in plan.results_without_task if one.outcome is not Outcome.COMPLETE] == []

@@ -13,10 +13,10 @@ from mirror.relay.progress.committed import Progress
 from mirror.spark.planning.range_planner import (
     NO_LEADER,
     SourcePartition,
-    idle_patterns,
     plan_range,
     select_topics,
-    writer_of,
+    source_topic_for,
+    unmatched_patterns,
 )
 
 HERE = "cluster-a"
@@ -76,7 +76,7 @@ def test_no_topic_is_an_error_that_names_patterns_and_count() -> None:
     ],
 )
 def test_another_flow_that_could_write_a_topic(other: FlowConfig, topic: str | None) -> None:
-    assert writer_of(other, "a.orders") == topic
+    assert source_topic_for(other, "a.orders") == topic
 
 
 def copy(start: int, end: int, first: int = 0) -> Range:
@@ -167,7 +167,7 @@ def test_another_source_is_never_skipped() -> None:
 
 @pytest.mark.parametrize(("time_ms", "anew"), [(0, True), (999, True), (1000, False), (5000, False)])
 def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew: bool) -> None:
-    found = plan_range(flow(), HERE, seen(), at(100, time_ms=time_ms), anew_before_ms=1000)
+    found = plan_range(flow(), HERE, seen(), at(100, time_ms=time_ms), recommit_before_ms=1000)
     assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
 
 
@@ -225,10 +225,10 @@ def test_a_gap_before_the_end_still_fails(partition: SourcePartition, words: str
 
 
 def test_old_progress_at_the_end_is_committed_anew_all_the_same() -> None:
-    assert plan_range(flow(), HERE, seen(until=40), at(40), anew_before_ms=1) == copy(40, 40)
+    assert plan_range(flow(), HERE, seen(until=40), at(40), recommit_before_ms=1) == copy(40, 40)
 
 
 def test_each_pattern_that_matches_nothing_is_named() -> None:
     wanted = flow(topics=["orders", "clicks", "o.*"])
-    (line,) = idle_patterns(wanted, ["orders"])
+    (line,) = unmatched_patterns(wanted, ["orders"])
     assert line.startswith("topics = 'clicks' matches no topic")

@@ -74,7 +74,7 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     monkeypatch.setattr(Admin, "create_topics", creating)
     monkeypatch.setattr(Admin, "create_partitions", adding)
     targets = prepare_topics(flow(topics=[".*"]), pair.source, pair.target).targets
-    assert set(targets.made.values()) == {800}
-    assert (len(targets.made), targets.obstacles) == (12, {})
+    assert set(targets.copyable.values()) == {800}
+    assert (len(targets.copyable), targets.obstacles) == (12, {})
     assert len(created) == 4, "three portions, and the progress topic"
     assert max(created + added) <= MOST_RECORDS

@@ -48,11 +48,11 @@ def test_a_log_has_a_line_every_ten_seconds_at_first_and_then_each_minute() -> N
 
 
 def test_a_plan_in_words() -> None:
-    plan = Plan(flow="f", tasks=[[backlog(0, 1_500)], [backlog(1, 5)]], settled=[])
+    plan = Plan(flow="f", tasks=[[backlog(0, 1_500)], [backlog(1, 5)]], results_without_task=[])
     assert planned(plan, follows=True) == "following 2 partitions of 1 topic"
     records = sum(one.end - one.start for one in plan.ranges)
     assert planned(plan, follows=False) == f"copying {records:,} records in 2 partitions of 1 topic"
-    assert planned(Plan(flow="f", tasks=[], settled=[]), follows=False) == "nothing to copy"
+    assert planned(Plan(flow="f", tasks=[], results_without_task=[]), follows=False) == "nothing to copy"
     assert OPEN_END not in {one.end for one in plan.ranges}
 
 
@@ -118,18 +118,18 @@ def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pyte
     now = [1_000]
     monkeypatch.setattr("mirror.spark.driver.stream_progress._now_ms", lambda: now[0])
     progress = StreamProgress("f", consoles)
-    progress.seen(status())
-    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[])
+    progress.on_status(status())
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[])
     progress.follows(plan, follows=True)
     progress.follows(plan, follows=True)
     for _ in range(30):
         now[0] += 1_000
-        progress.seen(status())
-    progress.unseen(FlowError("cluster b does not answer"))
-    progress.unseen(FlowError("cluster b does not answer"))
-    progress.seen(status(7))
+        progress.on_status(status())
+    progress.on_error(FlowError("cluster b does not answer"))
+    progress.on_error(FlowError("cluster b does not answer"))
+    progress.on_status(status(7))
     progress.end()
-    progress.seen(status(8))
+    progress.on_status(status(8))
     said = [line.split(" ", 3)[3] for line in on(tmp_path, STDERR_PIPE).splitlines()]
     assert said == [
         "flow f: following 1 partition of 1 topic",
@@ -137,7 +137,7 @@ def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pyte
         "flow f: how far it is cannot be seen; asking on: cluster b does not answer",
         f"flow f: {followed(status(7))}",
     ]
-    assert progress.every_ms == 10_000
+    assert progress.interval_ms == 10_000
 
 
 def test_the_bar_has_thousands_separators_and_a_rate() -> None:

@@ -46,7 +46,7 @@ def planned(one: RangeResult) -> Range:
 def write(folder: Path, run: str, results: list[RangeResult], epoch: int = 0, *more: Attempt) -> Ledger:
     """One epoch of a run, as the planner and the sink leave it."""
     ledger = Ledger.open(folder, FLOW, run)
-    ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(one) for one in results]], settled=[], epoch=epoch))
+    ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(one) for one in results]], results_without_task=[], epoch=epoch))
     ledger.write_attempts([*more, *(Attempt(0, 1, one) for one in results)], epoch)
     return ledger
 
@@ -139,7 +139,7 @@ def test_expiries_that_the_summary_has_forgotten_are_in_the_ledger(tmp_path: Pat
 
 def test_a_run_that_was_killed_tells_what_it_had_to_do(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, FLOW, "r1")
-    ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(runs.healthy())]], settled=[runs.idle()]))
+    ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(runs.healthy())]], results_without_task=[runs.idle()]))
     summary(tmp_path, [], ended=None)
     view = only(tmp_path)
     assert (view.outcome, view.ended_ms) == (Outcome.UNFINISHED, None)

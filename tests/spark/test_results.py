@@ -19,9 +19,9 @@ from mirror.spark.driver.progress_bar import copied
 from mirror.spark.driver.tables import flow_table, remarks
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import KEPT_RUNS, Ledger, PlanningError
+from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, Summary, epoch_json, exit_status, join
+from mirror.spark.ledger.results import FlowReport, Summary, epoch_json, exit_status, join_results
 from tests.spark.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def report(*partitions: RangeResult, error: str | None = None) -> FlowReport:
 
 
 def test_every_partition_of_the_plan_has_a_result() -> None:
-    plan = Plan(flow="f", tasks=[[backlog(2, 5)], [backlog(0, 5)]], settled=[result(1)])
+    plan = Plan(flow="f", tasks=[[backlog(2, 5)], [backlog(0, 5)]], results_without_task=[result(1)])
     attempts = [Attempt(0, 1, result(2)), Attempt(0, 0, result(2, Outcome.FAILED))]
-    joined = join(plan, attempts)
+    joined = join_results(plan, attempts)
     assert [(each.partition, each.outcome) for each in joined] == [
         (0, Outcome.UNFINISHED),
         (1, Outcome.COMPLETE),
@@ -69,8 +69,8 @@ def test_every_partition_of_the_plan_has_a_result() -> None:
 def test_a_range_that_was_cut_is_unfinished_where_something_is_left(
     one: RangeResult, outcome: Outcome, words: str | None
 ) -> None:
-    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[], cut={"t-0": 100})
-    (joined,) = join(plan, [Attempt(0, 0, one)])
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[], truncated_at={"t-0": 100})
+    (joined,) = join_results(plan, [Attempt(0, 0, one)])
     assert (joined.outcome, joined.error) == (outcome, words)
 
 
@@ -132,10 +132,10 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
     one.story = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
     summary = Summary(tmp_path / "deep" / "er", pytest.fail)
-    assert summary.told is None
+    assert summary.content is None
     summary.write([report(one)])
     written = json.loads((tmp_path / "deep" / "er" / "summary.json").read_text())
-    assert summary.told == written
+    assert summary.content == written
     (flow,) = written["flows"]
     assert flow.pop("partitions") == [
         {
@@ -204,7 +204,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
     assert (ledger.plan(), ledger.error(), ledger.attempts()) == (None, None, [])
-    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[result(1)])
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[result(1)])
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
@@ -218,8 +218,8 @@ def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
 
 def test_the_ledger_forgets_old_runs_of_its_flow_only(tmp_path: Path) -> None:
     other = Ledger.open(tmp_path, "g", "0")
-    runs = [Ledger.open(tmp_path, "f", f"2026-{number:03}").path for number in range(KEPT_RUNS + 3)]
-    assert [path.exists() for path in runs] == [False] * 3 + [True] * KEPT_RUNS
+    runs = [Ledger.open(tmp_path, "f", f"2026-{number:03}").path for number in range(MAX_RUNS + 3)]
+    assert [path.exists() for path in runs] == [False] * 3 + [True] * MAX_RUNS
     assert other.path.exists()
 
 

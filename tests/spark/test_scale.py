@@ -12,9 +12,9 @@ import pytest
 from mirror.relay.model.ranges import RangeResult
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import join
+from mirror.spark.ledger.results import join_results
 from mirror.spark.planning.snapshot import make_plan
 from mirror.spark.preflight.flow_checks import ClusterSeen, check
 from mirror.spark.preflight.target_topics import prepare_topics
@@ -98,7 +98,7 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
         ledger.write_attempts(Attempt(0, 0, RangeResult.begun(each, each.start)) for each in plan.ranges)
         known = ledger.plan()
         assert known == plan
-        assert len(join(known, ledger.attempts())) == partitions
+        assert len(join_results(known, ledger.attempts())) == partitions
 
     return Times(prepare_s, plan_s, watch.time(through_the_ledger))
 
@@ -116,11 +116,11 @@ def test_to_prepare_10_000_topics_again_costs_a_look_at_both_sides(watch: Stopwa
         a.add_topic(name.ljust(249, "x"))
         a.add_topic(f"{name}.x")
         b.add_topic(f"a.{name}_x")
-    before, found = Targets(made=dict.fromkeys(names, 1)), list[Targets]()
+    before, found = TargetTopics(copyable=dict.fromkeys(names, 1)), list[TargetTopics]()
     source, target = FakeAdmin(a), FakeAdmin(b)
     seconds = watch.time(lambda: found.append(prepare_topics(ONE, source, target, before).targets))
     (again,) = found
-    assert (len(again.made), len(again.obstacles), again.version) == (MANY + 200, 200, before.version)
+    assert (len(again.copyable), len(again.obstacles), again.version) == (MANY + 200, 200, before.version)
     assert seconds < AGAIN_WITHIN_S
 
 

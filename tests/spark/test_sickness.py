@@ -10,8 +10,8 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.partition_health import PartitionHealth, sick_after, told
-from mirror.spark.planning.history import sick_before
+from mirror.spark.ledger.partition_health import PartitionHealth, unhealthy_after, with_health
+from mirror.spark.planning.history import unhealthy_before
 from mirror.telemetry.traces.ids import epoch_id, partition_id
 from tests.spark.test_packing import backlog
 from tests.telemetry.results import AT_MS, expired, result
@@ -28,44 +28,44 @@ def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -
 
 
 def test_who_got_through_is_well() -> None:
-    assert sick_after([attempt(), attempt(Outcome.UNFINISHED), attempt(Outcome.FENCED)], "run", 3) == {}
+    assert unhealthy_after([attempt(), attempt(Outcome.UNFINISHED), attempt(Outcome.FENCED)], "run", 3) == {}
 
 
 def test_a_story_begins_with_the_first_epoch_that_did_not_get_through() -> None:
-    first = sick_after([Attempt(0, 0, expired(1))], "run", 3)
+    first = unhealthy_after([Attempt(0, 0, expired(1))], "run", 3)
     assert first == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(3))}
     again = expired(1, sick_since_ms=AT_MS + 100, sick_trace=trace(3), last_trace=trace(3))
-    second = sick_after([Attempt(0, 0, again)], "run", 4)
+    second = unhealthy_after([Attempt(0, 0, again)], "run", 4)
     assert second == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(4))}
 
 
 def test_what_is_stuck_keeps_its_age() -> None:
     stuck = attempt(Outcome.UNFINISHED, stuck_since_ms=77, story=None)
-    assert sick_after([stuck], "run", 3) == {ONE: PartitionHealth(77, 77, trace(3), trace(3))}
+    assert unhealthy_after([stuck], "run", 3) == {ONE: PartitionHealth(77, 77, trace(3), trace(3))}
 
 
 def test_a_later_attempt_has_the_last_word() -> None:
     failed, well = attempt(Outcome.FAILED), attempt(Outcome.COMPLETE, 1)
-    assert sick_after([well, failed], "run", 3) == {}
-    assert sick_after([attempt(), attempt(Outcome.FAILED, 1)], "run", 3)[ONE].last_trace == trace(3, 1)
+    assert unhealthy_after([well, failed], "run", 3) == {}
+    assert unhealthy_after([attempt(), attempt(Outcome.FAILED, 1)], "run", 3)[ONE].last_trace == trace(3, 1)
 
 
 def test_a_range_is_told_of_it_and_of_its_recovery() -> None:
     one = backlog(1, 5)
     tp = TopicPartition(one.topic, one.partition)
-    sick = told(one, {tp: PartitionHealth(77, 70, "first", "last")})
+    sick = with_health(one, {tp: PartitionHealth(77, 70, "first", "last")})
     assert (sick.stuck_since_ms, sick.sick_since_ms, sick.sick_trace, sick.last_trace) == (77, 70, "first", "last")
-    assert told(sick, {}) == one
-    assert told(one, {}) is one
+    assert with_health(sick, {}) == one
+    assert with_health(one, {}) is one
 
 
 def test_a_scheduled_run_hears_of_the_one_before(tmp_path: Path) -> None:
     Ledger.open(tmp_path, "f", "1").write_attempts([Attempt(0, 0, expired(1)), Attempt(0, 0, result(2))])
     folder = tmp_path / "ledger" / "f"
     (own,) = [str(partition_id(epoch_id("f", "1", 0), "orders", 1, 0))]
-    assert sick_before(folder, "2") == {ONE: PartitionHealth(None, AT_MS + 100, own, own)}
-    assert sick_before(folder, "1") == {}
-    assert sick_before(tmp_path / "nowhere", "2") == {}
+    assert unhealthy_before(folder, "2") == {ONE: PartitionHealth(None, AT_MS + 100, own, own)}
+    assert unhealthy_before(folder, "1") == {}
+    assert unhealthy_before(tmp_path / "nowhere", "2") == {}
 
 
 def test_a_story_goes_through_the_ledger_whole(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from mirror.relay.progress.control import RunControl, place_of
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.status import status
-from mirror.spark.status.status import PartitionStatus, StatusWatch
+from mirror.spark.status.status import PartitionStatus, StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 
@@ -54,9 +54,9 @@ class Site:
         self.options: list[Mapping[str, object]] = []
         self.asked: list[int] = []
 
-    def watch(self, within_ms: int | None = None) -> StatusWatch:
+    def watch(self, within_ms: int | None = None) -> StatusReader:
         config, report = load(self.config), self.folder / "report"
-        return StatusWatch(config, config.flows["f"], report_dir=report, within_ms=within_ms, wall=lambda: self.now_ms)
+        return StatusReader(config, config.flows["f"], report_dir=report, within_ms=within_ms, wall=lambda: self.now_ms)
 
     def later(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)
@@ -77,9 +77,9 @@ class Site:
         orders = RunControl(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
-    def looked(self, watch: StatusWatch, seconds: float) -> LagState:
+    def looked(self, watch: StatusReader, seconds: float) -> LagState:
         """The first partition's state; then so much time goes by."""
-        found = watch.look().partitions[0].lag.state
+        found = watch.read().partitions[0].lag.state
         self.later(seconds)
         return found
 
@@ -113,8 +113,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def only(watch: StatusWatch) -> PartitionStatus:
-    (one,) = watch.look().partitions
+def only(watch: StatusReader) -> PartitionStatus:
+    (one,) = watch.read().partitions
     return one
 
 
@@ -123,7 +123,7 @@ def test_one_look_tells_what_is_left_and_no_rates(site: Site) -> None:
     site.commit(40)
     site.commit(7, 1)
     with site.watch() as watch:
-        found = watch.look()
+        found = watch.read()
     assert (found.flow, found.source, found.target, found.time_ms, found.run) == ("f", "a", "b", T0, None)
     behind, done, empty = found.partitions
     assert (behind.target_topic, behind.earliest, behind.end, behind.progress) == ("a.orders", 0, 100, 40)
@@ -140,11 +140,11 @@ def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
     with site.watch() as watch:
         for each in range(39):
             site.commit(1_500 * each)
-            watch.look()
+            watch.read()
             site.later(2)
             site.produce(2_000)
         site.commit(1_500 * 39)
-        found = watch.look()
+        found = watch.read()
         (one,) = found.partitions
     assert found.run is not None
     assert found.run.run == "r1"
@@ -170,33 +170,33 @@ def test_a_partition_without_a_leader_says_so(site: Site) -> None:
     site.a.add_topic("orders", [100, 5])
     site.lead(-1, 0)
     with site.watch() as watch:
-        lost, other = watch.look().partitions
+        lost, other = watch.read().partitions
     assert (lost.end, lost.lag.state) == (None, LagState.NO_LEADER)
-    assert lost.trouble == LastError("the source partition has no leader", T0)
-    assert (other.lag.state, other.trouble) == (LagState.NOT_BEGUN, None)
+    assert lost.last_error == LastError("the source partition has no leader", T0)
+    assert (other.lag.state, other.last_error) == (LagState.NOT_BEGUN, None)
 
 
 def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
-        lost, other = watch.look().partitions
-    assert lost.trouble == LastError("orders-0: no answer", T0)
+        lost, other = watch.read().partitions
+    assert lost.last_error == LastError("orders-0: no answer", T0)
     assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
 def test_where_no_leader_answers_the_look_fails(site: Site) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
     with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
-        watch.look()
+        watch.read()
 
 
 def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Site) -> None:
     site.a.add_topic("orders", [100])
     with site.watch() as watch:
-        watch.look()
+        watch.read()
         hidden = site.a.path.rename(site.a.path.with_suffix(".away"))
         with pytest.raises(ConnectionFailed):
-            watch.look()
+            watch.read()
         hidden.rename(site.a.path)
         site.later(2)
         assert only(watch).end == 100
@@ -214,13 +214,13 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
         # Twice each time: the last stable offset, and the high watermark.
         assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
         site.a.add_topic("orders-2", [3], earliest=1)
-        assert watch.look().partitions[2].earliest == 1, "of one that is new it is not known"
+        assert watch.read().partitions[2].earliest == 1, "of one that is new it is not known"
         assert site.asked.count(EARLIEST) == 3
         site.later(2)
-        watch.look()
+        watch.read()
         assert site.asked.count(EARLIEST) == 3
         site.later(2)
-        watch.look()
+        watch.read()
         assert site.asked.count(EARLIEST) == 6
 
 
@@ -232,7 +232,7 @@ def test_who_watches_waits_no_longer_for_a_call(
     site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"\n{line}'))
     site.a.add_topic("orders", [100])
     with site.watch(within_ms) as watch:
-        watch.look()
+        watch.read()
     assert site.options[0]["default.api.timeout.ms"] == expected
 
 
@@ -257,12 +257,12 @@ def test_retention_is_read_once_for_each_topic(site: Site) -> None:
     site.a.add_topic("orders", [100], configs={"retention.ms": "60000"})
     site.commit(100)
     with site.watch() as watch:
-        watch.look()
+        watch.read()
         site.a.add_topic("orders", [100], configs={"retention.ms": "90000"})
         site.a.add_topic("orders-2", [3], configs={"retention.ms": "70000"})
         site.commit(3, topic="orders-2")
         site.later(2)
-        found = watch.look()
+        found = watch.read()
     assert [each.lag.loss_s for each in found.partitions] == [60.0, 70.0]
 
 
@@ -295,7 +295,7 @@ def test_a_target_that_is_configured_wrongly_keeps_no_connection(site: Site, mon
     watch = site.watch()
     monkeypatch.setattr(status, "Admin", lambda options: _refused(options, fakes.Admin))
     with pytest.raises(ConnectionFailed):
-        watch.look()
+        watch.read()
     assert closed == ["a:1"]
 
 
@@ -313,13 +313,13 @@ def test_what_the_source_lost_is_lost(site: Site) -> None:
     site.commit(70, 1, topic_id=topic_id)
     site.commit(9, 2, topic_id="another")
     with site.watch() as watch:
-        found = watch.look()
+        found = watch.read()
     assert [each.lag.state for each in found.partitions] == [LagState.LOSING, LagState.STUCK, LagState.STUCK]
     # Never 0 for progress that is no place in the log of now; and nothing is said of times.
     assert [each.lag.records for each in found.partitions] == [98, None, 4]
     assert [each.lag.loss_s for each in found.partitions] == [0.0, None, None]
     assert (found.totals.records, found.totals.unknown) == (102, 1)
-    kinds = [each.trouble.line.split(":")[0] for each in found.partitions if each.trouble]
+    kinds = [each.last_error.line.split(":")[0] for each in found.partitions if each.last_error]
     assert kinds == ["retention", "truncated", "recreated"]
 
 
@@ -331,7 +331,7 @@ def test_nothing_is_left_behind_the_flow_s_own_end(site: Site, until: str) -> No
     site.commit(60)
     with site.watch() as watch:
         one = only(watch)
-        assert (one.end, one.lag.records, one.lag.state, one.trouble) == (60, 0, LagState.CAUGHT_UP, None)
+        assert (one.end, one.lag.records, one.lag.state, one.last_error) == (60, 0, LagState.CAUGHT_UP, None)
         site.commit(50)
         assert only(watch).lag.records == 10
         with site.a.change() as state:
@@ -357,7 +357,7 @@ def test_as_json(site: Site) -> None:
     site.lead(-1, 1)
     site.run()
     with site.watch() as watch:
-        told = json.loads(json.dumps(watch.look().to_json()))
+        told = json.loads(json.dumps(watch.read().to_json()))
     first, second = told.pop("partitions")
     assert told == {
         "flow": "f",
@@ -417,7 +417,7 @@ def test_a_lag_that_never_drains_is_null_in_json(site: Site) -> None:
     site.commit(40)
     with site.watch() as watch:
         site.looked(watch, 10)
-        found = watch.look()
+        found = watch.read()
     assert found.totals.drain_s == float("inf")
     assert found.to_json()["seconds_to_drain"] is None
 
@@ -483,7 +483,7 @@ def test_an_expiry_has_its_own_time(tmp_path: Path) -> None:
 def test_what_no_task_could_copy_is_told_by_the_plan(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "run")
     settled = [result(0, "retention: gone").result, result(1, None).result]
-    ledger.write_plan(Plan(flow="f", tasks=[], settled=settled, epoch=4))
+    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=settled, epoch=4))
     dated(ledger.path / "plan-00000004.json", T0)
     assert LastErrors(tmp_path, "f").of([ZERO, ONE]) == {ZERO: LastError("retention: gone", T0)}
 
@@ -515,17 +515,17 @@ def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(
     ledger.write_attempts([result(0, "old"), result(1, "older")])
     site.run()
     with site.watch() as watch:
-        healthy, _ = watch.look().partitions
-        assert healthy.trouble is None
+        healthy, _ = watch.read().partitions
+        assert healthy.last_error is None
         site.produce(50)
         for _ in range(8):
             site.later(10)
-            watch.look()
+            watch.read()
         site.later(10)
-        stuck, lost = watch.look().partitions
-    assert (stuck.lag.state, stuck.trouble and stuck.trouble.line) == (LagState.STUCK, "old")
-    assert lost.trouble is not None
-    assert lost.trouble.line == "the source partition has no leader", "what is seen now comes first"
+        stuck, lost = watch.read().partitions
+    assert (stuck.lag.state, stuck.last_error and stuck.last_error.line) == (LagState.STUCK, "old")
+    assert lost.last_error is not None
+    assert lost.last_error.line == "the source partition has no leader", "what is seen now comes first"
 
 
 def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_other(site: Site) -> None:
@@ -535,18 +535,20 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
     site.b.add_topic("a.orders", [0]).add_topic("a_orders.new", [0])
     site.commit(10)
     ledger = Ledger.open(site.folder / "report", "f", "run-1")
-    ledger.write_targets(Targets(made={"orders": 1}, obstacles={"orders-refused": Obstacle("POLICY_VIOLATION: no")}))
+    ledger.write_targets(
+        TargetTopics(copyable={"orders": 1}, obstacles={"orders-refused": Obstacle("POLICY_VIOLATION: no")})
+    )
     with site.watch() as watch:
-        found = {one.topic: one for one in watch.look().partitions}
-    assert found["orders"].trouble is None
-    assert found["orders-comes"].trouble is None, "it is to be created"
+        found = {one.topic: one for one in watch.read().partitions}
+    assert found["orders"].last_error is None
+    assert found["orders-comes"].last_error is None, "it is to be created"
     assert found["orders-comes"].lag.state is LagState.NOT_BEGUN
     for name, words in {
         long: "would have 251 characters",
         "orders.new": "collides",
         "orders-refused": "POLICY",
     }.items():
-        trouble = found[name].trouble
+        trouble = found[name].last_error
         assert trouble is not None
         assert words in trouble.line
         assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.STUCK)
@@ -556,11 +558,11 @@ def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(
     site.a.add_topic("orders", [3, 3])
     site.b.add_topic("a.orders", [0])
     ledger = Ledger.open(site.folder / "report", "f", "run-1")
-    ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle("POLICY_VIOLATION: no")}))
+    ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle("POLICY_VIOLATION: no")}))
     with site.watch() as watch:
-        first, second = watch.look().partitions
-    assert first.trouble is None
-    assert second.trouble is not None
+        first, second = watch.read().partitions
+    assert first.last_error is None
+    assert second.last_error is not None
 
 
 def test_target_topics_are_asked_for_only_where_nothing_was_copied_yet(
@@ -580,5 +582,5 @@ def test_target_topics_are_asked_for_only_where_nothing_was_copied_yet(
 
     monkeypatch.setattr(fakes.Admin, "describe_topics", describe)
     with site.watch() as watch:
-        watch.look()
+        watch.read()
     assert asked == ["a.orders-new"]

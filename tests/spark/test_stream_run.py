@@ -10,7 +10,7 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.stream_flow import StreamRun
-from mirror.spark.ledger.obstacles import Obstacle, Targets
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.test_epochs import Site, answer
@@ -39,7 +39,7 @@ def outcomes(run: StreamRun) -> dict[tuple[str, int], tuple[Outcome, str | None]
 
 def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(site: Site) -> None:
     reason = "the brokers refuse it"
-    site.ledger.write_targets(Targets(made={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     run = run_of(site)
     assert not run.poll()
     site.epochs.plan(1, drains=False)
@@ -47,7 +47,7 @@ def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(sit
     failed = (Outcome.FAILED, reason)
     assert outcomes(run) == {("orders", 0): failed, ("orders", 1): failed}
     assert not run.poll(), "nothing is new"
-    site.ledger.write_targets(Targets(made={"orders": 2}, version=2))
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     answer(site.ledger, plan)

@@ -48,15 +48,15 @@ def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkey
     given = list[RunControl]()
 
     class Counted(RunControlClient):
-        def goes_on(self, orders: RunControl) -> None:
+        def renew_from(self, orders: RunControl) -> None:
             given.append(orders)
-            super().goes_on(orders)
+            super().renew_from(orders)
 
     monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
     orders("run-2").claim()
     began = orders("run-2").read()
     assert began is not None
-    orders("run-2")._give(replace(began, seen_ms=1))
+    orders("run-2")._commit(replace(began, seen_ms=1))
     with watch(options, claimed=True):
         eventually(lambda: (read := orders("").read()) is not None and read.seen_ms >= began.seen_ms, what="a sign")
         looked = time.monotonic()
@@ -158,7 +158,7 @@ class Stream:
         return {name: len(each["partitions"]) for name, each in topics.items() if name.startswith("a.")}
 
     def planned(self) -> set[tuple[str, int]]:
-        epoch = self.site.ledger.planned()
+        epoch = self.site.ledger.last_planned_epoch()
         plan = None if epoch is None else self.site.ledger.plan(epoch)
         assert plan is not None
         return {(one.topic, one.partition) for one in plan.ranges}
@@ -219,7 +219,7 @@ def test_a_creation_that_fails_once_is_tried_again(stream: Stream, what: str) ->
     stream.look()
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
-    (settled,) = plan.settled
+    (settled,) = plan.results_without_task
     assert (settled.topic, settled.partition, settled.outcome) == (*tp, Outcome.FAILED)
     assert "not now" in str(settled.error)
     stream.look()
@@ -243,7 +243,7 @@ def test_a_topic_is_created_also_where_nothing_could_be_planned_so_far(stream: S
     site = stream.site
     for plan in site.ledger.path.glob("plan-*.json"):
         plan.unlink()
-    assert site.ledger.planned() is None
+    assert site.ledger.last_planned_epoch() is None
     site.a.add_topic("orders-new", [5])
     stream.look()
     assert stream.there() == {"a.orders": 2, "a.orders-new": 1}

@@ -35,7 +35,7 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         source_id = source.describe_cluster().cluster_id
         kept = Progress(offset=0, leader_epoch=None, source_cluster_id=source_id, topic_id="", time_ms=5 * DAY_MS)
         target.commit_group_offsets(group_of(name, tp), {tp: to_offset(kept)})
-        assert offsets_retention.commit_anew_after_ms(target) == DAY_MS
+        assert offsets_retention.recommit_after_ms(target) == DAY_MS
         assert make_plan(one, source, target, 1, wall_ms=6 * DAY_MS).ranges == []
         assert len(make_plan(one, source, target, 1, wall_ms=6 * DAY_MS + 1).ranges) == 1
 

@@ -17,9 +17,9 @@ from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
 from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.tables import flow_table
-from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, join
+from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.ledger.stream_totals import StreamTotals
 from mirror.spark.ledger.unanswered import TargetProgress, unanswered
 from mirror.spark.preflight.flow_checks import Findings
@@ -65,8 +65,8 @@ def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) ->
 
 
 def test_where_the_target_does_not_tell_it_is_unknown() -> None:
-    plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], settled=[])
-    report = FlowReport("f", START, END, join(plan, [], TargetProgress(error="no answer"), cut_short=True))
+    plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], results_without_task=[])
+    report = FlowReport("f", START, END, join_results(plan, [], TargetProgress(error="no answer"), cut_short=True))
     told = report.to_json()["partitions"][0]
     assert [told[name] for name in ("end", "records", "batches", "bytes", "counted")] == [None] * 4 + ["unknown"]
     assert "(no answer)" in told["error"]
@@ -166,13 +166,13 @@ def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, mon
     )
 
     def cut_short(_: FlowConfig, ledger: Ledger, __: str) -> None:
-        ledger.write_plan(Plan(flow="f", tasks=[[ONE]], settled=[]))
+        ledger.write_plan(Plan(flow="f", tasks=[[ONE]], results_without_task=[]))
         admin = fakes.Admin({"bootstrap.servers": "b:1"})
         admin.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(ONE.start + 7).progress[TP])})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "_replicate", cut_short)
-    monkeypatch.setattr(run, "prepare", lambda _: Targets())
+    monkeypatch.setattr(run, "prepare", lambda _: TargetTopics())
     report = FlowReport("f", START)
     with pytest.raises(KeyboardInterrupt):
         run.run(one_flow, report)

@@ -51,7 +51,7 @@ def waits(folder: Path, monkeypatch: pytest.MonkeyPatch, *, read_s: float) -> li
     monkeypatch.setattr(ProgressStore, "read", read)
     Cluster("b:1", folder).make()
     ledger = Ledger.open(folder, "f", "run")
-    ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]))
+    ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
     consoles = Consoles()
     watcher = ProgressBar("f", ledger, {"bootstrap.servers": "b:1"}, consoles)
     over = Over()

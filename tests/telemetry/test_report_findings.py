@@ -115,14 +115,14 @@ def test_each_cause_of_an_expiry_has_its_own_advice(cause: DeliveryCause) -> Non
 
 
 def lost_task() -> RangeResult:
-    (one,) = results.join(Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[]), [])
+    (one,) = results.join_results(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]), [])
     return one
 
 
 def cut_by_the_limit() -> RangeResult:
-    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], settled=[], cut={"t-0": 100})
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[], truncated_at={"t-0": 100})
     done = replace(runs.idle(), topic="t", end=15)
-    (one,) = results.join(plan, [Attempt(0, 0, done)])
+    (one,) = results.join_results(plan, [Attempt(0, 0, done)])
     return one
 
 
@@ -149,7 +149,9 @@ def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
         (replace(runs.idle(), outcome=UNFINISHED, error=obstacles.NOT_PREPARED), ["unfinished not prepared"]),
         (
             replace(
-                runs.idle(), outcome=UNFINISHED, error=f"{limits.NEXT}: 5 records (max-partitions-in-parallel = 2)"
+                runs.idle(),
+                outcome=UNFINISHED,
+                error=f"{limits.NEXT_EPOCH}: 5 records (max-partitions-in-parallel = 2)",
             ),
             ["unfinished limits"],
         ),

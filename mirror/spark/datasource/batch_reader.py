@@ -13,7 +13,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.rows import TaskRows, partitions_of
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.planning.history import history_of
+from mirror.spark.planning.history import read_history
 from mirror.spark.planning.snapshot import make_plan
 from mirror.telemetry.traces.ids import epoch_id
 
@@ -56,6 +56,6 @@ class RangesReader(TaskRows, DataSourceReader):
                 target,
                 self.options.parallelism,
                 wall_ms=SystemClock().unix_ms(),
-                history=history_of(flow, self.options.ledger.parent, self.options.ledger.name),
+                history=read_history(flow, self.options.ledger.parent, self.options.ledger.name),
                 targets=Ledger(self.options.ledger).targets(),
             )

@@ -13,11 +13,11 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.open_transactions import lines
 from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
-from mirror.spark.ledger.partition_health import Sick, sick_after
-from mirror.spark.planning.history import RunHistory, history_of
-from mirror.spark.planning.offsets_retention import commit_anew_after_ms
-from mirror.spark.planning.snapshot import Bounds, make_plan
-from mirror.spark.run_control import RunControlClient, new_run, took_over_from
+from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
+from mirror.spark.planning.history import RunHistory, read_history
+from mirror.spark.planning.offsets_retention import recommit_after_ms
+from mirror.spark.planning.snapshot import DrainBounds, make_plan
+from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -44,7 +44,7 @@ class Epochs:
     """
 
     def __init__(self, options: FlowOptions, ledger: Ledger, clock: SystemClock) -> None:
-        self.run: Final = options.run or new_run()
+        self.run: Final = options.run or new_run_id()
         self.epoch_ms = self.renew_ms = 0
         self.follows = self.fruitless = False
         self._options: Final = options
@@ -60,7 +60,7 @@ class Epochs:
         self._said: set[str] = set()
         self._idle: list[RangeResult] = []
         self._known: frozenset[TopicPartition] | None = None
-        self._bounds: Bounds | None = None
+        self._bounds: DrainBounds | None = None
         self._heard_of = 0
         self._withheld: OpenTransactions | None = None
         self._warned_of: set[tuple[TopicPartition, int]] = set()
@@ -81,9 +81,9 @@ class Epochs:
             # No script of ours is there to say that this query goes on, as in a notebook.
             self._alive = self._open.enter_context(Heartbeat(RunControlClient(target, flow.name, self.run)))
         self.epoch_ms = flow.epoch_ms
-        self.renew_ms = min(_RENEW_MS, commit_anew_after_ms(target))
+        self.renew_ms = min(_RENEW_MS, recommit_after_ms(target))
         # What has an end, or a limit for each epoch, is planned up to there, epoch by epoch.
-        limited = flow.ends or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
+        limited = flow.end_position or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
         self.follows = follows = not (drains or limited)
         sick = self.hear(epoch)
         targets = self._ledger.targets()
@@ -93,7 +93,9 @@ class Epochs:
             target,
             self._options.parallelism,
             wall_ms=self._clock.unix_ms(),
-            history=RunHistory(turns=history_of(flow, self._ledger.path.parent).turns, sick=sick),
+            history=RunHistory(
+                last_planned_ms=read_history(flow, self._ledger.path.parent).last_planned_ms, unhealthy=sick
+            ),
             lanes=True,
             epoch=epoch,
             follow=follows,
@@ -106,11 +108,11 @@ class Epochs:
         self._withheld = plan.withheld
         self._warn_of_open_transactions(plan)
         plan = replace(plan, took_ms=self._clock.now() - began_ms)
-        everything: list[Range | RangeResult] = [*plan.ranges, *plan.settled]
+        everything: list[Range | RangeResult] = [*plan.ranges, *plan.results_without_task]
         if self._known is None:
             # What came after the target's topics were prepared came while the flow ran.
             self._known = frozenset(
-                _tp(one) for one in everything if targets is None or targets.knows(one.topic, one.partition)
+                _tp(one) for one in everything if targets is None or targets.covers(one.topic, one.partition)
             )
         if drains and self._bounds is None:
             self._bounds = {_tp(one): _bound(plan, one) for one in everything}
@@ -126,14 +128,14 @@ class Epochs:
         config, flow = self._force.load()
         if self._is_over(flow, self._clusters(config, flow)[1]):
             return None
-        plan = plan.with_sick(self.hear(plan.epoch))
+        plan = plan.with_health(self.hear(plan.epoch))
         self._tell(plan, drains=False)
         return plan
 
     def is_current(self, plan: Plan) -> bool:
         """Whether no target topic has become ready since ``plan`` was made."""
         targets = self._ledger.targets()
-        return targets is None or plan.targets >= targets.version
+        return targets is None or plan.targets_version >= targets.version
 
     def close(self) -> None:
         """Let go of both clusters; where no script of ours does it, say that the run has ended."""
@@ -146,16 +148,16 @@ class Epochs:
         self._force.close()
 
     def _tell(self, plan: Plan, *, drains: bool) -> None:
-        failed = [one for one in plan.settled if one.outcome is Outcome.FAILED]
+        failed = [one for one in plan.results_without_task if one.outcome is Outcome.FAILED]
         if plan.tasks:
             self._ledger.write_plan(plan)
-        elif drains and plan.settled:
+        elif drains and plan.results_without_task:
             # Spark runs no task for it, so nobody else would report it.
             self._ledger.write_plan(plan)
             self._ledger.write_attempts([], plan.epoch)
-        elif plan.settled != self._idle:
-            self._ledger.write_idle(plan)
-        self._idle = [] if plan.tasks else plan.settled
+        elif plan.results_without_task != self._idle:
+            self._ledger.write_idle_plan(plan)
+        self._idle = [] if plan.tasks else plan.results_without_task
         if failed and not drains:
             first = failed[0]
             self._say(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
@@ -166,7 +168,7 @@ class Epochs:
         new = {tp: one for tp, one in still.items() if (tp, one.offset) not in self._warned_of}
         self._warned_of = {(tp, one.offset) for tp, one in still.items()}
         for line in lines(new):
-            self._ledger.say(line)
+            self._ledger.add_message(line)
 
     # --- clusters, and whose turn it is
 
@@ -197,7 +199,7 @@ class Epochs:
                 before = orders.claim()
                 self._given_ms = self._clock.now()
                 if before is not None:
-                    self._say(took_over_from(before))
+                    self._say(takeover_message(before))
                 return False
             if self._given_ms is not None and self._clock.now() - self._given_ms >= self.renew_ms:
                 orders.renew()
@@ -211,21 +213,21 @@ class Epochs:
     def _say(self, line: str) -> None:
         """Once, until the clusters' configuration changes."""
         if line not in self._said:
-            self._ledger.say(line)
+            self._ledger.add_message(line)
         self._said.add(line)
 
     # --- what became of the epoch before
 
-    def hear(self, epoch: int) -> Sick:
+    def hear(self, epoch: int) -> UnhealthyPartitions:
         """What became of the one before ``epoch``: who did not get through.
 
         That of the run before, where this is the first. A drain gives up what did not complete.
         """
         ledger: Ledger | None = self._ledger
-        last = self._ledger.done()
+        last = self._ledger.last_completed_epoch()
         if last is None or last >= epoch:
-            ledger = self._ledger.before()
-            last = None if ledger is None else ledger.done()
+            ledger = self._ledger.previous_run()
+            last = None if ledger is None else ledger.last_completed_epoch()
         if ledger is None or last is None:
             return {}
         attempts = ledger.attempts(last)
@@ -238,15 +240,15 @@ class Epochs:
                 ended = {_tp(each.result): each.result for each in sorted(attempts, key=lambda each: each.attempt)}
                 wrong = {tp: one for tp, one in ended.items() if one.outcome is not Outcome.COMPLETE}
                 self._bounds = {**self._bounds, **{tp: (one.outcome, one.error) for tp, one in wrong.items()}}
-        return sick_after(attempts, ledger.path.name, last)
+        return unhealthy_after(attempts, ledger.path.name, last)
 
 
 def _bound(plan: Plan, one: Range | RangeResult) -> int | tuple[Outcome, str | None]:
     """Where a drain ends with it: what could not be copied when it began is given up, unless it only waits its turn."""
     tp = str(_tp(one))
-    if isinstance(one, RangeResult) and one.outcome is not Outcome.COMPLETE and tp not in plan.cut:
+    if isinstance(one, RangeResult) and one.outcome is not Outcome.COMPLETE and tp not in plan.truncated_at:
         return one.outcome, one.error
-    return plan.cut.get(tp, one.end)
+    return plan.truncated_at.get(tp, one.end)
 
 
 def _tp(one: Range | RangeResult) -> TopicPartition:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import SparkFiles
 
 from mirror.errors import ConfigError, Problem
-from mirror.spark.ledger.live_config_store import config_in_force
+from mirror.spark.ledger.live_config_store import read_live_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ class FlowOptions:
 
     def load_in_force(self) -> tuple[MirrorConfig, FlowConfig]:
         """As :meth:`load`, of what a stream's source on this host has found to be good, where there is one."""
-        return self.load(config_in_force(self.ledger))
+        return self.load(read_live_config(self.ledger))
 
     def load(self, text: bytes | None = None) -> tuple[MirrorConfig, FlowConfig]:
         """The configuration and the flow, as this process sees them; ``text`` is the file's, where it is not read.

@@ -27,7 +27,7 @@ from mirror.spark.datasource import rows
 from mirror.spark.datasource.options import SINK_FORMAT, FlowOptions
 from mirror.spark.datasource.task_environment import TaskEnvironment
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.parquet import write_results, write_told
+from mirror.spark.ledger.parquet import write_results, write_task_reports
 from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> 
     if answered:
         attempts = [each for message in answered for each in message.attempts]
         # The results last: once they are there, the epoch is over for whoever looks into the ledger.
-        write_told(options.ledger, [message.told for message in answered if message.told], answered[0].epoch)
+        write_task_reports(options.ledger, [message.told for message in answered if message.told], answered[0].epoch)
         write_results(options.ledger, attempts, answered[0].epoch)
 
 

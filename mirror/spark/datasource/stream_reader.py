@@ -85,10 +85,10 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
             self._failures += 1
             self._not_before_ms = self._clock.now() + self._backoff.after(self._failures)
             if self._failures == 1:
-                self._ledger.say(f"epoch {epoch} cannot be planned yet, and is tried again: {error}")
+                self._ledger.add_message(f"epoch {epoch} cannot be planned yet, and is tried again: {error}")
             return start
         if self._failures:
-            self._ledger.say(f"epoch {epoch} is planned, after {self._failures} attempts that failed")
+            self._ledger.add_message(f"epoch {epoch} is planned, after {self._failures} attempts that failed")
         self._failures = 0
         if plan is None or not plan.tasks:
             self._not_before_ms = self._clock.now() + (0 if self._drains else _NOTHING_TO_DO_MS)
@@ -180,5 +180,5 @@ class EarlyPlan:
 
 
 def _offset(plan: Plan) -> Offset:
-    failed = sum(one.outcome is not Outcome.COMPLETE for one in plan.settled)
+    failed = sum(one.outcome is not Outcome.COMPLETE for one in plan.results_without_task)
     return {"epoch": plan.epoch, "ends": plan.ends, "lag": sum(plan.lags.values()), "not planned": failed}

@@ -16,12 +16,12 @@ from mirror.spark.driver.progress_bar import ProgressBar
 from mirror.spark.driver.telemetry_bridge import show_epoch
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger, PlanningError
-from mirror.spark.ledger.results import FlowReport, join
+from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.target_topics import prepare_topics
-from mirror.spark.run_control import RunControlClient, new_run
-from mirror.spark.status.lag_monitor import show_lags
-from mirror.spark.status.status import WATCH_WITHIN_MS, StatusWatch
+from mirror.spark.run_control import RunControlClient, new_run_id
+from mirror.spark.status.lag_monitor import record_lags
+from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.driver.console import Consoles
-    from mirror.spark.ledger.obstacles import Targets
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.telemetry.run import RunTelemetry
 
@@ -88,7 +88,7 @@ class FlowRun:
         Raises MirrorError where the flow could not run; what single partitions met is in their results.
         """
         targets = self.prepare(flow)
-        report.run = run = report.run or new_run()
+        report.run = run = report.run or new_run_id()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = None
         ledger.write_targets(targets)
@@ -107,7 +107,7 @@ class FlowRun:
             if planning := ledger.error():
                 raise PlanningFailed(planning) from error
             if not ledger.attempts():
-                ledger.check()  # what the tasks answered may have found no room
+                ledger.check_writable()  # what the tasks answered may have found no room
             if ledger.plan() is None:
                 raise
             # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.
@@ -124,7 +124,7 @@ class FlowRun:
         """Tell a run of this flow that goes on elsewhere that it is over; whether that could be told."""
         with Admin(self._options_of(flow.target)) as target:
             orders = RunControlClient(target, flow.name, run)
-            claimed = orders.claim_and_tell(partial(self._warn, flow))
+            claimed = orders.claim_or_warn(partial(self._warn, flow))
             try:
                 with Heartbeat(orders) if claimed else contextlib.nullcontext():
                     yield claimed
@@ -133,7 +133,7 @@ class FlowRun:
                     with contextlib.suppress(KafkaError):
                         orders.end()
 
-    def prepare(self, flow: FlowConfig) -> Targets:
+    def prepare(self, flow: FlowConfig) -> TargetTopics:
         """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
@@ -142,7 +142,7 @@ class FlowRun:
             self._warn(flow, line)
         return self.prepare_again(self._config, flow)
 
-    def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: Targets | None = None) -> Targets:
+    def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics | None = None) -> TargetTopics:
         """For a stream: ``config`` is that in force, ``before`` what the last preparation came to.
 
         Says what it has not said before. Raises MirrorError.
@@ -153,7 +153,7 @@ class FlowRun:
         for line in prepared.warnings:
             self._warn(flow, line)
         known = {} if before is None else before.obstacles
-        new = [each.about(topic) for topic, each in prepared.targets.obstacles.items() if topic not in known]
+        new = [each.describe(topic) for topic, each in prepared.targets.obstacles.items() if topic not in known]
         for line in new[:_NAMED]:
             self._consoles.warning(f"flow {flow.name}: {line}")
         if len(new) > _NAMED:
@@ -181,8 +181,11 @@ class FlowRun:
         """What is left; whoever does not answer now has been heard of already."""
         if not self._telemetry.on:
             return
-        with contextlib.suppress(MirrorError), StatusWatch(self._config, flow, within_ms=WATCH_WITHIN_MS) as watch:
-            show_lags(self._telemetry, watch.look())
+        with (
+            contextlib.suppress(MirrorError),
+            StatusReader(self._config, flow, within_ms=WATCH_CALL_TIMEOUT_MS) as watch,
+        ):
+            record_lags(self._telemetry, watch.read())
 
     def _look_at_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
         """Those that the plan saw, again: what still stands where it stood is named; it is not in any lag."""
@@ -210,7 +213,7 @@ class FlowRun:
         answered = {(each.result.topic, each.result.partition) for each in attempts}
         silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]
         reached = read_target_progress(self._options_of(flow.target), flow.name, silent)
-        report.partitions = join(plan, attempts, reached, cut_short=report.cut_short)
+        report.partitions = join_results(plan, attempts, reached, cut_short=report.cut_short)
         show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:
             for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 
-from mirror.config.exposed import sent_in_the_clear
+from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.spark.driver.batch_flow import FlowRun
@@ -31,7 +31,7 @@ from mirror.spark.driver.tables import SHOWN, flow_table
 from mirror.spark.driver.telemetry_bridge import showing
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
-from mirror.spark.run_control import new_run
+from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,8 +114,8 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
         try:
             yield summary
         finally:
-            if summary.told is not None:
-                consoles.tell(summary.told, indent=indent)
+            if summary.content is not None:
+                consoles.tell(summary.content, indent=indent)
 
 
 def _run_flows(
@@ -147,7 +147,7 @@ def _run_flows(
         )
         reports: list[FlowReport] = []
         for flow in flows:
-            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run()))
+            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
             _run_flow(runner, flow, reports, consoles, summary, args)
         spark.stop()
     return exit_status(reports)
@@ -155,7 +155,7 @@ def _run_flows(
 
 def warn_of_clear_text(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
     """Say of which clusters of ``flows`` a password or token can be read on the way there."""
-    for line in sent_in_the_clear(config, (name for flow in flows for name in (flow.source, flow.target))):
+    for line in unencrypted_credentials(config, (name for flow in flows for name in (flow.source, flow.target))):
         consoles.warning(line)
 
 

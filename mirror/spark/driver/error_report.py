@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 
 from mirror.errors import MirrorError
 from mirror.spark.driver.batch_flow import PlanningFailed
-from mirror.spark.ledger.atomic_write import file_trouble
+from mirror.spark.ledger.atomic_write import describe_file_error
 
 if TYPE_CHECKING:
     from mirror.spark.driver.console import Consoles
@@ -20,7 +20,7 @@ def one_line_each(error: BaseException) -> list[str]:
     """The problems that ``error`` stands for, one line each, without any trace."""
     if isinstance(error, MirrorError):
         return [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if line := file_trouble(error):
+    if line := describe_file_error(error):
         return [line]
     if isinstance(error, Py4JJavaError):
         with contextlib.suppress(Py4JError, OSError):
@@ -38,6 +38,6 @@ def report_error(error: Exception, consoles: Consoles, *, debug: bool, where: st
         if isinstance(error, PlanningFailed):
             consoles.trace(error.remote)
         consoles.trace("".join(traceback.format_exception(error)))
-    elif not isinstance(error, MirrorError) and file_trouble(error) is None:
+    elif not isinstance(error, MirrorError) and describe_file_error(error) is None:
         consoles.error("this was not foreseen; --debug shows the traceback")
     return "; ".join(lines)

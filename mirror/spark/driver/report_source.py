@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.spark.ledger.ledger import KEPT_EPOCHS, Ledger
-from mirror.spark.ledger.results import join
+from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
+from mirror.spark.ledger.results import join_results
 from mirror.spark.ledger.stream_totals import StreamTotals
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
 from mirror.telemetry.report.model import FlowReportData
@@ -49,17 +49,17 @@ class RunReader:
 
     def read_on(self) -> None:
         """Take in the epochs that have ended since the last time. Raises OSError."""
-        last = self._ledger.done()
+        last = self._ledger.last_completed_epoch()
         if last is None:
             return
-        first = max(0, last - KEPT_EPOCHS) if self._last is None else self._last + 1
+        first = max(0, last - MAX_EPOCHS) if self._last is None else self._last + 1
         for epoch in range(first, last + 1):
             try:
                 plan, attempts = self._ledger.plan(epoch), self._ledger.attempts(epoch)
             except (ValueError, TypeError, KeyError):
                 continue  # of another version, or damaged
             if plan is not None:
-                self._take_in(join(plan, attempts), attempts, epoch)
+                self._take_in(join_results(plan, attempts), attempts, epoch)
         self._last = last
 
     def _take_in(self, results: list[RangeResult], attempts: Iterable[Attempt], epoch: int) -> None:
@@ -85,27 +85,27 @@ class RunReader:
     @property
     def epochs(self) -> int | None:
         """How many a stream has had; None for a scheduled run."""
-        if (self._ledger.planned() or 0) == 0:
+        if (self._ledger.last_planned_epoch() or 0) == 0:
             return None
-        return self._ledger.done() or 0
+        return self._ledger.last_completed_epoch() or 0
 
     @property
     def trace(self) -> str:
         """The id of the trace of the last epoch that has ended; "" before the first."""
-        last, path = self._ledger.done(), self._ledger.path
+        last, path = self._ledger.last_completed_epoch(), self._ledger.path
         return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
 
     def results(self) -> list[RangeResult]:
         """Of the epochs that are remembered, added up; of a run whose tasks have not answered, what they have to do."""
         if told := self._totals.results():
             return told
-        plan = self._ledger.plan(self._ledger.planned() or 0)
+        plan = self._ledger.plan(self._ledger.last_planned_epoch() or 0)
         if plan is None:
             return []
         waiting = [RangeResult.begun(each, each.start, Outcome.UNFINISHED, _UNANSWERED) for each in plan.ranges]
         for one in waiting:
             one.counted = Counted.UNKNOWN
-        return sorted([*plan.settled, *waiting], key=lambda one: (one.topic, one.partition))
+        return sorted([*plan.results_without_task, *waiting], key=lambda one: (one.topic, one.partition))
 
     def with_story(self, one: RangeResult) -> RangeResult:
         """``one`` with all that is remembered of how it went."""

@@ -17,8 +17,8 @@ from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import show_epoch
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.live_config_store import forget
-from mirror.spark.ledger.results import epoch_json, join
+from mirror.spark.ledger.live_config_store import remove_socket
+from mirror.spark.ledger.results import epoch_json, join_results
 from mirror.spark.ledger.stream_totals import StreamTotals
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.status.lag_monitor import LagMonitor
@@ -109,7 +109,7 @@ class StreamRun:
     def _claim(self) -> bool:
         """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
         with Admin(self._config.clusters[self._flow.target].client_options()) as target:
-            return RunControlClient(target, self._flow.name, self._options.run).claim_and_tell(self._warn)
+            return RunControlClient(target, self._flow.name, self._options.run).claim_or_warn(self._warn)
 
     def _warn(self, line: str) -> None:
         self._consoles.warning(self._named(line))
@@ -142,23 +142,23 @@ class StreamRun:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
             return False
-        return _CAME_TOO_LATE in str(error) and self._ledger.planned() is None
+        return _CAME_TOO_LATE in str(error) and self._ledger.last_planned_epoch() is None
 
     def poll(self) -> bool:
         """Take in what epochs have reported; whether there was anything new."""
-        for line in self._ledger.said(self._said):
+        for line in self._ledger.messages(self._said):
             self._said += 1
             self._warn(line)
         self._say_what_is_planned()
-        last, before = self._ledger.done() or 0, self._told
+        last, before = self._ledger.last_completed_epoch() or 0, self._told
         while self._told < last:
             self._told += 1
             self._take_in(self._told)
-        idle_ns = self._ledger.idle_ns()
+        idle_ns = self._ledger.idle_plan_ns()
         news = self._told != before or idle_ns != self._idle_ns
-        if idle_ns != self._idle_ns and (idle := self._ledger.idle()) is not None:
+        if idle_ns != self._idle_ns and (idle := self._ledger.idle_plan()) is not None:
             # No epoch runs that could report it.
-            self._totals.add(idle.settled)
+            self._totals.add(idle.results_without_task)
             self.report.partitions = self._totals.results()
         self._idle_ns = idle_ns
         if self._watch is not None and (other := self._watch.fenced_by) is not None and self.running:
@@ -166,7 +166,7 @@ class StreamRun:
         return news
 
     def _say_what_is_planned(self) -> None:
-        epoch = self._ledger.planned() or 0
+        epoch = self._ledger.last_planned_epoch() or 0
         if epoch > self._planned and (plan := self._ledger.plan(epoch)) is not None:
             self._planned = epoch
             self._progress.follows(plan, follows=any(one.follows for one in plan.ranges))
@@ -176,7 +176,7 @@ class StreamRun:
         attempts = self._ledger.attempts(epoch)
         if plan is None:
             return
-        results = join(plan, attempts)
+        results = join_results(plan, attempts)
         self._totals.add(results)
         self.report.partitions = self._totals.results()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
@@ -212,7 +212,9 @@ class StreamRun:
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
         self._heard_s = min(self._heard_s, now_s + _HEARD_S)
         # Where all that was planned has reported, nothing is lost; but who goes on between two epochs is to hear of it.
-        if (self._ledger.done() or 0) >= (self._ledger.planned() or 0) and now_s >= self._heard_s:
+        if (self._ledger.last_completed_epoch() or 0) >= (
+            self._ledger.last_planned_epoch() or 0
+        ) and now_s >= self._heard_s:
             self.kill()
         elif now_s >= self._deadline_s:
             self.report.cut_short = True
@@ -237,7 +239,7 @@ class StreamRun:
         target_options = self._config.clusters[self._flow.target].client_options()
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunControlClient(target, self._flow.name, self._options.run).end()
-        forget(self._ledger.path)  # Spark may have killed the planner
+        remove_socket(self._ledger.path)  # Spark may have killed the planner
         self.report.ended = datetime.now(UTC)
         return failure
 

@@ -30,7 +30,7 @@ from mirror.spark.driver.tables import SHOWN, flow_table
 from mirror.spark.driver.telemetry_bridge import showing
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
-from mirror.spark.run_control import new_run
+from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +166,7 @@ class _Stream:
             debug=self._args.debug,
         )
         for flow in self._flows:
-            name = new_run()
+            name = new_run_id()
             ledger = Ledger.open(self._args.report_dir, flow.name, name)
             secrets_dir = self._args.secrets_dir.absolute() if self._args.secrets_dir else None
             of_sources = FlowOptions(

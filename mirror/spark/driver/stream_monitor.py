@@ -104,7 +104,7 @@ class StreamMonitor:
             if self.told_to_stop and not told.stop:
                 orders.stop()
             elif (told.silent_ms(self._wall()) or 0) >= SEEN_EVERY_MS:
-                orders.goes_on(told)
+                orders.renew_from(told)
         elif told is not None and told.fences(self._options.run):
             # Before the own ones are in force, those of a run that died may still be there: it began earlier.
             self.fenced_by = told if self._own_were_there or told.run > self._options.run else None
@@ -121,8 +121,8 @@ class StreamMonitor:
         if self._over.wait(flow.refresh_ms / 1000):
             return
         self._prepare(config, flow)
-        targets, epoch = self._ledger.targets(), self._ledger.planned()
+        targets, epoch = self._ledger.targets(), self._ledger.last_planned_epoch()
         plan = None if epoch is None else self._ledger.plan(epoch)
-        if epoch is not None and plan is not None and targets is not None and plan.targets < targets.version:
+        if epoch is not None and plan is not None and targets is not None and plan.targets_version < targets.version:
             with Admin(config.clusters[flow.target].client_options()) as target:
-                RunControlClient(target, flow.name, self._options.run).plan_anew(epoch)
+                RunControlClient(target, flow.name, self._options.run).request_new_plan(epoch)

@@ -17,7 +17,10 @@ _LIVE_MS: Final = 3_000
 
 
 class StreamProgress:
-    """Of one flow. :meth:`seen` and :meth:`unseen` are called from the thread that looks, the others by the driver."""
+    """One flow's progress line.
+
+    :meth:`on_status` and :meth:`on_error` are called from the lag monitor's thread, the others by the driver.
+    """
 
     def __init__(self, flow: str, consoles: Consoles) -> None:
         self._flow: Final = flow
@@ -27,7 +30,7 @@ class StreamProgress:
         self._over = False
 
     @property
-    def every_ms(self) -> int:
+    def interval_ms(self) -> int:
         """How often there is something to show."""
         return _LIVE_MS if self._consoles.err.is_terminal else SOON_MS
 
@@ -39,7 +42,7 @@ class StreamProgress:
             self._consoles.doing(f"flow {self._flow}: {line}")
         self._cadence = self._cadence or Cadence(_now_ms())
 
-    def seen(self, status: FlowStatus) -> None:
+    def on_status(self, status: FlowStatus) -> None:
         """Both clusters have answered."""
         if self._over or self._cadence is None:
             return
@@ -49,7 +52,7 @@ class StreamProgress:
         if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or back:
             self._consoles.doing(f"flow {self._flow}: {line}")
 
-    def unseen(self, error: MirrorError) -> None:
+    def on_error(self, error: MirrorError) -> None:
         """A cluster does not answer: said once, until it does."""
         if self._over or self._trouble:
             return

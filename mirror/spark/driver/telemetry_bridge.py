@@ -72,11 +72,11 @@ def show_epoch(
         source=flow.source,
         target=flow.target,
         began_ms=planned_ms - (plan.took_ms or 0),
-        ended_ms=ledger.done_ms(epoch) if attempts else planned_ms,
+        ended_ms=ledger.completed_ms(epoch) if attempts else planned_ms,
         planned_ms=plan.took_ms,
         results=tuple(results),
     )
-    telemetry.epoch(facts, tasks_of(attempts, ledger.told(epoch)))
+    telemetry.epoch(facts, tasks_of(attempts, ledger.task_reports(epoch)))
     telemetry.export_metrics()
 
 

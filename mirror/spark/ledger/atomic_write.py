@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.errors import printable
 
-TARGETS: Final = "targets.json"
+TARGETS_FILE: Final = "targets.json"
 """In a ledger: what the last preparation of the target's topics came to."""
 
 
@@ -40,7 +40,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def file_trouble(error: BaseException) -> str | None:
+def describe_file_error(error: BaseException) -> str | None:
     """The file that ``error`` is about, and what is wrong with it; None where it is about none."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return printable(f"{os.fsdecode(error.filename)}: {error.strerror}")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
-from mirror.spark.ledger.atomic_write import TARGETS
-from mirror.spark.ledger.obstacles import Targets
+from mirror.spark.ledger.atomic_write import TARGETS_FILE
+from mirror.spark.ledger.obstacles import TargetTopics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -46,11 +46,11 @@ class LastErrors:
                     found[tp] = trouble
         return found
 
-    def targets(self) -> Targets | None:
+    def targets(self) -> TargetTopics | None:
         """What the last run's preparation of the target's topics came to, where it left that."""
         try:
             last = max(run for run in self._folder.iterdir() if run.is_dir())
-            return Targets.from_json(json.loads((last / TARGETS).read_text(encoding="utf-8")))
+            return TargetTopics.from_json(json.loads((last / TARGETS_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

@@ -28,20 +28,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
-from mirror.spark.ledger.atomic_write import TARGETS, write_atomically
+from mirror.spark.ledger.atomic_write import TARGETS_FILE, write_atomically
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.live_config_store import forget
-from mirror.spark.ledger.obstacles import Targets
-from mirror.spark.ledger.parquet import from_parquet, results_file, told_file, write_results
+from mirror.spark.ledger.live_config_store import remove_socket
+from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.parquet import from_parquet, results_file, task_reports_file, write_results
 from mirror.spark.ledger.plan import Plan
 from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KEPT_RUNS: Final = 10
+MAX_RUNS: Final = 10
 """How many runs of a flow the ledger remembers; a flow run each minute must not fill the disk."""
-KEPT_EPOCHS: Final = 200
+MAX_EPOCHS: Final = 200
 """How many epochs of a stream it remembers: at three minutes each, those of ten hours."""
 _SAID: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
@@ -67,22 +67,22 @@ class Ledger:
 
     @classmethod
     def open(cls, report_dir: Path, flow: str, run: str) -> Ledger:
-        """A new run's ledger; ``run`` sorts by time. All but the last :data:`KEPT_RUNS` runs of the flow are removed.
+        """A new run's ledger; ``run`` sorts by time. All but the last :data:`MAX_RUNS` runs of the flow are removed.
 
         Raises FlowError where it cannot be written: a run could not be planned then.
         """
         folder = report_dir.absolute() / "ledger" / flow
         path = folder / run
-        cls(path).check()
+        cls(path).check_writable()
         for each in folder.iterdir():
-            forget(each)  # of a stream that was killed
+            remove_socket(each)  # of a stream that was killed
         for left in folder.glob("*/config.toml"):
             left.unlink(missing_ok=True)  # of an earlier version's stream; it may hold secrets
-        for old in sorted(folder.iterdir())[:-KEPT_RUNS]:
+        for old in sorted(folder.iterdir())[:-MAX_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
         return cls(path)
 
-    def check(self) -> None:
+    def check_writable(self) -> None:
         """Raises FlowError where nothing can be written: full, read-only, or not this user's."""
         try:
             write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
@@ -100,7 +100,7 @@ class Ledger:
         folder = report_dir.absolute() / "ledger" / flow
         return [cls(path) for path in sorted(folder.iterdir(), reverse=True)] if folder.is_dir() else []
 
-    def before(self) -> Ledger | None:
+    def previous_run(self) -> Ledger | None:
         """The run before this one, if it is remembered."""
         if not self.path.parent.is_dir():  # the first plan makes it, for a query of somebody's own
             return None
@@ -112,8 +112,8 @@ class Ledger:
         write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
         for name in ("error.json", _IDLE):
             (self.path / name).unlink(missing_ok=True)
-        old = plan.epoch - KEPT_EPOCHS
-        for path in (self._plan(old), self._results(old), told_file(self.path, old)):
+        old = plan.epoch - MAX_EPOCHS
+        for path in (self._plan(old), self._results(old), task_reports_file(self.path, old)):
             path.unlink(missing_ok=True)
 
     def plan(self, epoch: int = 0) -> Plan | None:
@@ -121,40 +121,40 @@ class Ledger:
         text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
 
-    def write_idle(self, plan: Plan) -> None:
+    def write_idle_plan(self, plan: Plan) -> None:
         """Record a stream's plan that has no tasks: its epoch does not begin, and has no results."""
         write_atomically(self.path / _IDLE, json.dumps(plan.to_json()).encode())
 
-    def idle(self) -> Plan | None:
+    def idle_plan(self) -> Plan | None:
         """The plan that has no tasks, where that is the last one."""
         text = _read(self.path / _IDLE)
         return Plan.from_json(json.loads(text)) if text else None
 
-    def idle_ns(self) -> int | None:
+    def idle_plan_ns(self) -> int | None:
         """When that plan was recorded, in ns since 1970; None where there is none."""
         try:
             return (self.path / _IDLE).stat().st_mtime_ns
         except FileNotFoundError:
             return None
 
-    def write_targets(self, targets: Targets) -> None:
+    def write_targets(self, targets: TargetTopics) -> None:
         """Record what the last preparation of the target's topics came to."""
-        write_atomically(self.path / TARGETS, json.dumps(targets.to_json()).encode())
+        write_atomically(self.path / TARGETS_FILE, json.dumps(targets.to_json()).encode())
 
-    def targets(self) -> Targets | None:
+    def targets(self) -> TargetTopics | None:
         """What it came to; None before the first."""
-        text = _read(self.path / TARGETS)
-        return Targets.from_json(json.loads(text)) if text else None
+        text = _read(self.path / TARGETS_FILE)
+        return TargetTopics.from_json(json.loads(text)) if text else None
 
     def planned_ms(self, epoch: int = 0) -> int:
         """When the plan of ``epoch`` was made, in ms since 1970. Raises OSError."""
         return int(self._plan(epoch).stat().st_mtime * 1000)
 
-    def planned(self) -> int | None:
+    def last_planned_epoch(self) -> int | None:
         """The last epoch that was planned; None before the first."""
         return _last(self.path.glob("plan-*.json"))
 
-    def done(self) -> int | None:
+    def last_completed_epoch(self) -> int | None:
         """The last epoch that has results; None before the first."""
         return _last(self.path.glob("results-*.parquet"))
 
@@ -176,12 +176,12 @@ class Ledger:
         path = self._results(epoch)
         return from_parquet(path.read_bytes()) if path.exists() else []
 
-    def told(self, epoch: int = 0) -> list[TaskReport]:
+    def task_reports(self, epoch: int = 0) -> list[TaskReport]:
         """What the tasks of an epoch told of themselves; nothing where that cannot be read."""
-        text = _read(told_file(self.path, epoch))
+        text = _read(task_reports_file(self.path, epoch))
         return [TaskReport.from_json(one) for one in json.loads(text)] if text else []
 
-    def done_ms(self, epoch: int = 0) -> int:
+    def completed_ms(self, epoch: int = 0) -> int:
         """When the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
         return int(self._results(epoch).stat().st_mtime * 1000)
 
@@ -195,12 +195,12 @@ class Ledger:
         text = _read(self.path / _OVERHEAD)
         return float(json.loads(text)["seconds"]) if text else None
 
-    def say(self, line: str) -> None:
+    def add_message(self, line: str) -> None:
         """A line for people, to be told by the driver's script."""
         with (self.path / _SAID).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def said(self, after: int = 0) -> list[str]:
+    def messages(self, after: int = 0) -> list[str]:
         """All such lines but for the first ``after``."""
         # The last one may be half written.
         lines = (_read(self.path / _SAID) or "").splitlines(keepends=True)

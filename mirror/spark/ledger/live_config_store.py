@@ -56,7 +56,7 @@ class LiveConfigStore:
             listener.listen()
         except BaseException:
             listener.close()
-            forget(self._ledger)
+            remove_socket(self._ledger)
             raise
         self._listener = listener
         threading.Thread(target=self._answer_all, args=(listener,), name="mirror-config", daemon=True).start()
@@ -81,10 +81,10 @@ class LiveConfigStore:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
             listener.close()
-            forget(self._ledger)
+            remove_socket(self._ledger)
 
 
-def config_in_force(ledger: Path) -> bytes | None:
+def read_live_config(ledger: Path) -> bytes | None:
     """The text that the stream with this ledger has published; None where it is not there to be asked."""
     try:
         address = (ledger / _ADDRESS).read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def config_in_force(ledger: Path) -> bytes | None:
     return text if len(text) == size else None
 
 
-def forget(ledger: Path) -> None:
+def remove_socket(ledger: Path) -> None:
     """Remove what a planner, which may have been killed, has left of its socket."""
     with contextlib.suppress(OSError, ValueError):
         path = Path((ledger / _ADDRESS).read_text(encoding="utf-8"))

@@ -1,13 +1,13 @@
-"""Which source topics of a flow cannot be copied, and why: each one's own failure, which stops no other. Pure.
+"""Which source topics of a flow cannot be copied, and why. One topic's obstacle stops no other. Pure.
 
 ::
 
     names ──too_long, colliding─┐
-                                ├──► Obstacle by source topic ──► Targets ──ledger──► plan ──► results, and all outputs
-    what brokers refuse ────────┘
+                                ├──► Obstacle by source topic ──► TargetTopics ──ledger──► plan ──► results
+    refusals by brokers ────────┘
 
-The driver prepares the target's topics and leaves what came of it as :class:`Targets`; the planner, another process,
-settles what they cannot take, so that it reaches every output on the way of all results.
+The driver prepares the target's topics and writes the outcome to the ledger as :class:`TargetTopics`. The planner, in
+another process, gives the partitions that cannot be copied a result without a task, which reaches every output.
 """
 
 from __future__ import annotations
@@ -35,59 +35,61 @@ class Obstacle:
     """
 
     reason: str
-    first: int = 0
+    first_partition: int = 0
 
-    def about(self, topic: str) -> str:
+    def describe(self, topic: str) -> str:
         """One line that names the topic."""
-        which = f"partitions {self.first} and above of topic" if self.first else "topic"
+        which = f"partitions {self.first_partition} and above of topic" if self.first_partition else "topic"
         return f"{which} {topic} cannot be copied: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
+class TargetTopics:
     """What the last preparation of a flow's target topics came to, by source topic.
 
     ``made`` is how many partitions of each can be copied: 0 where its target topic is not there. ``version`` increases
     each time that there is more which can be copied: a plan of a lower version lacks it.
     """
 
-    made: Mapping[str, int] = field(default_factory=dict)
+    copyable: Mapping[str, int] = field(default_factory=dict)
     obstacles: Mapping[str, Obstacle] = field(default_factory=dict)
     version: int = 1
 
-    def after(self, before: Targets | None) -> Targets:
+    def following(self, previous: TargetTopics | None) -> TargetTopics:
         """The same, with the version that follows ``before``."""
-        if before is None:
+        if previous is None:
             return self
-        more = any(count > before.made.get(topic, 0) for topic, count in self.made.items())
-        return replace(self, version=before.version + more)
+        more = any(count > previous.copyable.get(topic, 0) for topic, count in self.copyable.items())
+        return replace(self, version=previous.version + more)
 
-    def why_not(self, topic: str, partition: int) -> tuple[Outcome, str] | None:
+    def why_not_copied(self, topic: str, partition: int) -> tuple[Outcome, str] | None:
         """Why a partition cannot be copied now, or None where it can.
 
         One without an obstacle that was not made either came after the last preparation.
         """
         obstacle = self.obstacles.get(topic)
-        if obstacle is not None and partition >= obstacle.first:
+        if obstacle is not None and partition >= obstacle.first_partition:
             return Outcome.FAILED, obstacle.reason
-        return None if partition < self.made.get(topic, 0) else (Outcome.UNFINISHED, NOT_PREPARED)
+        return None if partition < self.copyable.get(topic, 0) else (Outcome.UNFINISHED, NOT_PREPARED)
 
-    def knows(self, topic: str, partition: int) -> bool:
+    def covers(self, topic: str, partition: int) -> bool:
         """Whether the last preparation found that partition on the source, and could copy it or not."""
         obstacle = self.obstacles.get(topic)
-        refused = obstacle is not None and partition >= obstacle.first
-        return refused or partition < self.made.get(topic, 0)
+        refused = obstacle is not None and partition >= obstacle.first_partition
+        return refused or partition < self.copyable.get(topic, 0)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for the ledger."""
-        obstacles = {topic: {"reason": one.reason, "first": one.first} for topic, one in self.obstacles.items()}
-        return {"version": self.version, "made": dict(self.made), "obstacles": obstacles}
+        obstacles = {
+            topic: {"reason": one.reason, "first": one.first_partition} for topic, one in self.obstacles.items()
+        }
+        return {"version": self.version, "made": dict(self.copyable), "obstacles": obstacles}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Targets:
+    def from_json(cls, values: Mapping[str, Any]) -> TargetTopics:
         """The inverse of :meth:`to_json`."""
-        obstacles = {topic: Obstacle(**each) for topic, each in values["obstacles"].items()}
-        return cls(made=dict(values["made"]), obstacles=obstacles, version=values["version"])
+        obstacles = {topic: Obstacle(each["reason"], each["first"]) for topic, each in values["obstacles"].items()}
+        return cls(copyable=dict(values["made"]), obstacles=obstacles, version=values["version"])
 
 
 NOT_PREPARED: Final = (

@@ -64,14 +64,14 @@ def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None
     write_atomically(results_file(ledger, epoch), to_parquet(attempts, epoch))
 
 
-def told_file(ledger: Path, epoch: int) -> Path:
+def task_reports_file(ledger: Path, epoch: int) -> Path:
     """Where a ledger's folder has what the tasks of ``epoch`` told of themselves."""
     return ledger / f"told-{epoch:08}.json"
 
 
-def write_told(ledger: Path, told: Iterable[TaskReport], epoch: int) -> None:
+def write_task_reports(ledger: Path, told: Iterable[TaskReport], epoch: int) -> None:
     """Into the ledger's folder."""
-    write_atomically(told_file(ledger, epoch), json.dumps([one.to_json() for one in told]).encode())
+    write_atomically(task_reports_file(ledger, epoch), json.dumps([one.to_json() for one in told]).encode())
 
 
 def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:

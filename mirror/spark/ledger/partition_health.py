@@ -32,7 +32,7 @@ class PartitionHealth:
     trace: str = ""
     last_trace: str = ""
 
-    def of(self, one: Range) -> Range:
+    def apply_to(self, one: Range) -> Range:
         """The same range, told of it."""
         return replace(
             one,
@@ -43,11 +43,11 @@ class PartitionHealth:
         )
 
 
-Sick = Mapping[TopicPartition, PartitionHealth]
-WELL: Final = PartitionHealth()
+UnhealthyPartitions = Mapping[TopicPartition, PartitionHealth]
+HEALTHY: Final = PartitionHealth()
 
 
-def sick_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[TopicPartition, PartitionHealth]:
+def unhealthy_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[TopicPartition, PartitionHealth]:
     """By source partition, what ``epoch`` of ``run`` (its folder's name in the ledger) has left."""
     found: dict[TopicPartition, PartitionHealth] = {}
     for each in sorted(attempts, key=lambda attempt: attempt.attempt):
@@ -69,13 +69,13 @@ def _sickness(each: Attempt, run: str, epoch: int) -> PartitionHealth:
     return PartitionHealth(result.stuck_since_ms, since_ms or result.stuck_since_ms, first or own, own)
 
 
-def is_sick(one: Range) -> bool:
+def is_unhealthy(one: Range) -> bool:
     """Whether it did not get through the last time."""
     return one.stuck_since_ms is not None or one.sick_since_ms is not None
 
 
-def told(one: Range, sick: Sick) -> Range:
+def with_health(one: Range, sick: UnhealthyPartitions) -> Range:
     """``one``, with what is known of its sickness, or without any."""
-    sickness = sick.get(TopicPartition(one.topic, one.partition), WELL)
+    sickness = sick.get(TopicPartition(one.topic, one.partition), HEALTHY)
     known = PartitionHealth(one.stuck_since_ms, one.sick_since_ms, one.sick_trace, one.last_trace)
-    return one if sickness == known else sickness.of(one)
+    return one if sickness == known else sickness.apply_to(one)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, Range, RangeResult
-from mirror.spark.ledger.atomic_write import file_trouble, write_atomically
+from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
 from mirror.spark.ledger.unanswered import TargetProgress, unanswered
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ _UNKNOWN: Final[dict[Counted, tuple[str, ...]]] = {
 """The figures that a result does not have, by where the others come from."""
 
 
-def join(
+def join_results(
     plan: Plan, attempts: Iterable[Attempt], reached: TargetProgress | None = None, *, cut_short: bool = False
 ) -> list[RangeResult]:
     """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished.
@@ -105,11 +105,11 @@ def join(
     results = [
         _judged(
             answered.get((each.topic, each.partition)) or unanswered(each, reached, cut_short=cut_short),
-            plan.cut.get(_name(each)),
+            plan.truncated_at.get(_name(each)),
         )
         for each in plan.ranges
     ]
-    every = [_with_withheld(result, plan.withheld) for result in (*plan.settled, *results)]
+    every = [_with_withheld(result, plan.withheld) for result in (*plan.results_without_task, *results)]
     return sorted(every, key=lambda result: (result.topic, result.partition))
 
 
@@ -158,18 +158,20 @@ class Summary:
         self._path: Final = report_dir / "summary.json"
         self._warn: Final = warn
         self._warned = False
-        self.told: dict[str, Any] | None = None
+        self.content: dict[str, Any] | None = None
 
     def write(self, reports: Sequence[FlowReport]) -> None:
         """In place of what was there. A run goes on without it; an older run's is removed then."""
-        self.told = {"flows": [report.to_json() for report in reports]}
+        self.content = {"flows": [report.to_json() for report in reports]}
         try:
-            write_atomically(self._path, (json.dumps(self.told, indent=2) + "\n").encode())
+            write_atomically(self._path, (json.dumps(self.content, indent=2) + "\n").encode())
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             if not self._warned:
-                self._warn(f"the summary cannot be written: {file_trouble(error) or error}; the run goes on without it")
+                self._warn(
+                    f"the summary cannot be written: {describe_file_error(error) or error}; the run goes on without it"
+                )
             self._warned = True
 
 

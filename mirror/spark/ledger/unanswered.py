@@ -25,7 +25,7 @@ class TargetProgress:
     error: str | None = None
 
 
-def target_of(one: Range) -> TopicPartition:
+def target_partition(one: Range) -> TopicPartition:
     """The partition that its progress is kept for."""
     return TopicPartition(one.target_topic, one.partition)
 
@@ -39,7 +39,7 @@ def unanswered(one: Range, reached: TargetProgress | None, *, cut_short: bool) -
         result.counted = Counted.UNKNOWN
         result.error = f"{why}{asked}; the next run goes on from the progress on the target"
         return result
-    progress = reached.progress.get(target_of(one))
+    progress = reached.progress.get(target_partition(one))
     other = progress is not None and progress.topic_id and one.topic_id and progress.topic_id != one.topic_id
     if progress is not None and not other:
         result.end = max(one.start, min(progress.offset, one.end))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.partition_health import Sick, sick_after
+from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,35 +22,35 @@ _EPOCHS: Final = 20
 """Of a stream's run, the last ones: whose turn it is shows there."""
 
 
-def history_of(flow: FlowConfig, flow_folder: Path, run: str = "") -> RunHistory:
+def read_history(flow: FlowConfig, flow_folder: Path, run: str = "") -> RunHistory:
     """What a plan of ``flow`` wants to know; ``flow_folder`` is the flow's in the ledger (a run's parent).
 
     Old plans are read only where the flow's limits ask whose turn it is. Where a scheduled ``run`` is planned, who did
     not get through in the one before is told, too; a stream asks its own epochs.
     """
     limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
-    turns = last_turns(flow_folder) if limits else {}
-    sick = sick_before(flow_folder, run) if run else {}
-    return RunHistory(turns=turns, sick=sick) if turns or sick else NOTHING
+    turns = last_planned_ms(flow_folder) if limits else {}
+    sick = unhealthy_before(flow_folder, run) if run else {}
+    return RunHistory(last_planned_ms=turns, unhealthy=sick) if turns or sick else NO_HISTORY
 
 
-def sick_before(flow_folder: Path, run: str) -> Sick:
+def unhealthy_before(flow_folder: Path, run: str) -> UnhealthyPartitions:
     """Who did not get through in the run before ``run``, scheduled or a stream; nobody where that cannot be read."""
     older = [ledger for ledger in _runs(flow_folder) if ledger.path.name < run]
-    last = older[-1].done() if older else None
+    last = older[-1].last_completed_epoch() if older else None
     if last is None:
         return {}
     try:
-        return sick_after(older[-1].attempts(last), older[-1].path.name, last)
+        return unhealthy_after(older[-1].attempts(last), older[-1].path.name, last)
     except (OSError, ValueError, TypeError, KeyError):
         return {}
 
 
-def last_turns(flow_folder: Path) -> dict[TopicPartition, int]:
+def last_planned_ms(flow_folder: Path) -> dict[TopicPartition, int]:
     """From the plans in a flow's folder of the ledger; those that cannot be read tell nothing."""
     found: dict[TopicPartition, int] = {}
     for ledger in _runs(flow_folder):
-        last = ledger.planned() or 0
+        last = ledger.last_planned_epoch() or 0
         for epoch in range(max(0, last - _EPOCHS), last + 1):
             try:
                 plan, at_ms = ledger.plan(epoch), ledger.planned_ms(epoch)
@@ -114,8 +114,8 @@ class RunHistory:
     through the last time.
     """
 
-    turns: Mapping[TopicPartition, int] = field(default_factory=dict)
-    sick: Sick = field(default_factory=dict)
+    last_planned_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unhealthy: UnhealthyPartitions = field(default_factory=dict)
 
 
-NOTHING: Final = RunHistory()
+NO_HISTORY: Final = RunHistory()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-NEXT: Final = "its turn comes in the next epoch"
+NEXT_EPOCH: Final = "its turn comes in the next epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,18 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Limited:
+class LimitResult:
     """``ranges`` to copy now, ``waiting`` results of the others, and ``cut``: where both ended before the limit."""
 
     ranges: list[Range]
     waiting: list[RangeResult]
-    cut: list[tuple[Range, int]]
+    truncated: list[tuple[Range, int]]
 
 
-def limited(flow: FlowConfig, backlogs: Sequence[Backlog]) -> Limited:
+def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
     """What ``flow``'s ``max-partitions-in-parallel`` and ``max-bytes-per-epoch`` let through, in the order given."""
     partitions, size = flow.max_partitions_in_parallel, flow.max_bytes_per_epoch
-    order = turns(backlogs) if partitions or size else list(backlogs)
+    order = fair_order(backlogs) if partitions or size else list(backlogs)
     chosen = order[:partitions] if partitions else order
     why = dict.fromkeys((id(each) for each in order[len(chosen) :]), f"max-partitions-in-parallel = {partitions}")
     if size:
@@ -45,21 +45,21 @@ def limited(flow: FlowConfig, backlogs: Sequence[Backlog]) -> Limited:
         why |= dict.fromkeys((id(each) for each in chosen[affordable:]), f"max-bytes-per-epoch = {size}")
         chosen = chosen[:affordable]
     ends = _shares(chosen, size) if size else {}
-    found = Limited([], [], [])
+    found = LimitResult([], [], [])
     for each in backlogs:
         one, end = each.range, ends.get(id(each), each.range.end)
         if id(each) in why:
-            line = f"{NEXT}: {one.end - one.start} records wait ({why[id(each)]})"
+            line = f"{NEXT_EPOCH}: {one.end - one.start} records wait ({why[id(each)]})"
             found.waiting.append(RangeResult.begun(one, one.start, Outcome.UNFINISHED, line))
-            found.cut.append((one, one.end))
+            found.truncated.append((one, one.end))
         else:
             found.ranges.append(replace(one, end=end) if end < one.end else one)
         if end < one.end:
-            found.cut.append((one, one.end))
+            found.truncated.append((one, one.end))
     return found
 
 
-def turns(backlogs: Sequence[Backlog]) -> list[Backlog]:
+def fair_order(backlogs: Sequence[Backlog]) -> list[Backlog]:
     """The order in which backlogs get their turn: by turns who waited longest, and who has most to copy.
 
     The largest come early, and nobody starves: of n backlogs, each is among the first k within n / (k / 2) epochs,

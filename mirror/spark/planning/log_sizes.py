@@ -32,18 +32,22 @@ class RecordSizes:
     backlogs compare as their numbers of records do.
     """
 
-    known: Mapping[TopicPartition, float] = field(default_factory=dict)
-    missing: str | None = None
+    bytes_per_offset: Mapping[TopicPartition, float] = field(default_factory=dict)
+    error: str | None = None
 
     def average(self) -> float:
         """Bytes per offset of a partition that is not known."""
-        return sum(self.known.values()) / len(self.known) if self.known else ASSUMED_RECORD_BYTES
+        return (
+            sum(self.bytes_per_offset.values()) / len(self.bytes_per_offset)
+            if self.bytes_per_offset
+            else ASSUMED_RECORD_BYTES
+        )
 
     def bytes_of(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
         """The backlog of each range, by its source partition."""
         average = self.average()
         return {
-            tp: int((each.end - each.start) * self.known.get(tp, average))
+            tp: int((each.end - each.start) * self.bytes_per_offset.get(tp, average))
             for each in ranges
             for tp in [TopicPartition(each.topic, each.partition)]
         }
@@ -58,7 +62,7 @@ def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> Record
         told = source.describe_log_dirs(partial=True, timeout_ms=_WITHIN_MS)
     except KafkaError as error:
         _log.info("backlogs are planned by records, not by bytes: %s", error)
-        return RecordSizes(missing=str(error))
+        return RecordSizes(error=str(error))
     # A log that is being moved to another directory is there twice: as a future one it may be incomplete.
     logs = {
         node: {tp: log.size_bytes for one in dirs.values() for tp, log in one.logs.items() if not log.future}

@@ -18,7 +18,7 @@ _MINUTE_MS: Final = 60_000
 _WITHIN_MS: Final = 10_000
 
 
-def commit_anew_after_ms(target: Admin) -> int:
+def recommit_after_ms(target: Admin) -> int:
     """The age in ms from which on progress is committed anew; by Kafka's default where the target's is not told."""
     return _retention_minutes(target)[0] * _MINUTE_MS // _SHARE
 

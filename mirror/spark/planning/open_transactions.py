@@ -52,10 +52,10 @@ def still_open(source: Admin, before: OpenTransactions, now_ms: int) -> dict[Top
     again = observed(before, stable, now_ms)
     there = {tp: again[tp] for tp, one in before.items() if tp in again and again[tp].offset == one.offset}
     silent = {tp: one for tp, one in before.items() if tp not in stable}
-    return identified(source, silent | there)
+    return with_producers(source, silent | there)
 
 
-def identified(source: Admin, found: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:
+def with_producers(source: Admin, found: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:
     """``found``, with their producers and when they began, as far as brokers tell and permissions let them.
 
     At most three requests for each broker, and nothing where all is known.

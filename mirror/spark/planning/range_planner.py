@@ -50,7 +50,7 @@ class SourcePartition:
     first: int
     until: int | None = None
     high_watermark: int = 0
-    trouble: str = ""
+    error: str = ""
     leader_epoch: int | None = None
 
     @property
@@ -68,7 +68,7 @@ class SourcePartition:
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     """The source topics that ``flow`` copies, sorted. Raises FlowError where there is none."""
     seen = sorted(names)
-    wanted = [name for name in seen if flow.wants(name)]
+    wanted = [name for name in seen if flow.includes(name)]
     if wanted:
         return wanted
     patterns = _listed(flow.topics)
@@ -87,7 +87,7 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     )
 
 
-def idle_patterns(flow: FlowConfig, wanted: Iterable[str]) -> list[str]:
+def unmatched_patterns(flow: FlowConfig, wanted: Iterable[str]) -> list[str]:
     """A line for each pattern of ``flow`` that matches none of its ``wanted`` topics: a slip of the pen, maybe."""
     topics = list(wanted)
     return [
@@ -102,13 +102,13 @@ def _listed(patterns: Iterable[str]) -> str:
     return ", ".join(repr(pattern) for pattern in patterns)
 
 
-def writer_of(flow: FlowConfig, target_topic: str) -> str | None:
+def source_topic_for(flow: FlowConfig, target_topic: str) -> str | None:
     """The source topic that ``flow`` would copy into ``target_topic`` if its source has it, or None.
 
     Both names that a target topic can stem from are tried, so that nobody has to list the other flow's cluster first.
     """
     for topic in (target_topic, target_topic.removeprefix(f"{flow.source}.")):
-        if flow.wants(topic) and flow.target_topic(topic) == target_topic:
+        if flow.includes(topic) and flow.target_topic(topic) == target_topic:
             return topic
     return None
 
@@ -119,14 +119,14 @@ def plan_range(
     seen: SourcePartition,
     progress: Progress | None,
     *,
-    anew_before_ms: int = 0,
+    recommit_before_ms: int = 0,
     follow: bool = False,
 ) -> Range | RangeResult:
     """What is to be copied of one partition: a Range, or a settled result where a task has nothing to do.
 
-    ``progress`` is what the target holds for it. One that was committed before ``anew_before_ms`` (ms since 1970) gets
-    a Range even with nothing to copy: the task commits it anew, before the target forgets it. With ``follow`` there is
-    always something to copy, sooner or later, also once a source without a leader has one again.
+    ``progress`` is the committed source position on the target. If it was committed before ``recommit_before_ms`` (ms
+    since 1970), a Range is planned even with nothing to copy, so that a task commits it again before it expires. With
+    ``follow`` every partition with a position gets a Range, even if its source has no leader now.
 
     A gap between progress and log is a ``failed`` result, unless the flow says ``on-gap = "skip"``: then the Range
     begins behind it, and the task counts it. Progress of another source cluster is always ``failed``: to copy on would
@@ -134,7 +134,7 @@ def plan_range(
     """
 
     def settled(outcome: Outcome, at: int, error: str | None = None) -> RangeResult:
-        return not_copied(flow, seen, outcome, error, at=at)
+        return result_without_task(flow, seen, outcome, error, at=at)
 
     def copied(start: int) -> Range:
         return Range(
@@ -153,7 +153,7 @@ def plan_range(
 
     if seen.leader == NO_LEADER and not (follow and progress):
         at = progress.offset if progress else 0
-        why = f"the source partition does not answer: {seen.trouble}" if seen.trouble else NO_LEADER_TEXT
+        why = f"the source partition does not answer: {seen.error}" if seen.error else NO_LEADER_TEXT
         return settled(Outcome.FAILED, at, f"{why}; the next run goes on from here")
     if progress is None:
         # Where the source has not come to ``from`` yet, there is no place to keep.
@@ -166,12 +166,12 @@ def plan_range(
     # Behind the flow's own end the source may forget what it likes.
     if gap is not None and not (beyond and gap.kind is GapKind.RETENTION):
         return copied(gap.resume) if flow.on_gap == "skip" else settled(Outcome.FAILED, gap.offset, _fails(gap))
-    if not follow and progress.offset >= seen.stop and progress.time_ms >= anew_before_ms:
+    if not follow and progress.offset >= seen.stop and progress.time_ms >= recommit_before_ms:
         return settled(Outcome.COMPLETE, progress.offset)
     return copied(progress.offset)
 
 
-def not_copied(
+def result_without_task(
     flow: FlowConfig, seen: SourcePartition, outcome: Outcome, error: str | None, *, at: int | None = None
 ) -> RangeResult:
     """The settled result of a partition that needs no task, or may have none; ``at``: by default where it begins."""

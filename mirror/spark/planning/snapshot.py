@@ -12,23 +12,29 @@ from mirror.config.models import FlowConfig
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, observed
-from mirror.spark.ledger.obstacles import Targets, too_long
-from mirror.spark.ledger.partition_health import is_sick, told
+from mirror.spark.ledger.obstacles import TargetTopics, too_long
+from mirror.spark.ledger.partition_health import is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.planning.history import NOTHING, RunHistory
-from mirror.spark.planning.limits import Backlog, limited
+from mirror.spark.planning.history import NO_HISTORY, RunHistory
+from mirror.spark.planning.limits import Backlog, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
-from mirror.spark.planning.offsets_retention import commit_anew_after_ms
-from mirror.spark.planning.open_transactions import identified
+from mirror.spark.planning.offsets_retention import recommit_after_ms
+from mirror.spark.planning.open_transactions import with_producers
 from mirror.spark.planning.packing import no_lane, pack
-from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, not_copied, plan_range, select_topics
+from mirror.spark.planning.range_planner import (
+    NO_LEADER,
+    SourcePartition,
+    plan_range,
+    result_without_task,
+    select_topics,
+)
 from mirror.spark.planning.source_offsets import SourceOffsets
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
 """From here on a partition catches up: what it has to copy fills transactions of its own (COMMIT_BYTES)."""
 
 
-Bounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]
+DrainBounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]
 """By source partition, the offset where a drain ends; or with what it ended, where the drain has given it up."""
 
 
@@ -52,12 +58,12 @@ class ClusterSnapshot:
         """What is to be copied."""
         return [each for each in self.starts if isinstance(each, Range)]
 
-    def within(self, flow: FlowConfig, targets: Targets) -> ClusterSnapshot:
+    def within(self, flow: FlowConfig, targets: TargetTopics) -> ClusterSnapshot:
         """The same, with nothing to copy into target topics that are not ready: these partitions are settled."""
         starts: list[Range | RangeResult] = []
         for seen, start in zip(self.seen, self.starts, strict=True):
-            why = targets.why_not(seen.topic, seen.partition)
-            starts.append(start if why is None else not_copied(flow, seen, *why))
+            why = targets.why_not_copied(seen.topic, seen.partition)
+            starts.append(start if why is None else result_without_task(flow, seen, *why))
         return replace(self, starts=starts)
 
 
@@ -80,12 +86,12 @@ def take_snapshot(
     impossible = too_long(flow, wanted)
     progress = ProgressStore(target, flow.name).read(survey.targets(but_for=impossible))
     seen = survey.partitions(known)
-    anew_before_ms = wall_ms - commit_anew_after_ms(target)
+    recommit_before_ms = wall_ms - recommit_after_ms(target)
     starts = [
-        not_copied(flow, each, Outcome.FAILED, impossible[each.topic].reason)
+        result_without_task(flow, each, Outcome.FAILED, impossible[each.topic].reason)
         if each.topic in impossible
         else plan_range(
-            flow, source_id, each, progress.get(_target_of(each)), anew_before_ms=anew_before_ms, follow=follow
+            flow, source_id, each, progress.get(_target_of(each)), recommit_before_ms=recommit_before_ms, follow=follow
         )
         for each in seen
     ]
@@ -107,7 +113,7 @@ def _withheld(
     stable = {TopicPartition(one.topic, one.partition): one.stable for one in seen if one.leader != NO_LEADER}
     found = observed(before or {}, stable, wall_ms)
     asked = {tp: one for tp, one in found.items() if before is None or one.since_ms < wall_ms}
-    return found | identified(source, asked)
+    return found | with_producers(source, asked)
 
 
 def make_plan(
@@ -117,15 +123,15 @@ def make_plan(
     parallelism: int,
     *,
     wall_ms: int,
-    history: RunHistory = NOTHING,
+    history: RunHistory = NO_HISTORY,
     lanes: bool = False,
     epoch: int = 0,
     follow: bool = False,
     known: Collection[TopicPartition] | None = None,
-    bounds: Bounds | None = None,
+    bounds: DrainBounds | None = None,
     within_ms: int | None = None,
     withheld: OpenTransactions | None = None,
-    targets: Targets | None = None,
+    targets: TargetTopics | None = None,
 ) -> Plan:
     """Look at both clusters and plan; changes nothing on either.
 
@@ -147,29 +153,34 @@ def make_plan(
         outlook = outlook.within(flow, targets)
     if bounds is not None:
         outlook = replace(outlook, starts=[_bounded(each, bounds) for each in outlook.starts])
-    plan = replace(plan_of(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
-    plan = replace(plan, targets=0 if targets is None else targets.version)
+    plan = replace(plan_from_snapshot(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
+    plan = replace(plan, targets_version=0 if targets is None else targets.version)
     return (
         replace(plan, tasks=[[replace(one, end=OPEN_END) for one in task] for task in plan.tasks]) if follow else plan
     )
 
 
-def plan_of(
-    flow: FlowConfig, outlook: ClusterSnapshot, parallelism: int, *, history: RunHistory = NOTHING, lanes: bool = False
+def plan_from_snapshot(
+    flow: FlowConfig,
+    outlook: ClusterSnapshot,
+    parallelism: int,
+    *,
+    history: RunHistory = NO_HISTORY,
+    lanes: bool = False,
 ) -> Plan:
     """The plan for what was seen. Pure; see :func:`make_plan`."""
-    ranges = [told(each, history.sick) for each in outlook.ranges]
+    ranges = [with_health(each, history.unhealthy) for each in outlook.ranges]
     sizes = outlook.sizes.bytes_of(ranges)
     backlogs, idle = [], []
     for each in ranges:
         tp = TopicPartition(each.topic, each.partition)
         if each.end > each.start:
             known = outlook.progress.get(TopicPartition(each.target_topic, each.partition))
-            turn_ms = max(history.turns.get(tp, 0), known.time_ms if known else 0)
+            turn_ms = max(history.last_planned_ms.get(tp, 0), known.time_ms if known else 0)
             backlogs.append(Backlog(each, max(1, sizes[tp]), turn_ms))
         else:
             idle.append(each)  # it commits a place: nothing that a limit is about
-    within = limited(flow, backlogs)
+    within = apply_limits(flow, backlogs)
     planned = [*within.ranges, *idle]
     sizes = outlook.sizes.bytes_of(planned)
 
@@ -177,7 +188,7 @@ def plan_of(
         return sizes[TopicPartition(one.topic, one.partition)]
 
     def slow(one: Range) -> bool:
-        return is_sick(one) or size_of(one) >= FAR_BEHIND_BYTES
+        return is_unhealthy(one) or size_of(one) >= FAR_BEHIND_BYTES
 
     ends, lags = Counter[str](), Counter[str]()
     for seen, start in zip(outlook.seen, outlook.starts, strict=True):
@@ -189,12 +200,12 @@ def plan_of(
         ends=dict(ends),
         lags=dict(lags),
         tasks=pack(planned, parallelism, size_of=size_of, slow=slow if lanes else no_lane),
-        settled=[*(each for each in outlook.starts if isinstance(each, RangeResult)), *within.waiting],
-        cut={str(TopicPartition(one.topic, one.partition)): end for one, end in within.cut},
+        results_without_task=[*(each for each in outlook.starts if isinstance(each, RangeResult)), *within.waiting],
+        truncated_at={str(TopicPartition(one.topic, one.partition)): end for one, end in within.truncated},
     )
 
 
-def _bounded(each: Range | RangeResult, bounds: Bounds) -> Range | RangeResult:
+def _bounded(each: Range | RangeResult, bounds: DrainBounds) -> Range | RangeResult:
     end = bounds.get(TopicPartition(each.topic, each.partition), 0)
     if isinstance(end, tuple):
         outcome, error = end

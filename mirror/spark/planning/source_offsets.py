@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mirror.client import Admin, OffsetResult, TopicDescription
     from mirror.config.models import FlowConfig
-    from mirror.config.positions import Point
+    from mirror.config.positions import Position
     from mirror.errors import KafkaError
 
 
@@ -97,9 +97,9 @@ class SourceOffsets:
         end = {tp: result.offset for tp, result in last.items()}
         epochs = {tp: result.leader_epoch for tp, result in last.items() if tp in self._have_epochs}
         first = dict(_first_offsets(flow, asking, earliest, end))
-        if known is not None and flow.start == "latest" and flow.begins is None:
+        if known is not None and flow.start == "latest" and flow.start_position is None:
             first |= {tp: offset for tp, offset in earliest.items() if tp not in known}
-        until = _until_offsets(asking, self._led, flow.ends)
+        until = _until_offsets(asking, self._led, flow.end_position)
         high = high_watermarks(self._source, end, within_ms=self._within_ms)
         return [
             SourcePartition(
@@ -113,7 +113,7 @@ class SourceOffsets:
                 first=first.get(tp, 0),
                 until=until.get(tp),
                 high_watermark=high.get(tp, 0),
-                trouble=str(error or ""),
+                error=str(error or ""),
                 leader_epoch=epochs.get(tp),
             )
             for topic, each in self._parts
@@ -129,7 +129,7 @@ def _first_offsets(
 
     A time after the last record means the end; an offset that the log does not have any more, its beginning.
     """
-    begins = flow.begins
+    begins = flow.start_position
     if begins is not None and begins.offset is not None:
         return {tp: max(begins.offset, offset) for tp, offset in earliest.items()}
     timestamp_ms = flow.start_timestamp_ms if begins is None else begins.timestamp_ms
@@ -140,7 +140,7 @@ def _first_offsets(
 
 
 def _until_offsets(
-    asking: _Asking, partitions: Iterable[TopicPartition], ends: Point | None
+    asking: _Asking, partitions: Iterable[TopicPartition], ends: Position | None
 ) -> Mapping[TopicPartition, int]:
     """Where the flow ends; nothing for a partition that has no record of that time yet."""
     if ends is None:

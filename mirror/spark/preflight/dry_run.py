@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, lines
-from mirror.spark.planning.history import bytes_per_second, history_of, overhead_seconds
+from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
-from mirror.spark.planning.snapshot import plan_of, take_snapshot
+from mirror.spark.planning.snapshot import plan_from_snapshot, take_snapshot
 from mirror.spark.preflight.target_topics import inspect_topics
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         topics = inspect_topics(flow, outlook.topics, source, target)
         outlook = outlook.within(flow, topics.targets)
         lost = set() if flow.start_over else _without_progress(outlook, topics, target)
-    plan = plan_of(flow, outlook, 1, history=history_of(flow, ledger))
+    plan = plan_from_snapshot(flow, outlook, 1, history=read_history(flow, ledger))
     partitions = [
         replace(each, error="; ".join(filter(None, [_LOST, each.error])))
         if TopicPartition(each.topic, each.partition) in lost
@@ -193,7 +193,7 @@ def partition_forecasts(
         *(_of_range(each, outlook, plan, ways[each.target_topic]) for each in plan.ranges),
         *(
             _of_result(each, behind.get((each.topic, each.partition)), sizes, ways[each.target_topic])
-            for each in plan.settled
+            for each in plan.results_without_task
         ),
     ]
     return sorted(found, key=lambda each: (each.topic, each.partition))
@@ -205,7 +205,7 @@ def _of_range(one: Range, outlook: ClusterSnapshot, plan: Plan, way: tuple[CopyP
     else:
         known = TopicPartition(one.target_topic, one.partition) in outlook.progress
         action = Action.RENEW if known else Action.BEGIN
-    stop = plan.cut.get(str(TopicPartition(one.topic, one.partition)), one.end)
+    stop = plan.truncated_at.get(str(TopicPartition(one.topic, one.partition)), one.end)
     left = f"max-bytes-per-epoch leaves about {stop - one.end} records to later runs" if stop > one.end else None
     return _forecast(one, action, outlook.sizes, way, left)
 
@@ -225,7 +225,7 @@ def _forecast(
 ) -> PartitionForecast:
     records = one.end - one.start
     tp = TopicPartition(one.topic, one.partition)
-    known = sizes.known.get(tp, sizes.average() if sizes.known else None)
+    known = sizes.bytes_per_offset.get(tp, sizes.average() if sizes.bytes_per_offset else None)
     return PartitionForecast(
         topic=one.topic,
         target_topic=one.target_topic,

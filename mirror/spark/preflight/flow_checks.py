@@ -19,7 +19,7 @@ from mirror.client import Admin
 from mirror.config import cycles as loops
 from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
-from mirror.spark.planning.range_planner import idle_patterns, select_topics, writer_of
+from mirror.spark.planning.range_planner import select_topics, source_topic_for, unmatched_patterns
 from mirror.spark.preflight.acl_check import Lacking, Seen, missing_permissions
 from mirror.spark.preflight.acl_lookup import ask
 from mirror.spark.preflight.transform_check import why_not_loaded
@@ -130,7 +130,7 @@ def look_for_permissions(
     for flow in flows:
         source, target = clusters[flow.source], clusters[flow.target]
         if isinstance(source, ClusterSeen) and isinstance(target, ClusterSeen):
-            topics = sorted(name for name in source.topics if flow.wants(name))
+            topics = sorted(name for name in source.topics if flow.includes(name))
             if topics:
                 asking[flow.name] = partial(ask, config, flow, topics)
     return _all_at_once("flow", asking)
@@ -192,7 +192,7 @@ def check(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters)
         else:
             clashing, warnings = _clashes(config, flow, wanted, clusters)
             problems += clashing
-            findings.warnings[flow.name] = [*idle_patterns(flow, wanted), *warnings]
+            findings.warnings[flow.name] = [*unmatched_patterns(flow, wanted), *warnings]
         if problems:
             findings.problems[flow.name] = problems
     _feeding(config, flows, clusters, findings)
@@ -203,7 +203,7 @@ def _feeding(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Cluste
     """Flows that feed each other over a cluster with two names: the configuration alone could not tell."""
     identity = {name: _identity(name, clusters) for name in config.clusters}
     apart = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
-    for group, reason in loops.feeding_each_other(apart, identity):
+    for group, reason in loops.feedback_groups(apart, identity):
         names = {flow.name for flow in group}
         for flow in flows:
             if flow.name in names:
@@ -221,13 +221,13 @@ def _others(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[
     source = clusters.get(flow.source)
     if not isinstance(source, ClusterSeen):
         return []
-    topics = [flow.target_topic(topic) for topic in source.topics if flow.wants(topic)]
+    topics = [flow.target_topic(topic) for topic in source.topics if flow.includes(topic)]
     return [
         other
         for other in config.flows.values()
         if other.name != flow.name
         and _identity(other.target, clusters) == _identity(flow.target, clusters)
-        and any(writer_of(other, topic) for topic in topics)
+        and any(source_topic_for(other, topic) for topic in topics)
     ]
 
 
@@ -240,7 +240,7 @@ def _clashes(
     """
     problems, warnings = [], []
     for other in _others(config, flow, clusters):
-        rivals = {topic: rival for topic in topics if (rival := writer_of(other, flow.target_topic(topic)))}
+        rivals = {topic: rival for topic in topics if (rival := source_topic_for(other, flow.target_topic(topic)))}
         there = clusters[other.source]
         if isinstance(there, MirrorError):
             first = flow.target_topic(next(iter(rivals)))

@@ -10,7 +10,7 @@ from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.progress.progress_topic import topic_of
-from mirror.spark.ledger.obstacles import Obstacle, Targets, colliding, too_long
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import target_warnings as target_topics
@@ -42,11 +42,11 @@ PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": s
 class Prepared:
     """What :func:`prepare_topics` came to; ``warnings`` are lines."""
 
-    targets: Targets
+    targets: TargetTopics
     warnings: list[str]
 
 
-def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targets | None = None) -> Prepared:
+def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
     """Make every target topic of ``flow`` ready; idempotent.
 
     Missing ones are created with the source topic's partition count and explicitly set configuration, and the flow's
@@ -64,8 +64,8 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     preparation = _Preparation(flow, wanted, source, target)
     preparation.create()
     preparation.grow()
-    targets = preparation.targets().after(before)
-    new = [name for name, count in targets.made.items() if count and not (before and before.made.get(name))]
+    targets = preparation.targets().following(before)
+    new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
     warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)[1]]
     if before is None:
         warnings += offsets_retention.warnings(target)
@@ -84,7 +84,7 @@ class TargetTopicsForecast:
     warnings: list[str]
     pairs: dict[str, tuple[TopicConfig, TopicConfig]]
     there: Mapping[str, TopicDescription]
-    targets: Targets
+    targets: TargetTopics
 
 
 def inspect_topics(
@@ -256,7 +256,7 @@ class _Preparation:
                 first=has,
             )
 
-    def targets(self) -> Targets:
+    def targets(self) -> TargetTopics:
         """What it came to, or would come to."""
         has = {name: len(each.partitions) for name, each in self.there.items()}
         has |= {name: each.partitions for name, each in self.new.items()} | self.growing
@@ -265,8 +265,8 @@ class _Preparation:
             for name, topic in self._topic_of.items()
             if name in has
         }
-        made |= {topic: min(made.get(topic, 0), each.first) for topic, each in self.obstacles.items()}
-        return Targets(made=made, obstacles=dict(sorted(self.obstacles.items())))
+        made |= {topic: min(made.get(topic, 0), each.first_partition) for topic, each in self.obstacles.items()}
+        return TargetTopics(copyable=made, obstacles=dict(sorted(self.obstacles.items())))
 
     def warnings(self, topics: Sequence[str]) -> list[str]:
         """About these source topics, whose target topics are there, and what they will make of the records."""

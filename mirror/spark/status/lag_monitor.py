@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.errors import MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.status.status import WATCH_WITHIN_MS, StatusWatch
+from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag.lag_metrics import Place, take_lags
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ _SHARE: Final = 50
 _JOIN_S: Final = 5.0
 
 
-class Shown(Protocol):
+class StatusListener(Protocol):
     """What shows how far a flow is. It is called from the watch's thread."""
 
     @property
-    def every_ms(self) -> int:
+    def interval_ms(self) -> int:
         """How often to ask the clusters, in ms."""
         ...
 
-    def seen(self, status: FlowStatus) -> None:
+    def on_status(self, status: FlowStatus) -> None:
         """Both clusters have answered."""
         ...
 
-    def unseen(self, error: MirrorError) -> None:
+    def on_error(self, error: MirrorError) -> None:
         """A cluster did not answer, or refused."""
         ...
 
@@ -50,11 +50,13 @@ class LagMonitor:
     A cluster that does not answer is asked again: its flow's last values are forgotten meanwhile.
     """
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, shown: Shown) -> None:
-        self._shown: Final = shown
+    def __init__(
+        self, config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, listener: StatusListener
+    ) -> None:
+        self._listener: Final = listener
         self._flow: Final = flow
         self._telemetry: Final = telemetry
-        self._watch: Final = StatusWatch(config, flow, within_ms=WATCH_WITHIN_MS)
+        self._watch: Final = StatusReader(config, flow, within_ms=WATCH_CALL_TIMEOUT_MS)
         self._clock: Final = SystemClock()
         self._over: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._go_on, name=f"mirror-lag-{flow.name}", daemon=True)
@@ -74,27 +76,27 @@ class LagMonitor:
             while not self._over.wait(wait_s):
                 began_ms = self._clock.now()
                 try:
-                    status = self._watch.look()
-                    self._shown.seen(status)
+                    status = self._watch.read()
+                    self._listener.on_status(status)
                 except MirrorError as error:
                     status = None
-                    self._shown.unseen(error)
+                    self._listener.on_error(error)
                 if self._telemetry.on and began_ms >= due_ms:
                     due_ms = began_ms + measured_ms
                     self._measure(status)
                 took_ms = 0 if first else self._clock.now() - began_ms  # the first one makes the connections
                 first = False
-                wait_s = max(min(measured_ms, self._shown.every_ms), took_ms * _SHARE) / 1000
+                wait_s = max(min(measured_ms, self._listener.interval_ms), took_ms * _SHARE) / 1000
 
     def _measure(self, status: FlowStatus | None) -> None:
         if status is None:
             self._telemetry.forget_lags(self._flow.name)
         else:
-            show_lags(self._telemetry, status)
+            record_lags(self._telemetry, status)
         self._telemetry.export_metrics()
 
 
-def show_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
+def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
     """Tell telemetry how far a flow is."""
     places = [Place(one.topic, one.partition, one.lag, one.withheld) for one in status.partitions]
     with telemetry.measured.lock:

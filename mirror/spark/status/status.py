@@ -16,7 +16,7 @@ from mirror.relay.progress.open_transactions import OpenTransaction, observed
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.obstacles import colliding, too_long
-from mirror.spark.planning.open_transactions import high_watermarks, identified
+from mirror.spark.planning.open_transactions import high_watermarks, with_producers
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics
 from mirror.spark.run_control import RunControlClient
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTotals, LagTracker, totals
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
 
-WATCH_WITHIN_MS: Final = 10_000
+WATCH_CALL_TIMEOUT_MS: Final = 10_000
 """What a call may take where the next look comes soon, and somebody waits for this one."""
 _SILENT_MS: Final = 10_000
 """A leader that does not answer must not keep the others from being shown."""
@@ -59,7 +59,7 @@ class PartitionStatus:
     progress: int | None
     committed_ms: int | None
     lag: Lag
-    trouble: LastError | None = None
+    last_error: LastError | None = None
     high_watermark: int | None = None
     withheld: OpenTransaction | None = None
 
@@ -76,8 +76,8 @@ class PartitionStatus:
             "lag": self.lag.records,
             "committed_ms": self.committed_ms,
             **_measures(self.lag),
-            "trouble": None if self.trouble is None else self.trouble.line,
-            "trouble_ms": None if self.trouble is None else self.trouble.time_ms,
+            "trouble": None if self.last_error is None else self.last_error.line,
+            "trouble_ms": None if self.last_error is None else self.last_error.time_ms,
             "high_watermark": self.high_watermark,
             "withheld": None if self.withheld is None else self.withheld.to_json(),
         }
@@ -155,13 +155,13 @@ class _Seen:
             progress=offsets.progress,
             committed_ms=None if progress is None or not progress.time_ms else progress.time_ms,
             lag=lag,
-            trouble=trouble,
+            last_error=trouble,
             high_watermark=self.high.get(tp),
             withheld=self.withheld.get(tp),
         )
 
 
-class StatusWatch:
+class StatusReader:
     """Looks at one flow, as often as it is asked to: rates take two looks at least.
 
     Between looks it keeps its connections, what it saw, and how long the source's topics keep their records.
@@ -203,7 +203,7 @@ class StatusWatch:
             client.close()
         self._clients = None
 
-    def look(self) -> FlowStatus:
+    def read(self) -> FlowStatus:
         """Ask both clusters. Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked."""
         try:
             return self._look(*self._open())
@@ -291,7 +291,7 @@ class StatusWatch:
         """It is asked at once whose they are, and later where a last stable offset has stood still since."""
         found = observed(self._withheld or {}, stable, time_ms)
         asked = {tp: one for tp, one in found.items() if self._withheld is None or one.since_ms < time_ms}
-        self._withheld = found | identified(source, asked)
+        self._withheld = found | with_producers(source, asked)
         return self._withheld
 
     def _blocked(self, target: Admin, targets: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, str]:
@@ -325,7 +325,7 @@ class StatusWatch:
 
     def _bounded(self, source: Admin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """No end behind the one of the flow. Where a time is does not change once there is a record of that time."""
-        until = self.flow.ends
+        until = self.flow.end_position
         if until is None:
             return dict(ends)
         if until.timestamp_ms is None:
@@ -373,10 +373,10 @@ def _behind_a_gap(lag: Lag, gap: Gap, seen: Offsets) -> Lag:
     return Lag(records, None, None, None, None, None, LagState.STUCK)
 
 
-def look(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:
-    """One look; see :meth:`StatusWatch.look`. Rates are not known."""
-    with StatusWatch(config, flow, report_dir=report_dir) as watch:
-        return watch.look()
+def read_status(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:
+    """One look; see :meth:`StatusReader.look`. Rates are not known."""
+    with StatusReader(config, flow, report_dir=report_dir) as watch:
+        return watch.read()
 
 
 def _ask(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin
 from mirror.errors import MirrorError
 from mirror.relay.progress.committed import ProgressStore
-from mirror.spark.ledger.unanswered import TargetProgress, target_of
+from mirror.spark.ledger.unanswered import TargetProgress, target_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def read_target_progress(
 def _ask(
     options: Mapping[str, object], flow: str, ranges: Sequence[Range], until_s: float, found: list[TargetProgress]
 ) -> None:
-    wanted = {target_of(each) for each in ranges}
+    wanted = {target_partition(each) for each in ranges}
     try:
         with Admin({**options, "default.api.timeout.ms": _CALL_MS}) as admin:
             store = ProgressStore(admin, flow)
