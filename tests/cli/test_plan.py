@@ -169,7 +169,7 @@ def test_names_are_never_markup(site: Site) -> None:
     site.a.add_topic("[red]orders", [10], configs={"cleanup.policy": "compact"})
     found = site.plan()
     assert "[red]orders" in found.stdout
-    assert "batches with gaps go deep ([red]orders)" in found.stdout
+    assert "batches with gaps are re-encoded ([red]orders)" in found.stdout
     assert "topic a.[red]orders is created" in found.stdout
 
 
@@ -186,6 +186,6 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_is_status_3(
     assert found_for["orders"] == ("nothing", None)
     assert found_for[long][0] == "fail"
     assert flow["changes"] == []
-    assert [line for line in flow["warnings"] if "permissions could not be asked" in line] == []
+    assert [line for line in flow["warnings"] if "permissions could not be checked" in line] == []
     shown = " ".join(site.plan().stdout.split())
     assert "would have 251 characters" in shown

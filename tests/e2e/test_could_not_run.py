@@ -148,7 +148,7 @@ def test_flows_that_are_wrong_are_refused_together(
         ["flows good and second both copy into topic", f"a.{good}", "exclude it from one of them"],
         ["flow no-topic: ", f"matches topics = ['{unique_name(flows['no-topic'])}']", "create the topic"],
         ["flow inside: topics = ['__.*'] matches nothing but topics that topics-exclude", "internal"],
-        ["flow itself: a and other-name are one cluster under two names", "cluster id"],
+        ["flow itself: a and other-name are two names of one cluster", "cluster id"],
     ]
     assert len(run.errors) == len(expected), run.err
     for line, parts in zip(run.errors, expected, strict=True):

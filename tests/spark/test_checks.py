@@ -21,7 +21,7 @@ from mirror.spark.driver.console import Consoles
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import flow_checks as checks
-from mirror.spark.preflight.flow_checks import ClusterSeen, Findings, FlowsRefused, check, check_flows
+from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.e2e.site import errors_in
@@ -38,13 +38,13 @@ def config_of(*flows: FlowConfig) -> MirrorConfig:
     return MirrorConfig(clusters=clusters, flows={each.name: each for each in flows})
 
 
-def found(*flows: FlowConfig, **clusters: ClusterSeen | MirrorError) -> Findings:
+def found(*flows: FlowConfig, **clusters: ClusterTopics | MirrorError) -> Findings:
     config = config_of(*flows)
-    return check(config, config.select(), {name: cluster(name) for name in config.clusters} | clusters)
+    return find_problems(config, config.select(), {name: cluster(name) for name in config.clusters} | clusters)
 
 
-def cluster(name: str, *topics: str) -> ClusterSeen:
-    return ClusterSeen(f"id-{name}", frozenset(topics or {"orders"}))
+def cluster(name: str, *topics: str) -> ClusterTopics:
+    return ClusterTopics(f"id-{name}", frozenset(topics or {"orders"}))
 
 
 def lines(findings: Findings) -> list[str]:
@@ -56,10 +56,10 @@ def test_flows_that_are_right_are_not_worth_a_word() -> None:
 
 
 def test_one_cluster_under_two_names() -> None:
-    same = ClusterSeen("id-a", frozenset({"orders"}))
+    same = ClusterTopics("id-a", frozenset({"orders"}))
     (line,) = lines(found(flow(), b=same))
     assert line == (
-        "flow f: a and b are one cluster under two names (cluster id id-a), it would be copied into itself;"
+        "flow f: a and b are two names of one cluster (cluster id id-a), which would be copied into itself;"
         " correct a bootstrap.servers"
     )
 
@@ -107,7 +107,7 @@ def test_a_prefix_is_not_advised_where_both_flows_have_it() -> None:
 
 def test_also_where_the_target_has_two_names() -> None:
     other = flow("g", "c", "d", topics=["a.*"], naming="identity")
-    clusters = {"b": ClusterSeen("id-b", frozenset()), "d": ClusterSeen("id-b", frozenset())}
+    clusters = {"b": ClusterTopics("id-b", frozenset()), "d": ClusterTopics("id-b", frozenset())}
     assert len(found(flow(), other, c=cluster("c", "a.orders"), **clusters).problems) == 2
     assert lines(found(flow(), other, c=cluster("c", "a.orders"))) == []
 
@@ -115,7 +115,7 @@ def test_also_where_the_target_has_two_names() -> None:
 def test_flows_that_feed_each_other_over_a_cluster_with_two_names() -> None:
     back = flow("g", "d", "a", topics=["orders"], naming="identity")
     there = flow("f", "a", "b", topics=["orders"], naming="identity")
-    seen = {"b": cluster("b"), "d": ClusterSeen("id-b", frozenset({"orders"}))}
+    seen = {"b": cluster("b"), "d": ClusterTopics("id-b", frozenset({"orders"}))}
     (line,) = set(lines(found(there, back, **seen)))
     assert line.startswith("flows f, g: these flows feed each other")
     assert lines(found(there, back)) == []
@@ -127,12 +127,12 @@ def test_what_does_not_answer_stops_its_own_flow_only() -> None:
     assert findings.problems == {}
     assert findings.unreachable == {"g": dead}
     (line,) = findings.warnings["f"]
-    assert line == "could not see whether flow g copies into a.orders too: c:1 does not answer"
+    assert line == "it could not be checked whether flow g also copies into topic a.orders: c:1 does not answer"
 
 
 def test_every_problem_of_every_flow() -> None:
     findings = found(
-        flow(topics=["order"]), flow("g", "a", "c", topics=["click"]), flow("h"), c=ClusterSeen("id-a", frozenset())
+        flow(topics=["order"]), flow("g", "a", "c", topics=["click"]), flow("h"), c=ClusterTopics("id-a", frozenset())
     )
     assert {name: len(of_flow) for name, of_flow in findings.problems.items()} == {"f": 1, "g": 2}
 
@@ -158,7 +158,7 @@ def test_only_the_clusters_that_matter_are_asked(folder: Path) -> None:
     findings = check_flows(config, config.select("f"))
     assert findings.unreachable == {}
     (line,) = findings.warnings["f"]
-    assert line.startswith("could not see whether flow g copies into a.orders too: no broker of c:1")
+    assert line.startswith("it could not be checked whether flow g also copies into topic a.orders: no broker of c:1")
     fakes.Cluster("c:1", folder).make().add_topic("a.orders", [1])
     with pytest.raises(FlowsRefused, match=r"flows f and g both copy into topic a\.orders"):
         check_flows(config, config.select("f"))
@@ -184,11 +184,11 @@ def test_a_cluster_that_does_not_answer_is_named_while_it_is_waited_for(
             answers.set()
 
     monkeypatch.setattr(checks, "Admin", Slow)
-    monkeypatch.setattr(checks, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(checks, "_PATIENCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(checks, "_FIRST_NOTICE_S", 0.05)
+    monkeypatch.setattr(checks, "_NOTICE_INTERVAL_S", 0.05)
     config = config_of(flow())
     check_flows(config, config.select(), waiting)
-    assert said[0] == "cluster b has not answered for 0 s; waiting on"
+    assert said[0] == "cluster b has not answered for 0 s; still waiting"
     assert all(line.startswith("cluster b ") for line in said)
 
 

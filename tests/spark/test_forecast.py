@@ -13,7 +13,7 @@ from mirror.relay.batches.topic_config import TopicConfig
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import dry_run as module
-from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, forecast, way_of
+from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
@@ -195,28 +195,28 @@ def test_warnings_are_those_of_a_run(pair: Pair) -> None:
             CopyPath.SHALLOW,
             [],
         ),
-        ({}, {"cleanup.policy": "compact,delete"}, {}, CopyPath.PARTLY_DEEP, ["batches with gaps go deep"]),
+        ({}, {"cleanup.policy": "compact,delete"}, {}, CopyPath.PARTLY_DEEP, ["batches with gaps are re-encoded"]),
         (
             {},
             {},
             {"max.message.bytes": "1000"},
             CopyPath.PARTLY_DEEP,
-            ["max.message.bytes = 1000, the source's 1048588"],
+            ["max.message.bytes = 1000, the source's is 1048588"],
         ),
     ],
 )
 def test_shallow_or_deep(
     keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: CopyPath, words: list[str]
 ) -> None:
-    found, reasons = way_of(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
+    found, reasons = copy_path(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
     assert found is way
     assert len(reasons) == len(words)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
 
 
 def test_a_source_that_does_not_tell_leaves_it_open() -> None:
-    assert way_of(flow(), None)[0] is CopyPath.UNKNOWN
-    assert way_of(flow(compression="none"), None)[0] is CopyPath.DEEP
+    assert copy_path(flow(), None)[0] is CopyPath.UNKNOWN
+    assert copy_path(flow(compression="none"), None)[0] is CopyPath.DEEP
 
 
 def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: Pair) -> None:
@@ -235,7 +235,7 @@ def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: 
             "refused",
             0,
         ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: too many",
-        ("grown", 1): "target topic a.grown has 1 partitions and cannot be given 2: too many partitions",
+        ("grown", 1): "target topic a.grown has 1 partitions and cannot be extended to 2: too many partitions",
     }.items():
         assert forecasts[key].action is Action.FAIL
         assert words in str(forecasts[key].error)
@@ -255,7 +255,7 @@ def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_t
     assert "INVALID_REPLICATION_FACTOR" in str(partition.error)
     assert found.changes == [], "nothing can be created"
     (line,) = found.warnings
-    assert line.startswith("topic mirror-progress.f.internal cannot be made ready")
+    assert line.startswith("topic mirror-progress.f.internal cannot be prepared")
     assert "INVALID_REPLICATION_FACTOR" in line
     assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
 
@@ -276,5 +276,5 @@ def test_a_progress_topic_that_may_not_be_seen_is_a_warning_as_in_a_run(
     found = look(pair, flow())
     assert actions(found) == {0: Action.COPY}
     (line,) = found.warnings
-    assert "cannot be made ready" in line
+    assert "cannot be prepared" in line
     assert "may not be seen" in line

@@ -98,12 +98,12 @@ def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: Pair
     for key, words in {
         (LONG, 1): "would have 251 characters",
         ("b.c", 0): "collides on cluster b with topic a.b_c",
-        ("hidden", 0): "cluster a does not show that: hidden is hidden",
+        ("hidden", 0): "cluster a does not show: hidden is hidden",
         (
             "refused",
             0,
         ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: at most 0"
-        " partitions; mend that, or create it yourself with 1 partitions",
+        " partitions; correct the cause, or create the topic yourself with 1 partitions",
     }.items():
         assert words in str(errors_of[key])
     assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.b_c"}
@@ -116,7 +116,7 @@ def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copie
     plan = planned(pair, prepared(pair))
     assert copied(plan) == {("orders", 0), ("clicks", 0), ("clicks", 1)}
     assert failed(plan).keys() == {("orders", 1), ("orders", 2)}
-    assert "has 1 partitions and cannot be given 3: no more; mend that" in str(failed(plan)["orders", 2])
+    assert "has 1 partitions and cannot be extended to 3: no more; correct the cause" in str(failed(plan)["orders", 2])
 
 
 def test_partitions_that_a_neighbour_added_meanwhile_are_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
 ) -> None:
     """The controller says yes, and the brokers never hear of it."""
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
-    monkeypatch.setattr("mirror.spark.preflight.target_topics.PROPAGATION_S", -1)
+    monkeypatch.setattr("mirror.spark.preflight.target_topics.PROPAGATION_TIMEOUT_S", -1)
     plain = Admin.describe_topics
 
     def blind(self: Admin, names: Iterable[str], **options: bool) -> object:

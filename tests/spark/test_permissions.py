@@ -12,13 +12,13 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.relay.partition.target_writer import transactional_id
 from mirror.relay.progress.committed import SHARDS
 from mirror.spark.preflight.acl_check import (
-    NOTHING,
-    Lacking,
+    NO_OPERATIONS,
+    FlowPermissions,
+    MissingPermissions,
     Operations,
-    Seen,
-    Topic,
-    groups_of,
-    ids_of,
+    TopicPermissions,
+    groups_to_check,
+    ids_to_check,
     missing_permissions,
 )
 from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
@@ -35,19 +35,19 @@ READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
 NOTES = "mirror-progress.f.internal"
 HIDDEN = "--operation Describe --operation Write --operation Read --operation DescribeConfigs --operation Create"
-SOURCE = {"orders": Topic(2, ALL), "clicks": Topic(1, ALL)}
-TARGET = {"a.orders": Topic(2, ALL), "a.clicks": Topic(1, ALL), NOTES: Topic(1, ALL)}
+SOURCE = {"orders": TopicPermissions(2, ALL), "clicks": TopicPermissions(1, ALL)}
+TARGET = {"a.orders": TopicPermissions(2, ALL), "a.clicks": TopicPermissions(1, ALL), NOTES: TopicPermissions(1, ALL)}
 GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
 IDS = {"mirror.f.a.orders.0": frozenset({DESCRIBE}), "mirror.f.a.clicks.0": frozenset({DESCRIBE})}
-EVERYTHING = Seen(source=SOURCE, target=TARGET, groups=GROUPS, ids=IDS)
+EVERYTHING = FlowPermissions(source=SOURCE, target=TARGET, groups=GROUPS, ids=IDS)
 FLOW = flow(topics=["orders", "clicks"])
 
 
-def topics(there: Mapping[str, Topic], missing: AclOperation, *names: str) -> dict[str, Topic]:
+def topics(there: Mapping[str, TopicPermissions], missing: AclOperation, *names: str) -> dict[str, TopicPermissions]:
     return {name: replace(one, operations=ALL - {missing}) if name in names else one for name, one in there.items()}
 
 
-def only_problem(seen: Seen) -> str:
+def only_problem(seen: FlowPermissions) -> str:
     found = missing_permissions(FLOW, seen)
     (line,) = found.problems
     assert found.warnings == []
@@ -55,7 +55,7 @@ def only_problem(seen: Seen) -> str:
     return line
 
 
-def only_warning(seen: Seen) -> str:
+def only_warning(seen: FlowPermissions) -> str:
     found = missing_permissions(FLOW, seen)
     (line,) = found.warnings
     assert found.problems == []
@@ -63,13 +63,13 @@ def only_warning(seen: Seen) -> str:
 
 
 def test_who_may_do_all_hears_nothing() -> None:
-    assert missing_permissions(FLOW, EVERYTHING) == Lacking()
+    assert missing_permissions(FLOW, EVERYTHING) == MissingPermissions()
 
 
 def test_what_nobody_told_is_no_reason_for_a_word() -> None:
-    assert missing_permissions(FLOW, Seen()) == Lacking()
-    untold = {name: Topic(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
-    assert missing_permissions(FLOW, Seen(source=untold, target=untold)) == Lacking()
+    assert missing_permissions(FLOW, FlowPermissions()) == MissingPermissions()
+    untold = {name: TopicPermissions(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
+    assert missing_permissions(FLOW, FlowPermissions(source=untold, target=untold)) == MissingPermissions()
 
 
 # --- the source's topics
@@ -78,7 +78,7 @@ def test_what_nobody_told_is_no_reason_for_a_word() -> None:
 def test_topics_that_may_not_be_read_are_a_warning_that_names_them() -> None:
     line = only_warning(replace(EVERYTHING, source=topics(SOURCE, READ, "clicks")))
     assert line == (
-        "the permission Read on topic clicks of cluster a is missing: what they hold is not copied, the flow's other"
+        "the permission Read on topic clicks of cluster a is missing: their records are not copied; the flow's other"
         " topics are; grant to this client's user: kafka-acls --add --allow-principal User:... --operation Read"
         " --topic clicks"
     )
@@ -92,10 +92,12 @@ def test_a_flow_that_may_read_none_of_its_topics_is_refused() -> None:
 
 def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() -> None:
     hidden = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
-    assert missing_permissions(FLOW, hidden) == Lacking(), "for those that are there they are only compared"
+    assert missing_permissions(FLOW, hidden) == MissingPermissions(), "for those that are there they are only compared"
     new = replace(hidden, target={**TARGET, "a.clicks": None})
     assert "the permission DescribeConfigs on topic clicks of cluster a is missing" in only_warning(new)
-    every = Seen(source=topics(SOURCE, CONFIGS, *SOURCE), target={**TARGET, "a.clicks": None, "a.orders": None})
+    every = FlowPermissions(
+        source=topics(SOURCE, CONFIGS, *SOURCE), target={**TARGET, "a.clicks": None, "a.orders": None}
+    )
     assert "DescribeConfigs on topics clicks, orders of cluster a is missing" in only_problem(every)
 
 
@@ -106,8 +108,9 @@ def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() ->
 def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
     some = topics(TARGET, missing, "a.clicks")
     word = missing.name.title()
-    assert f"the permission {word} on topic a.clicks of cluster b is missing: they are not copied into" in only_warning(
-        replace(EVERYTHING, target=some)
+    assert (
+        f"the permission {word} on topic a.clicks of cluster b is missing: nothing is copied into them"
+        in only_warning(replace(EVERYTHING, target=some))
     )
     line = only_problem(replace(EVERYTHING, target=topics(TARGET, missing, "a.clicks", "a.orders")))
     assert f"the permission {word} on topics a.clicks, a.orders of cluster b is missing: nothing can be copied" in line
@@ -116,14 +119,14 @@ def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
 
 
 def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
-    line = only_warning(replace(EVERYTHING, target={**TARGET, "a.clicks": Topic(0, NOTHING)}))
-    assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be made ready" in line
+    line = only_warning(replace(EVERYTHING, target={**TARGET, "a.clicks": TopicPermissions(0, NO_OPERATIONS)}))
+    assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be prepared" in line
     assert line.endswith(f"{HIDDEN} --topic a.clicks")
 
 
 def test_a_topic_that_may_have_to_be_created_needs_create() -> None:
     """Brokers hide whether it exists."""
-    line = only_problem(replace(EVERYTHING, target={**TARGET, NOTES: Topic(0, NOTHING)}))
+    line = only_problem(replace(EVERYTHING, target={**TARGET, NOTES: TopicPermissions(0, NO_OPERATIONS)}))
     assert line.endswith(f"{HIDDEN} --topic {NOTES}")
     seen = only_warning(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
     assert "Create" not in seen, "it is there"
@@ -132,29 +135,29 @@ def test_a_topic_that_may_have_to_be_created_needs_create() -> None:
 def test_a_target_topic_whose_configuration_may_not_be_read() -> None:
     line = only_warning(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
     assert "the permission DescribeConfigs on topic a.orders of cluster b is missing" in line
-    assert "the flow does not begin" in only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, *TARGET)))
+    assert "the flow does not start" in only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, *TARGET)))
 
 
 def test_alter_is_needed_where_partitions_are_to_be_added() -> None:
     fixed = replace(EVERYTHING, target=topics(TARGET, ALTER, "a.orders"))
-    assert missing_permissions(FLOW, fixed) == Lacking()
-    grown = replace(fixed, source={**SOURCE, "orders": Topic(3, ALL)})
+    assert missing_permissions(FLOW, fixed) == MissingPermissions()
+    grown = replace(fixed, source={**SOURCE, "orders": TopicPermissions(3, ALL)})
     assert "the permission Alter on topic a.orders of cluster b is missing" in only_warning(grown)
 
 
 def test_the_topic_of_progress() -> None:
     unread = only_problem(replace(EVERYTHING, target=topics(TARGET, READ, NOTES)))
-    assert f"the permission Read on topic {NOTES} of cluster b is missing: no partition can begin" in unread
+    assert f"the permission Read on topic {NOTES} of cluster b is missing: no partition can start" in unread
     unwritten = only_warning(replace(EVERYTHING, target=topics(TARGET, WRITE, NOTES)))
-    assert f"the permission Write on topic {NOTES} of cluster b is missing: a progress that" in unwritten
-    assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == Lacking()
+    assert f"the permission Write on topic {NOTES} of cluster b is missing: progress that" in unwritten
+    assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == MissingPermissions()
 
 
 # --- groups and transactional ids
 
 
 def test_groups_are_named_once_by_their_prefix() -> None:
-    none = only_problem(replace(EVERYTHING, groups=dict.fromkeys(GROUPS, NOTHING)))
+    none = only_problem(replace(EVERYTHING, groups=dict.fromkeys(GROUPS, NO_OPERATIONS)))
     assert "the permission Describe on groups with the prefix mirror.f. of cluster b is missing" in none
     grant = "--operation Describe --operation Read --group mirror.f. --resource-pattern-type prefixed"
     assert none.endswith(grant), "Read may be missing as well, and does not show"
@@ -168,11 +171,11 @@ def test_a_flow_runs_without_its_orders() -> None:
 
 
 def test_transactional_ids() -> None:
-    line = only_problem(replace(EVERYTHING, ids=dict.fromkeys(IDS, NOTHING)))
+    line = only_problem(replace(EVERYTHING, ids=dict.fromkeys(IDS, NO_OPERATIONS)))
     assert "the permission Describe on transactional ids with the prefix mirror.f. of cluster b is missing" in line
     grant = "--operation Describe --operation Write --transactional-id mirror.f. --resource-pattern-type prefixed"
     assert line.endswith(grant)
-    some = only_warning(replace(EVERYTHING, ids={**IDS, "mirror.f.a.clicks.0": NOTHING}))
+    some = only_warning(replace(EVERYTHING, ids={**IDS, "mirror.f.a.clicks.0": NO_OPERATIONS}))
     assert "the permission Describe on transactional id mirror.f.a.clicks.0 of cluster b is missing" in some
 
 
@@ -180,20 +183,25 @@ def test_transactional_ids() -> None:
 
 
 def test_what_is_asked_about() -> None:
-    assert groups_of(FLOW, {"orders": Topic(1, ALL), "gone": None}) == ["mirror.f.0", "mirror.f.orders"]
-    assert ids_of(FLOW, {"orders": Topic(9, ALL), "gone": None}) == [
+    assert groups_to_check(FLOW, {"orders": TopicPermissions(1, ALL), "gone": None}) == [
+        "mirror.f.0",
+        "mirror.f.orders",
+    ]
+    assert ids_to_check(FLOW, {"orders": TopicPermissions(9, ALL), "gone": None}) == [
         transactional_id("f", TopicPartition("a.orders", 0))
     ]
-    assert ids_of(flow(delivery="at-least-once"), SOURCE) == []
+    assert ids_to_check(flow(delivery="at-least-once"), SOURCE) == []
 
 
 def test_thousands_of_topics_are_a_few_lines_and_questions() -> None:
-    source = {f"t{number:05}": Topic(4, NOTHING | {DESCRIBE, CONFIGS}) for number in range(10_000)}
-    target: dict[str, Topic | None] = {f"a.{name}": Topic(4, NOTHING | {DESCRIBE, CONFIGS}) for name in source}
-    groups, ids = groups_of(FLOW, source), ids_of(FLOW, source)
+    source = {f"t{number:05}": TopicPermissions(4, NO_OPERATIONS | {DESCRIBE, CONFIGS}) for number in range(10_000)}
+    target: dict[str, TopicPermissions | None] = {
+        f"a.{name}": TopicPermissions(4, NO_OPERATIONS | {DESCRIBE, CONFIGS}) for name in source
+    }
+    groups, ids = groups_to_check(FLOW, source), ids_to_check(FLOW, source)
     assert (len(groups), len(ids)) == (SHARDS + 1, 1_000)
-    nothing: dict[str, Operations] = dict.fromkeys([*groups, *ids], NOTHING)
-    found = missing_permissions(FLOW, Seen(source=source, target=target, groups=nothing, ids=nothing))
+    nothing: dict[str, Operations] = dict.fromkeys([*groups, *ids], NO_OPERATIONS)
+    found = missing_permissions(FLOW, FlowPermissions(source=source, target=target, groups=nothing, ids=nothing))
     assert found.warnings == []
     assert len(found.problems) == 4
     assert max(len(line) for line in found.problems) < 400
@@ -251,4 +259,4 @@ def test_a_failure_to_ask_refuses_nothing_and_is_told(
     monkeypatch.delattr(fakes.Admin, "group_operations")
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
-    assert line.startswith("whether it has all permissions could not be asked: flow f: AttributeError")
+    assert line.startswith("the flow's permissions could not be checked: flow f: AttributeError")

@@ -103,7 +103,7 @@ def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: 
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [0, 0])
     (line,) = pair.prepare(flow())
-    assert line.startswith("target topic a.orders: more partitions than the source topic (of a.orders: 2, the source's")
+    assert line.startswith("target topic a.orders: more partitions than the source topic (a.orders has 2, its source")
 
 
 NOTES = "mirror-progress.f.internal"
@@ -138,7 +138,7 @@ def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(pair: Pair, monkeypa
 
     monkeypatch.setattr(Admin, "create_topics", refuse)
     (line,) = pair.prepare(flow())
-    assert f"topic {NOTES} cannot be made ready" in line
+    assert f"topic {NOTES} cannot be prepared" in line
     assert "the permission Create" in line
     assert "a.orders" in pair.b.state()["topics"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.client import Outcomes
 from mirror.errors import BrokerError, KafkaTimeout
-from mirror.spark.preflight.portions import MOST_RECORDS, failures, portions
+from mirror.spark.preflight.portions import MAX_RECORDS, portions, send_in_portions
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import Admin
 from tests.spark.test_plan import Pair
@@ -34,7 +34,7 @@ def test_what_fails_is_gathered_and_the_others_are_asked_for() -> None:
         asked.append(names)
         return Outcomes({}, {"a": refused}) if names == ["a"] else Outcomes(dict.fromkeys(names), {})
 
-    assert failures({"a": 1, "b": 1}, ask, 1) == {"a": refused}
+    assert send_in_portions({"a": 1, "b": 1}, ask, 1) == {"a": refused}
     assert asked == [["a"], ["b"]]
 
 
@@ -46,7 +46,7 @@ def test_a_controller_that_does_not_answer_is_waited_for_once() -> None:
         asked.append(names)
         return Outcomes({}, dict.fromkeys(names, late))
 
-    assert failures({"a": 1, "b": 1, "c": 1}, ask, 2) == {"a": late, "b": late, "c": late}
+    assert send_in_portions({"a": 1, "b": 1, "c": 1}, ask, 2) == {"a": late, "b": late, "c": late}
     assert asked == [["a", "b"]]
 
 
@@ -77,4 +77,4 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     assert set(targets.copyable.values()) == {800}
     assert (len(targets.copyable), targets.obstacles) == (12, {})
     assert len(created) == 4, "three portions, and the progress topic"
-    assert max(created + added) <= MOST_RECORDS
+    assert max(created + added) <= MAX_RECORDS

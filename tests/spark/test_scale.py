@@ -16,7 +16,7 @@ from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
 from mirror.spark.planning.snapshot import make_plan
-from mirror.spark.preflight.flow_checks import ClusterSeen, check
+from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
@@ -143,7 +143,7 @@ def test_checking_flows_against_each_other_costs_no_quadratic_work(watch: Stopwa
         flows = [flow(f"f{number}", topics=[f"t{number}-.*", f"t{number}.x"]) for number in range(5)]
         names = frozenset(f"t{number % 5}-{number}" for number in range(topics))
         config = config_of(*flows)
-        seen = {name: ClusterSeen(name, names) for name in config.clusters}
-        return watch.time(lambda: check(config, config.select(), seen))
+        seen = {name: ClusterTopics(name, names) for name in config.clusters}
+        return watch.time(lambda: find_problems(config, config.select(), seen))
 
     assert seconds(20_000) < 8 * seconds(5_000)

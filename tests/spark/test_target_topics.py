@@ -32,9 +32,9 @@ def test_what_is_well_is_not_worth_a_line() -> None:
 
 def test_one_line_for_all_topics_with_one_replica_and_what_to_do_for_those_that_exist() -> None:
     (line,) = said(*(topic(f"t{number}", replicas=1) for number in range(5)), topic("u"))
-    assert line.startswith("target topics t0, t1, t2 and 2 more (5 in all) have one replica: when its broker loses")
+    assert line.startswith("target topics t0, t1, t2 and 2 more (5 in all) have one replica: if its broker loses")
     assert "set replication-factor to 3 before a topic is created" in line
-    assert line.endswith("give a topic that exists more replicas with kafka-reassign-partitions")
+    assert line.endswith("give an existing topic more replicas with kafka-reassign-partitions")
     (line,) = said(topic("t", replicas=1))
     assert line.startswith("target topic t has one replica: ")
 
@@ -44,13 +44,13 @@ def test_too_few_replicas_for_a_write() -> None:
     one, other = said(topic("a", replicas=1), topic("b", replicas=1), topic("c"), configs=configs)
     assert "(2 in all) have one replica" in one
     assert other == (
-        "target topics a, b: min.insync.replicas = 2, with 1 replicas: nothing can be written there; lower that, or add"
-        " replicas"
+        "target topics a, b: min.insync.replicas = 2, with 1 replicas: nothing can be written there; lower"
+        " min.insync.replicas, or add replicas"
     )
 
 
 def test_a_target_topic_with_more_partitions_than_its_source() -> None:
     (line,) = said(topic("a", partitions=6), topic("b"), sources={"a": 4})
-    assert line.startswith("target topic a: more partitions than the source topic (of a: 6, the source's 4): nothing")
+    assert line.startswith("target topic a: more partitions than the source topic (a has 6, its source 4): nothing")
     (line,) = said(topic("a", partitions=6), topic("b", partitions=3), sources={"a": 4})
-    assert line.startswith("target topics a, b: more partitions than the source topic (of a: 6, the source's 4): ")
+    assert line.startswith("target topics a, b: more partitions than the source topic (a has 6, its source 4): ")

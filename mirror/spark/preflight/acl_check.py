@@ -1,11 +1,11 @@
-"""Permissions that a flow lacks: found out before anything is copied, from what brokers say of themselves (KIP-430).
+"""Find the permissions that a flow lacks before anything is copied (KIP-430: brokers return authorized operations).
 
 ::
 
-    both clusters ──authorized.ask──► Seen ──judge──► problems: the flow could not run
-                                                      warnings: some of it could not be copied
+    both clusters ──look_up_permissions──► FlowPermissions ──missing_permissions──► problems: the flow cannot run
+                                                                                    warnings: a part cannot be copied
 
-Pure: what was told in, lines out. What nobody told is no reason for a word: the copy finds out.
+Pure. Permissions that the brokers did not return are not reported: if one is missing, the copy fails with it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mirror.relay.progress.progress_topic import topic_of
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
-_NAMED: Final = 3
-"""Resources named in one line; of the others their number."""
-_IDS_ASKED: Final = 1_000
-"""Transactional ids are granted by prefix: a sample tells enough, and costs the broker little."""
-_WORDS: Final = {
+_MAX_NAMES_SHOWN: Final = 3
+"""Resources named in one line; of the others only the number is given."""
+_MAX_IDS_CHECKED: Final = 1_000
+"""Transactional ids are granted by prefix, so a sample is enough and keeps the request small."""
+_OPERATION_NAMES: Final = {
     AclOperation.READ: "Read",
     AclOperation.WRITE: "Write",
     AclOperation.CREATE: "Create",
@@ -38,51 +38,52 @@ _WORDS: Final = {
 }
 
 _PREFIXED: Final = "--resource-pattern-type prefixed"
-_OF_TARGET_TOPICS: Final = (
+_TARGET_TOPIC_OPERATIONS: Final = (
     AclOperation.WRITE,
     AclOperation.READ,
     AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.CREATE,  # without Describe, brokers do not tell whether a topic exists: it may have to be created
+    AclOperation.CREATE,  # without Describe, brokers hide whether a topic exists, so it may have to be created
 )
-_OF_GROUPS: Final = (AclOperation.READ,)
+_GROUP_OPERATIONS: Final = (AclOperation.READ,)
 
 Operations = frozenset[AclOperation]
-NOTHING: Final[Operations] = frozenset()
-"""Of what may not be seen: without Describe brokers tell nothing else."""
+NO_OPERATIONS: Final[Operations] = frozenset()
+"""For a resource without the permission Describe: brokers return no other operation of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic as it is told: how many partitions it has, and what may be done with it (None: not told)."""
+class TopicPermissions:
+    """The number of partitions of a topic, and the operations that are allowed on it."""
 
     partitions: int
     operations: Operations | None
+    """None if the broker did not return them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What both clusters told of what a flow uses. What is not in here was not told; None: it is not there.
+class FlowPermissions:
+    """The permissions on everything that a flow uses, by name. Names that the brokers did not answer for are absent."""
 
-    ``source`` and ``target`` are topics by name, the topic of progress among the target's; ``groups`` and ``ids``
-    (transactional) are the target's.
-    """
-
-    source: Mapping[str, Topic | None] = field(default_factory=dict)
-    target: Mapping[str, Topic | None] = field(default_factory=dict)
+    source: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The source topics; None for a topic that does not exist."""
+    target: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The target topics, the progress topic included; None for a topic that does not exist."""
     groups: Mapping[str, Operations] = field(default_factory=dict)
+    """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
+    """The target's transactional ids."""
 
 
 @dataclass(slots=True)
-class Lacking:
-    """Lines about permissions: ``problems`` keep the flow from running, ``warnings`` do not."""
+class MissingPermissions:
+    """Lines about missing permissions: ``problems`` prevent the flow from running, ``warnings`` do not."""
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def groups_of(flow: FlowConfig, source: Mapping[str, Topic | None]) -> list[str]:
-    """The groups that a flow uses: those of its partitions' progress, and that of its orders, the last one."""
+def groups_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | None]) -> list[str]:
+    """Return the groups that a flow uses: the groups of its progress, and as the last one its control group."""
     found: dict[str, None] = {}
     for name, topic in source.items():
         for partition in range(topic.partitions if topic is not None else 0):
@@ -92,126 +93,136 @@ def groups_of(flow: FlowConfig, source: Mapping[str, Topic | None]) -> list[str]
     return [*sorted(found), place_of(flow.name)[0]]
 
 
-def ids_of(flow: FlowConfig, source: Mapping[str, Topic | None]) -> list[str]:
-    """Transactional ids to ask about, one for each topic; none where the flow has no transactions."""
+def ids_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | None]) -> list[str]:
+    """Return one transactional id per topic, up to a maximum; none if the flow uses no transactions."""
     if not flow.exactly_once:
         return []
     targets = [TopicPartition(flow.target_topic(name), 0) for name, topic in source.items() if topic is not None]
-    return [transactional_id(flow.name, tp) for tp in targets[:_IDS_ASKED]]
+    return [transactional_id(flow.name, tp) for tp in targets[:_MAX_IDS_CHECKED]]
 
 
-def missing_permissions(flow: FlowConfig, seen: Seen) -> Lacking:
-    """What ``flow`` lacks, by what was told; problems begin with its name, as those of all flows are told together."""
-    lacking = Lacking()
-    _of_source(flow, seen, lacking)
-    _of_target(flow, seen, lacking)
-    _of_progress_topic(flow, seen, lacking)
-    _of_groups(flow, seen, lacking)
-    _of_ids(flow, seen, lacking)
-    lacking.problems = [f"flow {flow.name}: {line}" for line in lacking.problems]
-    return lacking
+def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> MissingPermissions:
+    """Return what ``flow`` lacks.
+
+    Each problem begins with the flow's name, because the problems of all flows are printed in one list.
+    """
+    missing = MissingPermissions()
+    _check_source(flow, permissions, missing)
+    _check_target(flow, permissions, missing)
+    _check_progress_topic(flow, permissions, missing)
+    _check_groups(flow, permissions, missing)
+    _check_ids(flow, permissions, missing)
+    missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]
+    return missing
 
 
-def _of_source(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
+def _check_source(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
     cluster = flow.source
-    unread = _missing(seen.source, AclOperation.READ)
-    if _of_all(unread, seen.source):
-        lacking.problems += _topic_lines(cluster, unread, "nothing can be copied")
+    unreadable = _lacking(permissions.source, AclOperation.READ)
+    if _is_all(unreadable, permissions.source):
+        missing.problems += _topic_lines(cluster, unreadable, "nothing can be copied")
     else:
-        lacking.warnings += _topic_lines(cluster, unread, "what they hold is not copied, the flow's other topics are")
-    to_make = {name for name, topic in seen.target.items() if topic is None}
-    models = {name: topic for name, topic in seen.source.items() if flow.target_topic(name) in to_make}
-    unknown = _missing(models, AclOperation.DESCRIBE_CONFIGS)
-    why = "the target's topics are to be made with their configuration"
-    if _of_all(unknown, seen.source):
-        lacking.problems += _topic_lines(cluster, unknown, why)
+        why = "their records are not copied; the flow's other topics are"
+        missing.warnings += _topic_lines(cluster, unreadable, why)
+    to_create = {name for name, topic in permissions.target.items() if topic is None}
+    models = {name: topic for name, topic in permissions.source.items() if flow.target_topic(name) in to_create}
+    hidden = _lacking(models, AclOperation.DESCRIBE_CONFIGS)
+    why = "the target topics are to be created with their configuration"
+    if _is_all(hidden, permissions.source):
+        missing.problems += _topic_lines(cluster, hidden, why)
     else:
-        lacking.warnings += _topic_lines(cluster, unknown, f"{why}; the flow's other topics are copied")
+        missing.warnings += _topic_lines(cluster, hidden, f"{why}; the flow's other topics are copied")
 
 
-def _of_target(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
+def _check_target(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
     cluster = flow.target
-    mine = {flow.target_topic(name): topic for name, topic in seen.source.items()}
-    there = {name: seen.target[name] for name in mine if name in seen.target}
-    visible = {name: topic for name, topic in there.items() if topic is None or topic.operations != NOTHING}
-    hidden = _missing({name: topic for name, topic in there.items() if name not in visible})
-    growing = {
+    sources = {flow.target_topic(name): topic for name, topic in permissions.source.items()}
+    targets = {name: permissions.target[name] for name in sources if name in permissions.target}
+    visible = {name: topic for name, topic in targets.items() if topic is None or topic.operations != NO_OPERATIONS}
+    hidden = _lacking({name: topic for name, topic in targets.items() if name not in visible})
+    to_extend = {
         name: topic
         for name, topic in visible.items()
-        for source in [mine[name]]
+        for source in [sources[name]]
         if topic is not None and source is not None and topic.partitions < source.partitions
     }
-    why = "they cannot be made ready"
-    for unready in (
+    why = "they cannot be prepared"
+    for unprepared in (
         hidden,
-        _missing(visible, AclOperation.DESCRIBE_CONFIGS),
-        _missing(growing, AclOperation.ALTER),
+        _lacking(visible, AclOperation.DESCRIBE_CONFIGS),
+        _lacking(to_extend, AclOperation.ALTER),
     ):
-        if _of_all(unready, mine):
-            lines, why_these = lacking.problems, f"{why}, and the flow does not begin"
+        if _is_all(unprepared, sources):
+            lines, consequence = missing.problems, f"{why}, and the flow does not start"
         else:
-            lines, why_these = lacking.warnings, f"{why}, the flow's other topics are copied"
-        lines += _topic_lines(cluster, unready, why_these, besides=_OF_TARGET_TOPICS)
-    unwritten = _missing(visible, AclOperation.WRITE, AclOperation.READ)
-    if _of_all(unwritten, mine):
-        lacking.problems += _topic_lines(cluster, unwritten, "nothing can be copied")
+            lines, consequence = missing.warnings, f"{why}; the flow's other topics are copied"
+        lines += _topic_lines(cluster, unprepared, consequence, also_needed=_TARGET_TOPIC_OPERATIONS)
+    unwritable = _lacking(visible, AclOperation.WRITE, AclOperation.READ)
+    if _is_all(unwritable, sources):
+        missing.problems += _topic_lines(cluster, unwritable, "nothing can be copied")
     else:
-        lacking.warnings += _topic_lines(cluster, unwritten, "they are not copied into, the flow's other topics are")
+        why = "nothing is copied into them; the flow's other topics are copied"
+        missing.warnings += _topic_lines(cluster, unwritable, why)
 
 
-def _of_progress_topic(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
-    """Without Read no partition begins: whether its progress was forgotten is looked up there. Notes can be missed."""
+def _check_progress_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the progress topic: Read is required, because each partition looks its progress up there; Write is not."""
     name = topic_of(flow.name)
-    notes = {name: seen.target[name]} if name in seen.target else {}
-    unread = _missing(notes, AclOperation.READ)
-    why = "no partition can begin before its progress is read"
-    lacking.problems += _topic_lines(flow.target, unread, why, besides=_OF_TARGET_TOPICS)
-    if not unread:
-        unwritten = _missing(notes, AclOperation.WRITE)
-        why = "a progress that the target forgets is not restored"
-        lacking.warnings += _topic_lines(flow.target, unwritten, why)
+    topics = {name: permissions.target[name]} if name in permissions.target else {}
+    unreadable = _lacking(topics, AclOperation.READ)
+    why = "no partition can start before its progress is read"
+    missing.problems += _topic_lines(flow.target, unreadable, why, also_needed=_TARGET_TOPIC_OPERATIONS)
+    if not unreadable:
+        unwritable = _lacking(topics, AclOperation.WRITE)
+        why = "progress that the target forgets is not restored"
+        missing.warnings += _topic_lines(flow.target, unwritable, why)
 
 
-def _of_groups(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
-    missing = {group: absent for group, told in seen.groups.items() if (absent := _absent(told, _OF_GROUPS))}
-    if not missing:
+def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    lacking = {
+        group: absent
+        for group, allowed in permissions.groups.items()
+        if (absent := _absent(allowed, _GROUP_OPERATIONS))
+    }
+    if not lacking:
         return
-    orders = place_of(flow.name)[0]
-    operations = list(dict.fromkeys(one for absent in missing.values() for one in absent))
-    lines, what, why = lacking.problems, f"groups with the prefix {_prefix(flow)}", "progress is kept there"
-    if missing.keys() == {orders}:
-        # Runs go on without orders, each for itself.
-        lines, what, why = lacking.warnings, f"group {orders}", "other runs of the flow, and mirror stop, are not heard"
+    control_group = place_of(flow.name)[0]
+    operations = list(dict.fromkeys(operation for absent in lacking.values() for operation in absent))
+    lines, resource, why = missing.problems, f"groups with the prefix {_prefix(flow)}", "progress is committed there"
+    if lacking.keys() == {control_group}:
+        # Runs work without control commands, but do not notice each other.
+        lines, resource = missing.warnings, f"group {control_group}"
+        why = "this run does not notice other runs of the flow, nor mirror stop"
     grant = f"--group {_prefix(flow)} {_PREFIXED}"
-    lines.append(_line(operations, what, flow.target, why, grant, besides=_OF_GROUPS))
+    lines.append(_line(operations, resource, flow.target, why, grant, also_needed=_GROUP_OPERATIONS))
 
 
-def _of_ids(flow: FlowConfig, seen: Seen, lacking: Lacking) -> None:
-    hidden = [name for name, told in seen.ids.items() if AclOperation.DESCRIBE not in told]
+def _check_ids(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    hidden = [name for name, allowed in permissions.ids.items() if AclOperation.DESCRIBE not in allowed]
     if not hidden:
         return
-    lines, what = lacking.problems, f"transactional ids with the prefix {_prefix(flow)}"
+    lines, resource = missing.problems, f"transactional ids with the prefix {_prefix(flow)}"
     why = 'nothing can be copied exactly once (delivery = "at-least-once" needs none)'
-    if len(hidden) < len(seen.ids):
-        lines, what = lacking.warnings, _several("transactional id", hidden)
-        why = "their partitions are not copied, the flow's others are"
+    if len(hidden) < len(permissions.ids):
+        lines, resource = missing.warnings, _named("transactional id", hidden)
+        why = "their partitions are not copied; the flow's other partitions are"
     grant = f"--transactional-id {_prefix(flow)} {_PREFIXED}"
-    lines.append(_line([AclOperation.DESCRIBE], what, flow.target, why, grant, besides=[AclOperation.WRITE]))
+    lines.append(_line([AclOperation.DESCRIBE], resource, flow.target, why, grant, also_needed=[AclOperation.WRITE]))
 
 
 def _prefix(flow: FlowConfig) -> str:
     return f"mirror.{flow.name}."
 
 
-def _absent(told: Operations, needed: Collection[AclOperation]) -> list[AclOperation]:
-    """Those of ``needed`` that are not ``told``; without Describe only that is known."""
-    if AclOperation.DESCRIBE not in told:
+def _absent(allowed: Operations, needed: Collection[AclOperation]) -> list[AclOperation]:
+    """Return the ``needed`` operations that are not ``allowed``; only Describe if that is absent: it hides the rest."""
+    if AclOperation.DESCRIBE not in allowed:
         return [AclOperation.DESCRIBE]
-    return [one for one in needed if one not in told]
+    return [operation for operation in needed if operation not in allowed]
 
 
-def _missing(topics: Mapping[str, Topic | None], *needed: AclOperation) -> dict[str, list[AclOperation]]:
-    """By topic; those that are not there, or not told of, lack nothing that is known."""
+def _lacking(topics: Mapping[str, TopicPermissions | None], *needed: AclOperation) -> dict[str, list[AclOperation]]:
+    """Return the absent operations by topic. A topic that does not exist, or with unknown operations, lacks none."""
     found = {
         name: _absent(topic.operations, needed)
         for name, topic in topics.items()
@@ -220,52 +231,55 @@ def _missing(topics: Mapping[str, Topic | None], *needed: AclOperation) -> dict[
     return {name: absent for name, absent in found.items() if absent}
 
 
-def _of_all(missing: Collection[str], topics: Collection[str]) -> bool:
-    return bool(topics) and len(missing) == len(topics)
+def _is_all(lacking: Collection[str], topics: Collection[str]) -> bool:
+    return bool(topics) and len(lacking) == len(topics)
 
 
 def _topic_lines(
     cluster: str,
-    missing: Mapping[str, Iterable[AclOperation]],
+    lacking: Mapping[str, Iterable[AclOperation]],
     why: str,
-    besides: Collection[AclOperation] = (AclOperation.READ,),
+    also_needed: Collection[AclOperation] = (AclOperation.READ,),
 ) -> list[str]:
-    """One line for all topics that lack the same."""
-    told: dict[tuple[AclOperation, ...], list[str]] = defaultdict(list)
-    for name, operations in sorted(missing.items()):
-        told[tuple(operations)].append(name)
+    """Return one line for all topics that lack the same operations."""
+    by_operations: dict[tuple[AclOperation, ...], list[str]] = defaultdict(list)
+    for name, operations in sorted(lacking.items()):
+        by_operations[tuple(operations)].append(name)
     return [
-        _line(operations, _several("topic", names), cluster, why, _each("--topic", names), besides=besides)
-        for operations, names in told.items()
+        _line(operations, _named("topic", names), cluster, why, _flags("--topic", names), also_needed=also_needed)
+        for operations, names in by_operations.items()
     ]
 
 
 def _line(
     operations: Iterable[AclOperation],
-    what: str,
+    resource: str,
     cluster: str,
     why: str,
     grant: str,
     *,
-    besides: Collection[AclOperation],
+    also_needed: Collection[AclOperation],
 ) -> str:
-    """``besides`` is what is needed, too, and may be missing as well where Describe is."""
+    """Return the line about ``operations`` that are missing on ``resource``.
+
+    Where Describe is missing, the advice also grants ``also_needed``: brokers do not show whether these are missing.
+    """
     missing = list(operations)
-    words = [_WORDS[one] for one in missing]
-    wanted = dict.fromkeys([*missing, *besides] if AclOperation.DESCRIBE in missing else missing)
-    flags = " ".join(f"--operation {_WORDS[one]}" for one in wanted)
-    verb = "are" if len(words) > 1 else "is"
+    names = [_OPERATION_NAMES[operation] for operation in missing]
+    wanted = dict.fromkeys([*missing, *also_needed] if AclOperation.DESCRIBE in missing else missing)
+    flags = " ".join(f"--operation {_OPERATION_NAMES[operation]}" for operation in wanted)
+    verb = "are" if len(names) > 1 else "is"
     return (
-        f"the permission{'s' if len(words) > 1 else ''} {' and '.join(words)} on {what} of cluster {cluster} {verb}"
+        f"the permission{'s' if len(names) > 1 else ''} {' and '.join(names)} on {resource} of cluster {cluster} {verb}"
         f" missing: {why}; grant to this client's user: kafka-acls --add --allow-principal User:... {flags} {grant}"
     )
 
 
-def _several(kind: str, names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
+def _named(kind: str, names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:_MAX_NAMES_SHOWN])}{more}"
 
 
-def _each(flag: str, names: list[str]) -> str:
-    shown = " ".join(f"{flag} {name}" for name in names[:_NAMED])
-    return f"{shown} ..." if len(names) > _NAMED else shown
+def _flags(flag: str, names: list[str]) -> str:
+    shown = " ".join(f"{flag} {name}" for name in names[:_MAX_NAMES_SHOWN])
+    return f"{shown} ..." if len(names) > _MAX_NAMES_SHOWN else shown

@@ -1,20 +1,28 @@
-"""Asks both clusters what this client may do with what a flow uses; changes nothing, and needs no permission to ask.
+"""Look up which operations both clusters allow this client on what a flow uses. Needs no permission, changes nothing.
 
-A few requests for each flow, however many topics it has: topics tell it with their metadata, groups with their
-description (KIP-430), transactional ids by being told of at all.
+A few requests per flow are enough, whatever the number of its topics: brokers return a topic's authorized operations
+with its metadata, and a group's with its description (KIP-430). For a transactional id, a successful describe shows
+that Describe is granted.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.progress.progress_topic import topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
-from mirror.spark.preflight.acl_check import NOTHING, Operations, Seen, Topic, groups_of, ids_of
+from mirror.spark.preflight.acl_check import (
+    NO_OPERATIONS,
+    FlowPermissions,
+    Operations,
+    TopicPermissions,
+    groups_to_check,
+    ids_to_check,
+)
 from mirror.timing import Timer
 
 if TYPE_CHECKING:
@@ -23,17 +31,18 @@ if TYPE_CHECKING:
     from mirror.client import AclOperation, Outcomes
     from mirror.config.models import FlowConfig, MirrorConfig
 
-_WITHIN_MS: Final = 10_000
-"""For all that is asked about a flow: who does not answer by then is found out by the copy."""
+V = TypeVar("V")
+
+_LOOKUP_TIMEOUT_MS: Final = 10_000
+"""For all requests about a flow. The copy reports a cluster that does not answer by then."""
 
 
-def ask(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> Seen:
-    """What may be done, as far as it is told; ``topics`` are those of the source that ``flow`` copies.
+def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> FlowPermissions:
+    """Return the operations that brokers allow; ``topics`` are the source topics that ``flow`` copies.
 
-    What cannot be had (old brokers, no answer in time) is left out. Raises KafkaError where a cluster cannot be
-    reached at all.
+    Leaves out what cannot be read (old brokers, no answer in time). Raises KafkaError if a cluster cannot be reached.
     """
-    timer = Timer(SystemClock(), _WITHIN_MS)
+    timer = Timer(SystemClock(), _LOOKUP_TIMEOUT_MS)
     source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
     with Admin(source_options) as admin:
         source = _topics(admin, topics, timer)
@@ -43,31 +52,37 @@ def ask(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> Seen
         impossible = too_long(flow, topics)
         names = [*(flow.target_topic(name) for name in topics if name not in impossible), topic_of(flow.name)]
         target = _topics(admin, names, timer)
-        # In this order: a target that is new makes its topic of offsets when it is first asked about groups.
-        if wanted := ids_of(flow, source):
+        # Ids before groups: a new target creates its __consumer_offsets topic at the first request about groups.
+        if wanted := ids_to_check(flow, source):
             with contextlib.suppress(KafkaError):
                 found = admin.transactional_id_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
-                ids = _told(found)
+                ids = _operations(found)
         with contextlib.suppress(KafkaError):
-            found = admin.group_operations(groups_of(flow, source), partial=True, timeout_ms=timer.remaining_ms())
-            groups = _told(found)
-    return Seen(source=source, target=target, groups=groups, ids=ids)
+            wanted = groups_to_check(flow, source)
+            found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
+            groups = _operations(found)
+    return FlowPermissions(source=source, target=target, groups=groups, ids=ids)
 
 
-def _topics(admin: Admin, names: Collection[str], timer: Timer) -> dict[str, Topic | None]:
-    """By name; None for one that is not there."""
+def _topics(admin: Admin, names: Collection[str], timer: Timer) -> dict[str, TopicPermissions | None]:
+    """Return the permissions by topic name; None for a topic that does not exist."""
     try:
         found = admin.describe_topics(
             names, include_authorized_operations=True, partial=True, timeout_ms=timer.remaining_ms()
         )
     except KafkaError:
         return {}
-    told: dict[str, Topic | None] = {name: None for name in names if name not in found.failed}
-    told |= {name: Topic(len(each.partitions), each.authorized_operations) for name, each in found.items()}
-    told |= {name: Topic(0, NOTHING) for name, error in found.failed.items() if isinstance(error, AuthorizationFailed)}
-    return told
+    topics: dict[str, TopicPermissions | None] = {name: None for name in names if name not in found.failed}
+    for name, topic in found.items():
+        topics[name] = TopicPermissions(len(topic.partitions), topic.authorized_operations)
+    for name in _denied(found):
+        topics[name] = TopicPermissions(0, NO_OPERATIONS)
+    return topics
 
 
-def _told(found: Outcomes[str, frozenset[AclOperation]]) -> dict[str, Operations]:
-    refused = [name for name, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
-    return {**found, **dict.fromkeys(refused, NOTHING)}
+def _operations(found: Outcomes[str, frozenset[AclOperation]]) -> dict[str, Operations]:
+    return {**found, **dict.fromkeys(_denied(found), NO_OPERATIONS)}
+
+
+def _denied(found: Outcomes[str, V]) -> list[str]:
+    return [name for name, error in found.failed.items() if isinstance(error, AuthorizationFailed)]

@@ -1,4 +1,4 @@
-"""What a run of a flow would do now: how much it would copy, in which way, and how long it takes. Changes nothing."""
+"""Forecast a run of a flow: how much it would copy, along which path, and how long it takes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 _LOST: Final = (
-    "it has no progress, and the target partition holds records or did: restored from the topic of notes, or it fails"
-    " with progress-lost (start-over = true begins again)"
+    "it has no progress, but the target partition holds records, or did: a run restores its progress from the progress"
+    " topic, or the partition fails with progress-lost (start-over = true begins again)"
 )
 
 
 OVERHEAD_S: Final = 13.0
-"""What the smallest of runs took on a machine with two cores, a few records copied."""
+"""The time of a run that copies a few records, measured on a machine with two cores."""
 
 
 class Action(enum.StrEnum):
@@ -40,17 +40,17 @@ class Action(enum.StrEnum):
 
     COPY = "copy"
     BEGIN = "begin"
-    """Nothing to copy yet; where the flow begins would be kept."""
+    """Nothing to copy yet; the position where the flow begins would be committed."""
     RENEW = "renew"
-    """Nothing to copy; its progress would be committed anew, before the target forgets it."""
+    """Nothing to copy; the progress would be committed again, before the target forgets it."""
     WAIT = "wait"
-    """A limit of the flow leaves it to a later run."""
+    """A limit of the flow defers the partition to a later run."""
     FAIL = "fail"
     NOTHING = "nothing"
 
 
 class CopyPath(enum.StrEnum):
-    """How batches are copied: passed on as bytes, encoded anew, or each as it needs."""
+    """How batches are copied: passed on as bytes (shallow), decoded and re-encoded (deep), or some of each."""
 
     SHALLOW = "shallow"
     PARTLY_DEEP = "partly deep"
@@ -60,85 +60,91 @@ class CopyPath(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionForecast:
-    """One partition: ``records`` counts the offsets of ``[start, end)``, a run's or (where it waits) the next one's.
-
-    ``bytes`` is an estimate, or None; ``error`` is why it would, or may, fail or wait, or what a limit leaves.
-    """
+    """The forecast for one partition; the field names are keys of the JSON output."""
 
     topic: str
     target_topic: str
     partition: int
     action: Action
     start: int
+    """The first offset that the run copies; for a partition that waits, that a later run copies."""
     end: int
+    """The offset after the last one."""
     records: int
+    """The number of offsets in ``[start, end)``."""
     bytes: int | None
+    """An estimate; None if nothing is known about the size of records."""
     way: CopyPath
     reasons: list[str]
+    """Why ``way`` is not shallow, or not known."""
     error: str | None = None
+    """Why the partition fails, may fail or waits, or what a limit leaves to later runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowForecast:
-    """One flow. ``records`` and ``bytes`` (None: not known) are what a run would copy.
-
-    ``seconds`` is the time it would take at ``bytes_per_second``; both None where nothing tells. Of it,
-    ``overhead_seconds`` are not copying but Spark's start: as in earlier runs, or where ``overhead_measured`` is False,
-    as measured elsewhere. ``changes`` are those of the target's topics. ``withheld`` are the source's open transactions
-    that keep records from being copied.
-    """
+    """The forecast for one flow; the field names are keys of the JSON output."""
 
     flow: str
     source: str
     target: str
     partitions: list[PartitionForecast]
     records: int
+    """The number of offsets that a run would copy."""
     bytes: int | None
+    """Their estimated size; None if it is not known."""
     bytes_per_second: float | None
+    """The rate of earlier runs, limited by the flow; None if neither is known."""
     seconds: float | None
+    """The time that the run would take; None if ``bytes`` or the rate is not known."""
     overhead_seconds: float
+    """The part of ``seconds`` that Spark needs to start."""
     overhead_measured: bool
+    """Whether ``overhead_seconds`` is from earlier runs of this installation, and not :data:`OVERHEAD_S`."""
     changes: list[str]
+    """Lines about topics that would be created or extended on the target."""
     warnings: list[str]
     withheld: list[OpenTransaction] = field(default_factory=list)
+    """The source's open transactions that keep records from being copied."""
 
     @property
     def to_do(self) -> bool:
-        """Whether a run would copy, keep or change something, or somebody must look after a partition.
+        """Whether a run would copy, commit or change something, or a partition needs attention.
 
-        To renew progress is no reason to run: a flow that runs at all does it in time.
+        Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        return bool(self.changes) or any(each.action not in idle for each in self.partitions)
+        return bool(self.changes) or any(partition.action not in idle for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, ``to_do`` among them."""
+        """Return the fields and ``to_do`` as plain values."""
         return {**asdict(self), "to_do": self.to_do}
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
-    """Look at the flow's clusters; ``ledger`` is its folder there, which may be missing.
+    """Read the flow's clusters and forecast a run at ``wall_ms`` (ms since 1970).
 
-    ``wall_ms`` is now, in ms since 1970. Raises FlowError where no topic matches, KafkaError where a cluster cannot be
-    asked.
+    ``ledger`` is the flow's folder, which may be missing. Raises FlowError if no topic matches, and KafkaError if a
+    cluster cannot be read.
     """
     with (
         Admin(config.clusters[flow.source].client_options()) as source,
         Admin(config.clusters[flow.target].client_options()) as target,
     ):
-        outlook = take_snapshot(flow, source, target, wall_ms=wall_ms)
-        topics = inspect_topics(flow, outlook.topics, source, target)
-        outlook = outlook.within(flow, topics.targets)
-        lost = set() if flow.start_over else _without_progress(outlook, topics, target)
-    plan = plan_from_snapshot(flow, outlook, 1, history=read_history(flow, ledger))
+        snapshot = take_snapshot(flow, source, target, wall_ms=wall_ms)
+        topics = inspect_topics(flow, snapshot.topics, source, target)
+        snapshot = snapshot.within(flow, topics.targets)
+        lost = set() if flow.start_over else _without_progress(snapshot, topics, target)
+    plan = plan_from_snapshot(flow, snapshot, 1, history=read_history(flow, ledger))
     partitions = [
-        replace(each, error="; ".join(filter(None, [_LOST, each.error])))
-        if TopicPartition(each.topic, each.partition) in lost
-        else each
-        for each in partition_forecasts(flow, outlook, plan, topics.pairs)
+        replace(partition, error="; ".join(filter(None, [_LOST, partition.error])))
+        if TopicPartition(partition.topic, partition.partition) in lost
+        else partition
+        for partition in partition_forecasts(flow, snapshot, plan, topics.pairs)
     ]
-    copied = [each for each in partitions if each.action is Action.COPY]
-    size = None if any(each.bytes is None for each in copied) else sum(each.bytes or 0 for each in copied)
+    copied = [partition for partition in partitions if partition.action is Action.COPY]
+    sizes = [partition.bytes for partition in copied if partition.bytes is not None]
+    size = sum(sizes) if len(sizes) == len(copied) else None
     rate = _rate(bytes_per_second(ledger), flow.max_bytes_per_second)
     measured = overhead_seconds(ledger.parent)
     overhead = OVERHEAD_S if measured is None else measured
@@ -147,125 +153,127 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         source=flow.source,
         target=flow.target,
         partitions=partitions,
-        records=sum(each.records for each in copied),
+        records=sum(partition.records for partition in copied),
         bytes=size,
         bytes_per_second=rate,
         seconds=None if rate is None or size is None else overhead + size / rate,
         overhead_seconds=overhead,
         overhead_measured=measured is not None,
         changes=topics.changes,
-        warnings=[*topics.warnings, *lines({tp: one for tp, one in outlook.withheld.items() if one.noted})],
-        withheld=list(outlook.withheld.values()),
+        warnings=[*topics.warnings, *lines({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.noted})],
+        withheld=list(snapshot.withheld.values()),
     )
 
 
-def _without_progress(outlook: ClusterSnapshot, topics: TargetTopicsForecast, target: Admin) -> set[TopicPartition]:
-    """The source partitions that a run would begin with, though their target partitions hold records, or did."""
-    begun = {
-        TopicPartition(each.target_topic, each.partition): TopicPartition(each.topic, each.partition)
-        for each in outlook.ranges
-        if TopicPartition(each.target_topic, each.partition) not in outlook.progress
+def _without_progress(snapshot: ClusterSnapshot, topics: TargetTopicsForecast, target: Admin) -> set[TopicPartition]:
+    """Return the source partitions without progress whose target partitions hold records, or did."""
+    source_of = {
+        TopicPartition(range_.target_topic, range_.partition): TopicPartition(range_.topic, range_.partition)
+        for range_ in snapshot.ranges
+        if TopicPartition(range_.target_topic, range_.partition) not in snapshot.progress
     }
-    led = {
-        TopicPartition(topic.name, each.partition)
-        for topic in topics.there.values()
-        for each in topic.partitions
-        if each.leader != NO_LEADER
+    with_leader = {
+        TopicPartition(topic.name, partition.partition)
+        for topic in topics.existing.values()
+        for partition in topic.partitions
+        if partition.leader != NO_LEADER
     }
-    asked = dict.fromkeys(begun.keys() & led, LATEST)
-    found = target.list_offsets(asked, partial=True) if asked else {}
-    return {begun[tp] for tp, end in found.items() if end.offset > 0}
+    wanted = dict.fromkeys(source_of.keys() & with_leader, LATEST)
+    ends = target.list_offsets(wanted, partial=True) if wanted else {}
+    return {source_of[tp] for tp, end in ends.items() if end.offset > 0}
 
 
 def _rate(measured: float | None, limit: int) -> float | None:
-    known = [rate for rate in (measured, float(limit)) if rate]
-    return min(known, default=None)
+    return min((rate for rate in (measured, float(limit)) if rate), default=None)
 
 
 def partition_forecasts(
-    flow: FlowConfig, outlook: ClusterSnapshot, plan: Plan, pairs: dict[str, tuple[TopicConfig, TopicConfig]]
+    flow: FlowConfig, snapshot: ClusterSnapshot, plan: Plan, pairs: dict[str, tuple[TopicConfig, TopicConfig]]
 ) -> list[PartitionForecast]:
-    """Of every partition, by topic and number. Pure."""
-    behind = {(each.topic, each.partition): each for each in outlook.ranges}
-    sizes = outlook.sizes
-    ways = {topic: way_of(flow, pairs.get(topic)) for topic in {each.target_topic for each in outlook.seen}}
-    found = [
-        *(_of_range(each, outlook, plan, ways[each.target_topic]) for each in plan.ranges),
+    """Return the forecast of every partition, sorted by topic and number. Pure."""
+    backlog = {(range_.topic, range_.partition): range_ for range_ in snapshot.ranges}
+    sizes = snapshot.sizes
+    paths = {topic: copy_path(flow, pairs.get(topic)) for topic in {seen.target_topic for seen in snapshot.seen}}
+    forecasts = [
+        *(_of_range(range_, snapshot, plan, paths[range_.target_topic]) for range_ in plan.ranges),
         *(
-            _of_result(each, behind.get((each.topic, each.partition)), sizes, ways[each.target_topic])
-            for each in plan.results_without_task
+            _of_result(result, backlog.get((result.topic, result.partition)), sizes, paths[result.target_topic])
+            for result in plan.results_without_task
         ),
     ]
-    return sorted(found, key=lambda each: (each.topic, each.partition))
+    return sorted(forecasts, key=lambda partition: (partition.topic, partition.partition))
 
 
-def _of_range(one: Range, outlook: ClusterSnapshot, plan: Plan, way: tuple[CopyPath, list[str]]) -> PartitionForecast:
-    if one.end > one.start:
+def _of_range(
+    range_: Range, snapshot: ClusterSnapshot, plan: Plan, path: tuple[CopyPath, list[str]]
+) -> PartitionForecast:
+    if range_.end > range_.start:
         action = Action.COPY
     else:
-        known = TopicPartition(one.target_topic, one.partition) in outlook.progress
-        action = Action.RENEW if known else Action.BEGIN
-    stop = plan.truncated_at.get(str(TopicPartition(one.topic, one.partition)), one.end)
-    left = f"max-bytes-per-epoch leaves about {stop - one.end} records to later runs" if stop > one.end else None
-    return _forecast(one, action, outlook.sizes, way, left)
+        committed = TopicPartition(range_.target_topic, range_.partition) in snapshot.progress
+        action = Action.RENEW if committed else Action.BEGIN
+    end = plan.truncated_at.get(str(TopicPartition(range_.topic, range_.partition)), range_.end)
+    left = f"max-bytes-per-epoch leaves about {end - range_.end} records to later runs" if end > range_.end else None
+    return _forecast(range_, action, snapshot.sizes, path, left)
 
 
 def _of_result(
-    result: RangeResult, behind: Range | None, sizes: RecordSizes, way: tuple[CopyPath, list[str]]
+    result: RangeResult, waiting: Range | None, sizes: RecordSizes, path: tuple[CopyPath, list[str]]
 ) -> PartitionForecast:
-    """Of a settled partition; where it waits, ``behind`` is the range that it waits with."""
-    if behind is not None:
-        return _forecast(behind, Action.WAIT, sizes, way, result.error)
+    """Return the forecast of a partition that gets no task; ``waiting`` is its range if a later run copies it."""
+    if waiting is not None:
+        return _forecast(waiting, Action.WAIT, sizes, path, result.error)
     action = Action.FAIL if result.outcome is Outcome.FAILED else Action.NOTHING
-    return _forecast(result, action, sizes, way, result.error)
+    return _forecast(result, action, sizes, path, result.error)
 
 
 def _forecast(
-    one: Range | RangeResult, action: Action, sizes: RecordSizes, way: tuple[CopyPath, list[str]], error: str | None
+    span: Range | RangeResult, action: Action, sizes: RecordSizes, path: tuple[CopyPath, list[str]], error: str | None
 ) -> PartitionForecast:
-    records = one.end - one.start
-    tp = TopicPartition(one.topic, one.partition)
-    known = sizes.bytes_per_offset.get(tp, sizes.average() if sizes.bytes_per_offset else None)
+    records = span.end - span.start
+    tp = TopicPartition(span.topic, span.partition)
+    record_size = sizes.bytes_per_offset.get(tp, sizes.average() if sizes.bytes_per_offset else None)
     return PartitionForecast(
-        topic=one.topic,
-        target_topic=one.target_topic,
-        partition=one.partition,
+        topic=span.topic,
+        target_topic=span.target_topic,
+        partition=span.partition,
         action=action,
-        start=one.start,
-        end=one.end,
+        start=span.start,
+        end=span.end,
         records=records,
-        bytes=int(records * known) if known is not None else None if records else 0,
-        way=way[0],
-        reasons=way[1],
+        bytes=int(records * record_size) if record_size is not None else None if records else 0,
+        way=path[0],
+        reasons=path[1],
         error=error,
     )
 
 
-def way_of(flow: FlowConfig, pair: tuple[TopicConfig, TopicConfig] | None) -> tuple[CopyPath, list[str]]:
-    """How batches between two topics go, as far as configurations tell, and why. ``pair``: the source's, the target's.
+def copy_path(flow: FlowConfig, pair: tuple[TopicConfig, TopicConfig] | None) -> tuple[CopyPath, list[str]]:
+    """Return how batches are copied, and why; ``pair`` has the configurations of the source and the target topic.
 
-    What only the batches tell (message formats 0 and 1, small ones in a row) comes on top.
+    Some batches may be re-encoded for reasons that no configuration shows: message formats 0 and 1, small batches in a
+    row.
     """
     policy = flow.copy_policy()
-    asked = [
+    keys = [
         *([f'compression = "{flow.compression}"'] if policy.compression is not None else []),
         *(["headers"] if policy.headers else []),
         *(["transform"] if policy.transform else []),
     ]
-    if asked:
-        return CopyPath.DEEP, [f"the flow has {each}" for each in asked]
+    if keys:
+        return CopyPath.DEEP, [f"the flow has {key}" for key in keys]
     if pair is None:
-        return CopyPath.UNKNOWN, ["the source's topic configuration may not be read (DescribeConfigs)"]
+        return CopyPath.UNKNOWN, ["the source topic's configuration cannot be read (it needs DescribeConfigs)"]
     source, target = pair
     reasons = []
     if "compact" in source.cleanup:
-        reasons.append("the source's cleanup.policy has compact: batches with gaps go deep")
+        reasons.append("the source's cleanup.policy has compact: batches with gaps are re-encoded")
     if target.max_message_bytes < source.max_message_bytes:
         reasons.append(
-            f"max.message.bytes = {target.max_message_bytes}, the source's {source.max_message_bytes}: larger batches"
-            " go deep"
+            f"max.message.bytes = {target.max_message_bytes}, the source's is {source.max_message_bytes}: larger"
+            " batches are re-encoded"
         )
     if source.append_time and not target.append_time:
-        why = "message.timestamp.type: the source's LogAppendTime has to become each record's own in CreateTime"
+        why = "message.timestamp.type: the source's LogAppendTime has to be written into each record, as its CreateTime"
         return CopyPath.DEEP, [why, *reasons]
     return (CopyPath.PARTLY_DEEP if reasons else CopyPath.SHALLOW), reasons

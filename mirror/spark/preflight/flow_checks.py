@@ -1,9 +1,9 @@
-"""What is wrong with flows, as far as their clusters show it: all of it, before the first task of any flow starts.
+"""Check flows against their clusters, and report all problems of all flows before the first task starts.
 
 ::
 
-    config ──look_at──► clusters as they are ──check──► problems: all is refused
-           ──look_for_permissions──► Seen ──judge──┘    warnings, and unreachable: a flow's own trouble
+    config ──describe_clusters──► ClusterTopics ──find_problems────────► problems: every flow is refused
+           ──look_up_all──► FlowPermissions ──missing_permissions──┘     warnings, and unreachable: of a flow alone
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
-from mirror.config import cycles as loops
+from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
 from mirror.spark.planning.range_planner import select_topics, source_topic_for, unmatched_patterns
-from mirror.spark.preflight.acl_check import Lacking, Seen, missing_permissions
-from mirror.spark.preflight.acl_lookup import ask
+from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
+from mirror.spark.preflight.acl_lookup import look_up_permissions
 from mirror.spark.preflight.transform_check import why_not_loaded
 
 if TYPE_CHECKING:
@@ -29,29 +29,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE_S: Final = 3.0
-_PATIENCE_AGAIN_S: Final = 15.0
-"""How long a cluster may take before it is said that it has not answered, and between two times."""
+_FIRST_NOTICE_S: Final = 3.0
+"""The time that a cluster has to answer before a notice says that it has not."""
+_NOTICE_INTERVAL_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
-    """A cluster's id, and the names of all topics that may be seen."""
+class ClusterTopics:
+    """A cluster's id, and the names of all topics that this client may see."""
 
     cluster_id: str
     topics: frozenset[str]
 
 
-Clusters = Mapping[str, ClusterSeen | MirrorError]
-"""By the name in the configuration; an error where the cluster could not be asked."""
+Clusters = Mapping[str, ClusterTopics | MirrorError]
+"""By the name in the configuration; an error for a cluster that could not be described."""
 
 
 class FlowsRefused(FlowError):
-    """Flows that must not run as they are: ``problems`` of all of them, by flow; one line each in the text."""
+    """Flows that must not run as they are. The text has the problems of all flows, one per line."""
 
     several_lines = True
 
     def __init__(self, problems: Mapping[str, Sequence[str]]) -> None:
+        """``problems`` are lines by flow."""
         super().__init__("\n".join(dict.fromkeys(line for lines in problems.values() for line in lines)))
         self.problems: Final = problems
 
@@ -61,87 +62,90 @@ class FlowsRefused(FlowError):
 
 @dataclass(slots=True)
 class Findings:
-    """By flow: ``problems`` refuse all flows, ``warnings`` none; ``unreachable`` flows fail, the others go on."""
+    """The result of the checks, by flow."""
 
     problems: dict[str, list[str]] = field(default_factory=dict)
+    """If any flow has one, no flow runs."""
     warnings: dict[str, list[str]] = field(default_factory=dict)
     unreachable: dict[str, MirrorError] = field(default_factory=dict)
+    """These flows fail; the others run."""
 
 
 def check_flows(
-    config: MirrorConfig, flows: Sequence[FlowConfig], waiting: Callable[[str], None] | None = None
+    config: MirrorConfig, flows: Sequence[FlowConfig], on_waiting: Callable[[str], None] | None = None
 ) -> Findings:
-    """Look at the clusters of ``flows`` and check these, also against the configuration's other flows.
+    """Check ``flows`` against their clusters and against the configuration's other flows.
 
-    Takes as long as the slowest cluster; ``waiting`` hears now and then which ones have not answered yet. Raises
-    FlowsRefused with every problem of every flow.
+    Takes as long as the slowest cluster. ``on_waiting`` is called now and then with a line about a cluster that has not
+    answered yet. Raises FlowsRefused with every problem of every flow.
     """
-    clusters = look_at(config, {name for flow in flows for name in (flow.source, flow.target)}, waiting)
-    # A flow that is not to run may still own a topic; only those that could are asked for it.
-    rivals = {other.source for flow in flows for other in _others(config, flow, clusters)}
-    clusters |= look_at(config, rivals - clusters.keys(), waiting)
-    findings = check(config, flows, clusters)
+    clusters = describe_clusters(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
+    # A flow that is not to run may still own a topic. Only the sources of flows that could own one are described.
+    rivals = {other.source for flow in flows for other in _possible_rivals(config, flow, clusters)}
+    clusters |= describe_clusters(config, rivals - clusters.keys(), on_waiting)
+    findings = find_problems(config, flows, clusters)
     for flow in flows:
-        findings.warnings[flow.name] = [*_of_configuration(config, flow), *findings.warnings.get(flow.name, [])]
-    for name, seen in look_for_permissions(config, flows, clusters).items():
-        if isinstance(seen, MirrorError):
-            # No reason to refuse: what is really missing is found out by the copy, in its own time.
-            lacking = Lacking(warnings=[f"whether it has all permissions could not be asked: {seen}"])
+        findings.warnings[flow.name] = [*_local_warnings(config, flow), *findings.warnings.get(flow.name, [])]
+    for name, permissions in _look_up_all(config, flows, clusters).items():
+        if isinstance(permissions, MirrorError):
+            # This is no reason to refuse the flow: the copy reports a permission that is really missing.
+            missing = MissingPermissions(warnings=[f"the flow's permissions could not be checked: {permissions}"])
         else:
-            lacking = missing_permissions(config.flows[name], seen)
-        if lacking.problems:
-            findings.problems.setdefault(name, []).extend(lacking.problems)
-        findings.warnings.setdefault(name, []).extend(lacking.warnings)
+            missing = missing_permissions(config.flows[name], permissions)
+        if missing.problems:
+            findings.problems.setdefault(name, []).extend(missing.problems)
+        findings.warnings.setdefault(name, []).extend(missing.warnings)
     if findings.problems:
         raise FlowsRefused(
-            {each.name: findings.problems[each.name] for each in flows if each.name in findings.problems}
+            {flow.name: findings.problems[flow.name] for flow in flows if flow.name in findings.problems}
         )
     return findings
 
 
-def _of_configuration(config: MirrorConfig, flow: FlowConfig) -> list[str]:
-    """What can be said without its clusters. Executors may have a transform that this host has not."""
+def _local_warnings(config: MirrorConfig, flow: FlowConfig) -> list[str]:
+    """Return the warnings that need no cluster. Executors may have a transform that this host does not have."""
     why = why_not_loaded(flow.transform) if flow.transform else None
     lines = [] if why is None else [f'transform = "{flow.transform}" {why}; without it no partition is copied']
     return [*lines, *notices(config, flow)]
 
 
-def look_at(
-    config: MirrorConfig, names: Iterable[str], waiting: Callable[[str], None] | None = None
-) -> dict[str, ClusterSeen | MirrorError]:
-    """Ask these clusters, all at once: one that does not answer must not hold up the others."""
+def describe_clusters(
+    config: MirrorConfig, names: Iterable[str], on_waiting: Callable[[str], None] | None = None
+) -> dict[str, ClusterTopics | MirrorError]:
+    """Describe these clusters concurrently, so that a cluster that does not answer does not delay the others."""
 
-    def look(name: str) -> ClusterSeen:
+    def describe(name: str) -> ClusterTopics:
         with Admin(config.clusters[name].client_options()) as admin:
-            return ClusterSeen(_reach(name, admin), frozenset(admin.list_topics()))
+            return ClusterTopics(_cluster_id(name, admin), frozenset(admin.list_topics()))
 
-    def not_yet(name: str, seconds: float) -> None:
-        if waiting is not None:
-            waiting(f"cluster {name} has not answered for {seconds:.0f} s; waiting on")
+    def on_slow(name: str, seconds: float) -> None:
+        if on_waiting is not None:
+            on_waiting(f"cluster {name} has not answered for {seconds:.0f} s; still waiting")
 
-    return _all_at_once("cluster", {name: partial(look, name) for name in sorted(names)}, not_yet)
+    return _run_concurrently("cluster", {name: partial(describe, name) for name in sorted(names)}, on_slow)
 
 
-def look_for_permissions(
+def _look_up_all(
     config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters
-) -> dict[str, Seen | MirrorError]:
-    """What the clusters say that may be done, by flow; nothing of flows whose clusters or topics could not be seen."""
-    asking: dict[str, Callable[[], Seen]] = {}
+) -> dict[str, FlowPermissions | MirrorError]:
+    """Return the permissions by flow, without the flows whose clusters or topics could not be described."""
+    calls: dict[str, Callable[[], FlowPermissions]] = {}
     for flow in flows:
         source, target = clusters[flow.source], clusters[flow.target]
-        if isinstance(source, ClusterSeen) and isinstance(target, ClusterSeen):
+        if isinstance(source, ClusterTopics) and isinstance(target, ClusterTopics):
             topics = sorted(name for name in source.topics if flow.includes(name))
             if topics:
-                asking[flow.name] = partial(ask, config, flow, topics)
-    return _all_at_once("flow", asking)
+                calls[flow.name] = partial(look_up_permissions, config, flow, topics)
+    return _run_concurrently("flow", calls)
 
 
-def _all_at_once(
-    kind: str, calls: Mapping[str, Callable[[], T]], not_yet: Callable[[str, float], None] | None = None
+def _run_concurrently(
+    kind: str, calls: Mapping[str, Callable[[], T]], on_slow: Callable[[str, float], None] | None = None
 ) -> dict[str, T | MirrorError]:
-    """What each comes to, in order, each in a thread of its own; ``kind`` is what their names are of.
+    """Run each call in a thread of its own, and return the results in the order of ``calls``.
 
-    ``not_yet`` hears of those that take long, and for how many seconds they have.
+    ``kind`` is the kind of thing that the names are names of. ``on_slow`` is called with a call that has not returned
+    yet, and the seconds that it has taken.
     """
     found: dict[str, T | MirrorError] = {}
 
@@ -150,60 +154,60 @@ def _all_at_once(
             found[name] = calls[name]()
         except MirrorError as error:
             found[name] = error
-        except Exception as error:  # noqa: BLE001 - told by who waits for it; a thread has nobody to raise to
+        except Exception as error:  # noqa: BLE001 - the caller reports it: raised in a thread, it would be lost
             found[name] = FlowError(f"{kind} {name}: {type(error).__name__}: {error}")
 
-    # Daemons: a signal ends the wait for them, and the process must not wait for a cluster then.
+    # Daemons: after a signal the process ends without waiting for a cluster.
     threads = {name: threading.Thread(target=run, args=(name,), daemon=True) for name in calls}
     began_s = time.monotonic()
     for thread in threads.values():
         thread.start()
-    patience_s = _PATIENCE_S
+    notice_s = _FIRST_NOTICE_S
     while slow := [name for name, thread in threads.items() if thread.is_alive()]:
-        threads[slow[0]].join(max(0.0, began_s + patience_s - time.monotonic()))
-        if time.monotonic() - began_s >= patience_s:
+        threads[slow[0]].join(max(0.0, began_s + notice_s - time.monotonic()))
+        if time.monotonic() - began_s >= notice_s:
             for name in slow:
-                if threads[name].is_alive() and not_yet is not None:
-                    not_yet(name, patience_s)
-            patience_s += _PATIENCE_AGAIN_S
+                if threads[name].is_alive() and on_slow is not None:
+                    on_slow(name, notice_s)
+            notice_s += _NOTICE_INTERVAL_S
     return {name: found[name] for name in calls}
 
 
-def check(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:
-    """What is wrong with ``flows``. Pure."""
+def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:
+    """Find what is wrong with ``flows``. Pure."""
     findings = Findings()
     for flow in flows:
         source, target = clusters[flow.source], clusters[flow.target]
-        for end in (source, target):
-            if isinstance(end, MirrorError):
-                findings.unreachable.setdefault(flow.name, end)
-        if not isinstance(source, ClusterSeen):
+        for cluster in (source, target):
+            if isinstance(cluster, MirrorError):
+                findings.unreachable.setdefault(flow.name, cluster)
+        if not isinstance(source, ClusterTopics):
             continue
         problems: list[str] = []
-        if isinstance(target, ClusterSeen) and source.cluster_id == target.cluster_id:
+        if isinstance(target, ClusterTopics) and source.cluster_id == target.cluster_id:
             problems.append(
-                f"flow {flow.name}: {flow.source} and {flow.target} are one cluster under two names (cluster id"
-                f" {source.cluster_id}), it would be copied into itself; correct a bootstrap.servers"
+                f"flow {flow.name}: {flow.source} and {flow.target} are two names of one cluster (cluster id"
+                f" {source.cluster_id}), which would be copied into itself; correct a bootstrap.servers"
             )
         try:
             wanted = select_topics(flow, source.topics)
         except FlowError as error:
             problems.append(str(error))
         else:
-            clashing, warnings = _clashes(config, flow, wanted, clusters)
-            problems += clashing
+            clashes, warnings = _find_clashes(config, flow, wanted, clusters)
+            problems += clashes
             findings.warnings[flow.name] = [*unmatched_patterns(flow, wanted), *warnings]
         if problems:
             findings.problems[flow.name] = problems
-    _feeding(config, flows, clusters, findings)
+    _find_cycles(config, flows, clusters, findings)
     return findings
 
 
-def _feeding(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, findings: Findings) -> None:
-    """Flows that feed each other over a cluster with two names: the configuration alone could not tell."""
+def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, findings: Findings) -> None:
+    """Find flows that feed each other through a cluster with two names, which the configuration alone does not show."""
     identity = {name: _identity(name, clusters) for name in config.clusters}
-    apart = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
-    for group, reason in loops.feedback_groups(apart, identity):
+    candidates = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
+    for group, reason in cycles.feedback_groups(candidates, identity):
         names = {flow.name for flow in group}
         for flow in flows:
             if flow.name in names:
@@ -212,14 +216,14 @@ def _feeding(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Cluste
 
 
 def _identity(name: str, clusters: Clusters) -> str:
-    seen = clusters.get(name)
-    return f"id {seen.cluster_id}" if isinstance(seen, ClusterSeen) else f"name {name}"
+    cluster = clusters.get(name)
+    return f"id {cluster.cluster_id}" if isinstance(cluster, ClusterTopics) else f"name {name}"
 
 
-def _others(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[FlowConfig]:
-    """The other flows that could write what ``flow`` writes."""
+def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[FlowConfig]:
+    """Return the other flows that could write to a topic that ``flow`` writes to."""
     source = clusters.get(flow.source)
-    if not isinstance(source, ClusterSeen):
+    if not isinstance(source, ClusterTopics):
         return []
     topics = [flow.target_topic(topic) for topic in source.topics if flow.includes(topic)]
     return [
@@ -231,38 +235,40 @@ def _others(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[
     ]
 
 
-def _clashes(
+def _find_clashes(
     config: MirrorConfig, flow: FlowConfig, topics: Collection[str], clusters: Clusters
 ) -> tuple[list[str], list[str]]:
-    """Target topics that another flow copies into as well: records would mix, and progress too. Problems, warnings.
+    """Find target topics that another flow also writes to, which would mix records; return problems and warnings.
 
-    Where the other source could not be asked it is a warning: it must not stop this flow.
+    It is a warning if the other flow's source could not be described: that must not stop this flow.
     """
     problems, warnings = [], []
-    for other in _others(config, flow, clusters):
+    for other in _possible_rivals(config, flow, clusters):
         rivals = {topic: rival for topic in topics if (rival := source_topic_for(other, flow.target_topic(topic)))}
-        there = clusters[other.source]
-        if isinstance(there, MirrorError):
-            first = flow.target_topic(next(iter(rivals)))
-            warnings.append(f"could not see whether flow {other.name} copies into {first} too: {there}")
+        other_source = clusters[other.source]
+        if isinstance(other_source, MirrorError):
+            topic = flow.target_topic(next(iter(rivals)))
+            warnings.append(
+                f"it could not be checked whether flow {other.name} also copies into topic {topic}: {other_source}"
+            )
             continue
-        one, two = sorted((flow, other), key=lambda each: each.name)
+        first, second = sorted((flow, other), key=lambda candidate: candidate.name)
         for topic, rival in rivals.items():
-            if rival not in there.topics:
+            if rival not in other_source.topics:
                 continue
-            # A prefix on both sides keeps topics apart already, unless they have one source.
-            plain = [each for each in (one, two) if each.naming == "identity"]
+            # If both flows have a prefix, only a common source makes their topics clash; a prefix does not help then.
+            plain = [candidate for candidate in (first, second) if candidate.naming == "identity"]
             advice = f', or use naming = "prefix" in flow {plain[0].name}' if plain else ""
-            by = {flow.name: f"{flow.source}: {topic}", other.name: f"{other.source}: {rival}"}
+            origin = {flow.name: f"{flow.source}: {topic}", other.name: f"{other.source}: {rival}"}
             problems.append(
-                f"flows {one.name} and {two.name} both copy into topic {flow.target_topic(topic)} of cluster"
-                f" {one.target} ({by[one.name]}, {by[two.name]}); exclude it from one of them{advice}"
+                f"flows {first.name} and {second.name} both copy into topic {flow.target_topic(topic)} of cluster"
+                f" {first.target} ({origin[first.name]}, {origin[second.name]}); exclude it from one of them{advice}"
             )
     return problems, warnings
 
 
-def _reach(cluster: str, admin: Admin) -> str:
-    """The cluster's id. Asked first: the error of one that does not answer has the name it is configured by."""
+def _cluster_id(cluster: str, admin: Admin) -> str:
+    """Return the cluster's id. The first call to a cluster: its timeout is reported with the configured name."""
     try:
         return admin.describe_cluster().cluster_id
     except KafkaTimeout as error:

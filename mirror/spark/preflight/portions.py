@@ -1,4 +1,4 @@
-"""Requests that change many topics, in portions that a controller takes. Pure but for the call that it is given."""
+"""Split a request that changes many topics into portions that a controller accepts. Pure except for the given call."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-MOST_RECORDS: Final = 2_000
-"""What one request may become in the cluster's metadata.
+MAX_RECORDS: Final = 2_000
+"""The largest number of metadata records that one request may cause.
 
 KRaft controllers refuse a whole request of more than 10,000 partitions, or records (``MAX_PARTITIONS_PER_BATCH``,
-``MAX_RECORDS_PER_USER_OP``: KAFKA-17870), and others take longer for one than ``request.timeout.ms``.
+``MAX_RECORDS_PER_USER_OP``: KAFKA-17870). Other controllers need longer than ``request.timeout.ms`` for it.
 """
 
 
-def portions(sizes: Mapping[str, int], most: int = MOST_RECORDS) -> Iterator[list[str]]:
-    """The names in order, together of a size of ``most`` at most; one that is larger goes alone."""
+def portions(sizes: Mapping[str, int], maximum: int = MAX_RECORDS) -> Iterator[list[str]]:
+    """Yield the names in order, in lists of a total size of at most ``maximum``; a larger name has a list alone."""
     names: list[str] = []
-    together = 0
+    total = 0
     for name, size in sizes.items():
-        if names and together + size > most:
+        if names and total + size > maximum:
             yield names
-            names, together = [], 0
+            names, total = [], 0
         names.append(name)
-        together += size
+        total += size
     if names:
         yield names
 
 
-def failures(
-    sizes: Mapping[str, int], ask: Callable[[list[str]], Outcomes[str, V]], most: int = MOST_RECORDS
+def send_in_portions(
+    sizes: Mapping[str, int], send: Callable[[list[str]], Outcomes[str, V]], maximum: int = MAX_RECORDS
 ) -> dict[str, KafkaError]:
-    """Why names failed, where ``ask`` was called with each portion of them.
+    """Call ``send`` with each portion of the names, and return the errors by name.
 
-    After a portion of which nothing was answered in time, nothing more is asked: the rest would take as long each.
+    If no name of a portion was answered in time, the remaining names fail with the same error and are not sent: each of
+    their portions would time out, too.
     """
     failed: dict[str, KafkaError] = {}
-    silent: KafkaError | None = None
-    for names in portions(sizes, most):
-        if silent is not None:
-            failed |= dict.fromkeys(names, silent)
+    timed_out: KafkaError | None = None
+    for names in portions(sizes, maximum):
+        if timed_out is not None:
+            failed |= dict.fromkeys(names, timed_out)
             continue
-        found = ask(names)
-        failed |= found.failed
-        if not found and all(isinstance(error, KafkaTimeout) for error in found.failed.values()):
-            silent = next(iter(found.failed.values()), None)
+        outcomes = send(names)
+        failed |= outcomes.failed
+        if not outcomes and all(isinstance(error, KafkaTimeout) for error in outcomes.failed.values()):
+            timed_out = next(iter(outcomes.failed.values()), None)
     return failed

@@ -1,4 +1,4 @@
-"""The target's topics, made ready before anything is copied: created, given partitions, checked."""
+"""Prepare the target topics before anything is copied: create them, add partitions, check their configuration."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from mirror.relay.progress.progress_topic import topic_of
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.range_planner import select_topics
-from mirror.spark.preflight import target_warnings as target_topics
-from mirror.spark.preflight import topic_compare as preflight
-from mirror.spark.preflight.portions import failures
+from mirror.spark.preflight import target_warnings, topic_compare
+from mirror.spark.preflight.portions import send_in_portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,45 +24,45 @@ if TYPE_CHECKING:
 TOPIC_ALREADY_EXISTS: Final = 36
 """Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
 INVALID_PARTITIONS: Final = 37
-"""The error code of a topic that has as many partitions as are asked for, or more."""
+"""The error code for a topic that has as many partitions as requested, or more."""
 
-PROPAGATION_S: Final = 15
-"""How long a topic may take from the controller's answer to the brokers' metadata."""
+PROPAGATION_TIMEOUT_S: Final = 15
+"""The time that a topic may take from the controller's answer to the brokers' metadata."""
 
 NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Topic configurations that name the source's own brokers (MirrorMaker's DefaultConfigPropertyFilter has them too)."""
+"""Topic configurations that name the source's own brokers (as in MirrorMaker's DefaultConfigPropertyFilter)."""
 
 
 PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-"""As Kafka Connect's own topics; in segments small enough to be compacted (the one being written never is)."""
+"""As for Kafka Connect's own topics. Segments are small because the active segment is never compacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What :func:`prepare_topics` came to; ``warnings`` are lines."""
+    """The result of :func:`prepare_topics`; ``warnings`` are lines."""
 
     targets: TargetTopics
     warnings: list[str]
 
 
 def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
-    """Make every target topic of ``flow`` ready; idempotent.
+    """Prepare every target topic of ``flow``, and its progress topic. Idempotent.
 
-    Missing ones are created with the source topic's partition count and explicitly set configuration, and the flow's
-    replication factor; those with fewer partitions get more. So is the topic that notes the flow's progress. What
-    cannot be made ready is an obstacle of its own topic, and stops no other.
+    A missing topic is created with the source topic's partition count and explicitly set configuration, and with the
+    flow's replication factor. A topic with fewer partitions than its source is extended. A topic that cannot be
+    prepared becomes an obstacle, and does not stop the other topics.
 
-    Warnings are also about what the two sides' configurations will make of the records. With ``before``, what an
-    earlier preparation came to, they are about topics that are new since: so the next one costs little more than the
-    metadata of both sides, however many topics there are.
+    The warnings also say what the two configurations will do to the records. ``before`` is the result of the previous
+    preparation: if it is given, only topics that are new since then are compared, so that the call costs little more
+    than the metadata of both clusters, however many topics there are.
 
-    Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
+    Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     preparation = _Preparation(flow, wanted, source, target)
     preparation.create()
-    preparation.grow()
+    preparation.extend()
     targets = preparation.targets().following(before)
     new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
     warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)[1]]
@@ -74,91 +73,92 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
 
 @dataclass(frozen=True, slots=True)
 class TargetTopicsForecast:
-    """What :func:`prepare_topics` would find and do. ``changes`` are lines.
-
-    ``pairs``: target topic -> the source's configuration and its own, or the one that it would be made with. ``there``
-    are the target topics that exist, ``targets`` is what it would come to.
-    """
+    """What :func:`prepare_topics` would find and do."""
 
     changes: list[str]
+    """Lines about topics that would be created or extended."""
     warnings: list[str]
     pairs: dict[str, tuple[TopicConfig, TopicConfig]]
-    there: Mapping[str, TopicDescription]
+    """Target topic -> its source's configuration, and its own one or the one that it would be created with."""
+    existing: Mapping[str, TopicDescription]
+    """The target topics that exist."""
     targets: TargetTopics
 
 
 def inspect_topics(
     flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin
 ) -> TargetTopicsForecast:
-    """Look at both sides' topics and change nothing. Raises KafkaError.
+    """Read both clusters' topics and change nothing: the brokers only validate what would be created.
 
-    The target's brokers are asked whether they would create what is missing. Topics that are not there yet are not
-    warned about: what the brokers will make of them is seen then.
+    A topic that does not exist yet gets no warning, because only its creation shows its final configuration. Raises
+    KafkaError.
     """
     preparation = _Preparation(flow, wanted, source, target)
     preparation.create(validate_only=True)
-    preparation.grow(validate_only=True)
-    there, new = preparation.there, preparation.new
-    configs = _configs(target, sorted(there))
+    preparation.extend(validate_only=True)
+    existing, created = preparation.existing, preparation.created
+    configs = _configs(target, sorted(existing))
     pairs = {
-        name: (TopicConfig.of(found), TopicConfig.of(configs[name] if name in configs else new[name].configs))
+        name: (TopicConfig.of(found), TopicConfig.of(configs[name] if name in configs else created[name].configs))
         for topic, found in _configs(source, list(wanted)).items()
         for name in [flow.target_topic(topic)]
-        if name in configs or name in new
+        if name in configs or name in created
     }
-    of_notes, about_notes = _prepare_progress_topic(flow, target, validate_only=True)
+    progress_topic_changes, progress_topic_warnings = _prepare_progress_topic(flow, target, validate_only=True)
     changes = [
-        *(_creation(topic) for topic in new.values()),
+        *(_creation(topic) for topic in created.values()),
         *(
-            f"topic {name} gets {total} partitions (now {len(there[name].partitions)})"
-            for name, total in preparation.growing.items()
+            f"topic {name} gets {count} partitions (now {len(existing[name].partitions)})"
+            for name, count in preparation.extended.items()
         ),
-        *of_notes,
+        *progress_topic_changes,
     ]
     warnings = [
-        *target_topics.warnings(there, configs, _partitions(flow, wanted)),
-        *preflight.warnings(flow, {name: pair for name, pair in pairs.items() if name in there}),
-        *about_notes,
+        *target_warnings.warnings(existing, configs, _partition_counts(flow, wanted)),
+        *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
+        *progress_topic_warnings,
         *offsets_retention.warnings(target),
     ]
-    return TargetTopicsForecast(changes, warnings, pairs, there, preparation.targets())
+    return TargetTopicsForecast(changes, warnings, pairs, existing, preparation.targets())
 
 
 class _Preparation:
-    """One flow's target topics on the way to be ready.
-
-    ``obstacles`` are by source topic. ``there`` are the target topics that exist, ``new`` those that were created,
-    ``growing`` those that got more partitions, with how many; by target topic.
-    """
+    """The preparation of one flow's target topics."""
 
     def __init__(self, flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:
+        """``wanted`` are the source topics that the flow copies."""
         self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
-        self.new: dict[str, NewTopic] = {}
-        self.growing: dict[str, int] = {}
+        """By source topic."""
+        self.created: dict[str, NewTopic] = {}
+        """By target topic."""
+        self.extended: dict[str, int] = {}
+        """The new partition count by target topic."""
         self._flow: Final = flow
         self._wanted: Final = wanted
         self._source: Final = source
         self._target: Final = target
-        self._topic_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
-        self.there: dict[str, TopicDescription] = self._describe(self._topic_of)
-        """Of the target."""
+        self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
+        self.existing: dict[str, TopicDescription] = self._describe(self._source_of)
+        """The target topics that exist, by name."""
 
     def _describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         found = self._target.describe_topics(names, partial=True)
         for name, error in found.failed.items():
             if not isinstance(error, BrokerError):
                 raise error  # the cluster does not answer
-            self._refuse(name, f"target topic {name} cannot be described: {error}; grant Describe on it")
+            self._add_obstacle(name, f"target topic {name} cannot be described: {error}; grant Describe on it")
         return found
 
-    def _refuse(self, name: str, reason: str, first: int = 0) -> None:
-        """The obstacle of the one whose target topic is called ``name``."""
-        self.obstacles[self._topic_of[name]] = Obstacle(" ".join(reason.split()), first)
+    def _add_obstacle(self, name: str, reason: str, first: int = 0) -> None:
+        """Record why target topic ``name`` cannot be copied into, from partition ``first`` on."""
+        self.obstacles[self._source_of[name]] = Obstacle(" ".join(reason.split()), first)
 
     def create(self, *, validate_only: bool = False) -> None:
-        """Create what is missing; what appears meanwhile was created by a neighbour, and is taken."""
+        """Create the missing topics. A topic that another client creates at the same time is used as it is."""
         missing = [
-            topic for name, topic in self._topic_of.items() if name not in self.there and topic not in self.obstacles
+            topic
+            for name, topic in self._source_of.items()
+            if name not in self.existing and topic not in self.obstacles
         ]
         if not missing:
             return
@@ -168,33 +168,34 @@ class _Preparation:
             [topic for topic in missing if topic not in self.obstacles], partial=True
         )
         for topic, error in configs.failed.items():
-            self._refuse(
+            self._add_obstacle(
                 flow.target_topic(topic),
-                f"its target topic is to be created with the configuration that it has, and cluster {flow.source} does"
-                f" not show that: {error}",
+                f"its target topic is to be created with the source topic's configuration, which cluster {flow.source}"
+                f" does not show: {error}",
             )
-        new = {each.name: each for each in (self._like(topic, found) for topic, found in configs.items())}
+        new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
         if not new:
             return
-        refused = failures(
-            {name: 1 + each.partitions + len(each.configs) for name, each in new.items()},
+        failed = send_in_portions(
+            {name: 1 + topic.partitions + len(topic.configs) for name, topic in new.items()},
             lambda names: target.create_topics(
                 [new[name] for name in names], partial=True, validate_only=validate_only
             ),
         )
-        taken = {name for name, error in refused.items() if _code(error) == TOPIC_ALREADY_EXISTS}
-        for name in refused.keys() - taken:
-            self._refuse(
+        created_by_others = {name for name, error in failed.items() if _code(error) == TOPIC_ALREADY_EXISTS}
+        for name in failed.keys() - created_by_others:
+            self._add_obstacle(
                 name,
-                f"target topic {name} cannot be created: {refused[name]}; mend that, or create it yourself with"
-                f" {new[name].partitions} partitions",
+                f"target topic {name} cannot be created: {failed[name]}; correct the cause, or create the topic"
+                f" yourself with {new[name].partitions} partitions",
             )
-        self.new = {name: each for name, each in new.items() if name not in refused}
+        self.created = {name: topic for name, topic in new.items() if name not in failed}
         if not validate_only:
-            self._await({name: new[name].partitions if name in self.new else 1 for name in {*self.new, *taken}})
+            expected = {name: topic.partitions for name, topic in self.created.items()}
+            self._await_metadata(expected | dict.fromkeys(created_by_others, 1))
 
-    def _like(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
-        """The target topic that ``topic`` is to have."""
+    def _new_topic(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
+        """Return the target topic to create for source topic ``topic`` with its ``configs``."""
         return NewTopic(
             self._flow.target_topic(topic),
             len(self._wanted[topic].partitions),
@@ -202,77 +203,77 @@ class _Preparation:
             {key: value for key, value in configs.items() if key not in NOT_COPIED},
         )
 
-    def grow(self, *, validate_only: bool = False) -> None:
-        """Give those more partitions that have fewer than their source; a neighbour may have done it meanwhile."""
+    def extend(self, *, validate_only: bool = False) -> None:
+        """Add partitions to topics that have fewer than their source. Another client may do so at the same time."""
         lacking = {
-            name: total
-            for name, topic in self._topic_of.items()
-            for total in [len(self._wanted[topic].partitions)]
-            if name in self.there and len(self.there[name].partitions) < total
+            name: count
+            for name, topic in self._source_of.items()
+            for count in [len(self._wanted[topic].partitions)]
+            if name in self.existing and len(self.existing[name].partitions) < count
         }
         if not lacking:
             return
-        failed = failures(
-            {name: total - len(self.there[name].partitions) for name, total in lacking.items()},
+        failed = send_in_portions(
+            {name: count - len(self.existing[name].partitions) for name, count in lacking.items()},
             lambda names: self._target.create_partitions(
                 {name: lacking[name] for name in names}, partial=True, validate_only=validate_only
             ),
         )
         refused = {name: error for name, error in failed.items() if _code(error) != INVALID_PARTITIONS}
         for name, error in refused.items():
-            has = len(self.there[name].partitions)
-            self._refuse(
+            count = len(self.existing[name].partitions)
+            self._add_obstacle(
                 name,
-                f"target topic {name} has {has} partitions and cannot be given {lacking[name]}: {error}; mend that, or"
-                " add them yourself",
-                first=has,
+                f"target topic {name} has {count} partitions and cannot be extended to {lacking[name]}: {error};"
+                " correct the cause, or add the partitions yourself",
+                first=count,
             )
-        self.growing = {name: total for name, total in lacking.items() if name not in refused}
+        self.extended = {name: count for name, count in lacking.items() if name not in refused}
         if not validate_only:
-            self._await(self.growing)
+            self._await_metadata(self.extended)
 
-    def _await(self, expected: Mapping[str, int]) -> None:
-        """Describe target topics until the brokers know of what the controller has just created: partitions by name."""
-        give_up = time.monotonic() + PROPAGATION_S
+    def _await_metadata(self, expected: Mapping[str, int]) -> None:
+        """Describe target topics until the brokers return the partition counts that the controller has just created."""
+        give_up_s = time.monotonic() + PROPAGATION_TIMEOUT_S
         lacking = dict(expected)
         while lacking:
-            self.there = {**self.there, **self._describe(lacking)}
+            self.existing = {**self.existing, **self._describe(lacking)}
             lacking = {
-                name: total
-                for name, total in lacking.items()
-                if self._topic_of[name] not in self.obstacles
-                and (name not in self.there or len(self.there[name].partitions) < total)
+                name: count
+                for name, count in lacking.items()
+                if self._source_of[name] not in self.obstacles
+                and (name not in self.existing or len(self.existing[name].partitions) < count)
             }
-            if lacking and time.monotonic() > give_up:
+            if lacking and time.monotonic() > give_up_s:
                 break
             if lacking:
                 time.sleep(0.1)
         for name in lacking:
-            has = len(self.there[name].partitions) if name in self.there else 0
-            self._refuse(
+            count = len(self.existing[name].partitions) if name in self.existing else 0
+            self._add_obstacle(
                 name,
-                f"target topic {name} has {has} partitions {PROPAGATION_S} s after {lacking[name]} were created; find"
-                " out what deletes it",
-                first=has,
+                f"target topic {name} has {count} partitions {PROPAGATION_TIMEOUT_S} s after {lacking[name]} were"
+                " created; find out what deletes it",
+                first=count,
             )
 
     def targets(self) -> TargetTopics:
-        """What it came to, or would come to."""
-        has = {name: len(each.partitions) for name, each in self.there.items()}
-        has |= {name: each.partitions for name, each in self.new.items()} | self.growing
+        """Return the result of the preparation, or the result that it would have."""
+        counts = {name: len(topic.partitions) for name, topic in self.existing.items()}
+        counts |= {name: topic.partitions for name, topic in self.created.items()} | self.extended
         made = {
-            topic: min(has[name], len(self._wanted[topic].partitions))
-            for name, topic in self._topic_of.items()
-            if name in has
+            topic: min(counts[name], len(self._wanted[topic].partitions))
+            for name, topic in self._source_of.items()
+            if name in counts
         }
-        made |= {topic: min(made.get(topic, 0), each.first_partition) for topic, each in self.obstacles.items()}
+        made |= {topic: min(made.get(topic, 0), obstacle.first_partition) for topic, obstacle in self.obstacles.items()}
         return TargetTopics(copyable=made, obstacles=dict(sorted(self.obstacles.items())))
 
     def warnings(self, topics: Sequence[str]) -> list[str]:
-        """About these source topics, whose target topics are there, and what they will make of the records."""
+        """Return the warnings about these source topics, whose target topics exist."""
         flow = self._flow
-        there = {name: self.there[name] for name in sorted(flow.target_topic(topic) for topic in topics)}
-        configs = _configs(self._target, list(there))
+        existing = {name: self.existing[name] for name in sorted(flow.target_topic(topic) for topic in topics)}
+        configs = _configs(self._target, list(existing))
         sources = _configs(self._source, topics)
         pairs = {
             name: (TopicConfig.of(found), TopicConfig.of(configs[name]))
@@ -281,8 +282,8 @@ class _Preparation:
             if name in configs
         }
         return [
-            *target_topics.warnings(there, configs, _partitions(flow, self._wanted)),
-            *preflight.warnings(flow, pairs),
+            *target_warnings.warnings(existing, configs, _partition_counts(flow, self._wanted)),
+            *topic_compare.warnings(flow, pairs),
         ]
 
 
@@ -301,10 +302,10 @@ def _progress_topic(flow: FlowConfig) -> NewTopic:
 
 
 def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> dict[str, dict[str, str]]:
-    """Each topic's configuration, with its brokers' defaults.
+    """Return each topic's configuration, with its brokers' defaults.
 
-    What brokers do not show (``partial``) cannot be compared; whether that permission matters is found out when a topic
-    is created.
+    ``partial`` leaves out topics whose configuration the brokers do not show: these are not compared. If a topic is to
+    be created, the creation reports the missing permission.
     """
     if not topics:
         return {}
@@ -315,27 +316,28 @@ def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> di
 def _prepare_progress_topic(
     flow: FlowConfig, target: Admin, *, validate_only: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Create the topic of notes, or look at the one that is there; what changes, and what to warn of.
+    """Create the progress topic, or check the existing one; return the changes and the warnings.
 
-    Only warns: without it everything works until the target forgets a progress (offsets.retention.minutes).
+    A failure is only a warning: without the topic everything works until the target forgets progress
+    (offsets.retention.minutes).
     """
     topic = _progress_topic(flow)
     name = topic.name
     try:
         if name in target.describe_topics([name]):
-            return [], list(preflight.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
+            return [], list(topic_compare.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
         target.create_topics([topic], validate_only=validate_only)
     except KafkaError as error:
         if _code(error) == TOPIC_ALREADY_EXISTS:
             return [], []
         line = (
-            f"topic {name} cannot be made ready, so that a progress that the target forgets is not restored: {error}"
-            " (one partition, cleanup.policy = compact)"
+            f"topic {name} cannot be prepared, so progress that the target forgets is not restored: {error} (the topic"
+            " needs one partition and cleanup.policy = compact)"
         )
         return [], [line]
     return [_creation(topic)], []
 
 
-def _partitions(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:
-    """How many partitions the source of each target topic has."""
+def _partition_counts(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:
+    """Return the partition count of the source of each target topic."""
     return {flow.target_topic(name): len(topic.partitions) for name, topic in wanted.items()}

@@ -1,4 +1,4 @@
-"""Whether a flow's transform can be loaded, before executors have to."""
+"""Check that a flow's transform can be loaded, before executors load it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mirror.relay.batches.reencode import load_transform
 
 
 def why_not_loaded(name: str) -> str | None:
-    """Why the transform ``name`` ("package.module:function") cannot be imported here; None where it can.
+    """Return why the transform ``name`` ("package.module:function") cannot be imported here, or None if it can.
 
-    It is looked for where Spark's Python workers of this host would: they also have the current folder on their path.
-    The module's own code runs.
+    Searches where Spark's Python workers on this host do, which have the current folder on their path, too. The import
+    runs the module's own code.
     """
     before = list(sys.path)
     sys.path.insert(0, "")
@@ -20,7 +20,7 @@ def why_not_loaded(name: str) -> str | None:
         load_transform(name)
     except FlowError as error:
         why = str(error).removeprefix(f'transform = "{name}" ')
-        return f"{why}; it is looked for in the current folder, on PYTHONPATH and among the installed packages"
+        return f"{why}; the search path is the current folder, PYTHONPATH and the installed packages"
     finally:
         sys.path[:] = before
     return None
