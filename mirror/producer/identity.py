@@ -59,16 +59,16 @@ class IdempotentIdentity:
 
     def may_send(self, queue: PartitionQueue) -> bool:
         """Sees to the queue's id, epoch and first sequence: anew where a gap could not be resolved (KIP-360)."""
-        if queue.must_restart and not queue.exhausted:
+        if queue.needs_new_epoch and not queue.exhausted:
             queue.bump()
-        if queue.must_restart and self.identity is not None and queue.identity is not None:
+        if queue.needs_new_epoch and self.identity is not None and queue.identity is not None:
             if self.identity.producer_id == queue.identity.producer_id:
                 self.identity = None  # its epochs are used up
             else:
                 queue.restart(self.identity)
         if queue.identity is None and self.identity is not None:
             queue.restart(self.identity)
-        return queue.identity is not None and not queue.must_restart
+        return queue.identity is not None and not queue.needs_new_epoch
 
     def joins(self, queue: PartitionQueue) -> bool:
         """There is nothing to join."""

@@ -78,11 +78,11 @@ class ProduceResponseHandler:
 
     def _back(self, batch: ProducerBatch, now: int) -> PartitionQueue | None:
         """The queue that awaits ``batch``; None where it was abandoned."""
-        batch.came_back(now)
+        batch.attempt_ended(now)
         queue = self._batches.queue(batch.tp)
         if batch in queue.in_flight:
             return queue
-        self._batches.came_back(batch)
+        self._batches.release_abandoned(batch)
         return None
 
     def _answered(
@@ -106,14 +106,14 @@ class ProduceResponseHandler:
         # Written, but not by all who must: another wait like that is nothing to have others stand behind.
         queue.slow = queue.slow or code == REQUEST_TIMED_OUT
         # Behind a batch that is to come again, out of order is what must come; as the first it means lost data.
-        expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order(batch)
+        expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order_sequence(batch)
         if outcome in _FINAL and not expected:
             if code == OUT_OF_ORDER_SEQUENCE:
                 self._batches.fail_behind(batch, error)
             if code != MESSAGE_TOO_LARGE or not self._cut(batch):
                 self._batches.give_up(batch, self._judged(outcome, error, now))
             return
-        if code == CONCURRENT_TRANSACTIONS and queue.concurrent < PATIENCE:
+        if code == CONCURRENT_TRANSACTIONS and queue.concurrent_failures < PATIENCE:
             self._wait_for_markers(queue, batch, error, now)
             return
         # The retry first: it notes the leader that failed, whose backoff the new one is not to wait for.
@@ -131,13 +131,13 @@ class ProduceResponseHandler:
 
     def _cut(self, batch: ProducerBatch) -> bool:
         """Send a batch of single records that is too large in two halves; False where that cannot be."""
-        if batch.told or batch.in_doubt or batch.open is None:
+        if batch.completed or batch.in_doubt or batch.open is None:
             return False
         halves = batch.open.split()
         if not halves:
             return False
         parts = [ProducerBatch(batch.tp, None, batch.created_ms, half.limit, open=half) for half in halves]
-        batch.cut_into(parts)
+        batch.split_into(parts)
         self._batches.replace(batch, parts, transactional=self._transactions is not None)
         return True
 
@@ -147,17 +147,17 @@ class ProduceResponseHandler:
         failures = queue.failures
         self._retry(queue, batch, error, now)
         queue.failures = failures
-        queue.concurrent += 1
+        queue.concurrent_failures += 1
         queue.not_before_ms = now + CONCURRENT_MS
 
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
         batch.last_error = error
         failure = self._transactions.failure() if self._transactions is not None else None
         failure = failure or queue.broken_by(batch)
-        if batch.told or failure is not None or batch.attempts > self._retries:
+        if batch.completed or failure is not None or batch.attempts > self._retries:
             self._batches.give_up(batch, failure or error)
             return
-        if queue.is_first(batch):
+        if queue.is_earliest(batch):
             queue.failures += 1
             queue.not_before_ms = now + self._backoff.after(queue.failures)
             leader = self._metadata.leader(batch.tp)

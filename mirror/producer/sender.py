@@ -97,7 +97,7 @@ class Sender:
             return None, FOREVER_MS
         if (wait := self._not_yet_ms(queue, leader, now)) > 0:
             return None, wait
-        queue.lives_in(self._metadata.topic_id(queue.tp.topic))
+        queue.use_topic_id(self._metadata.topic_id(queue.tp.topic))
         if not self._stamp.may_send(queue):
             return None, FOREVER_MS
         bound = queue.slot if queue.in_flight else None
@@ -105,7 +105,7 @@ class Sender:
         # only one connection keeps two requests in order.
         if bound is not None and (bound.node != leader.node or not self._pool.stands(bound, now)):
             return None, FOREVER_MS
-        new = not queue.proven
+        new = not queue.has_acknowledgement
         alone = queue.tp if new and self._stamp.transactional_id is None else None
         return _Route(leader.node, bound, queue.slow, new, alone), FOREVER_MS
 
@@ -158,8 +158,8 @@ class Sender:
         for queue in queues:
             if isinstance(trouble, NotRetriable):
                 self._batches.drop_waiting(queue, trouble)
-            elif trouble is not None and trouble is not queue.trouble:
-                queue.trouble = queue.waiting[0].last_error = trouble
+            elif trouble is not None and trouble is not queue.last_error:
+                queue.last_error = queue.waiting[0].last_error = trouble
                 self._metadata.request_update()
 
     def _request(self, slot: Slot, batches: list[ProducerBatch], now: int) -> Request:

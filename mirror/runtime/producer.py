@@ -334,7 +334,7 @@ class Producer(TransactionCalls):
                 place.open = None
             unanswered.answered(key)
 
-        made.on_told = told
+        made.on_completed = told
         try:
             unanswered.add(key)
             if place is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, InvalidArgument, KafkaTimeout, NeedsAbort, WrongState
-from mirror.producer.batch.batches import fresh
+from mirror.producer.batch.batches import copy_of_error
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,
@@ -135,7 +135,7 @@ class TransactionCalls:
         self._check_id("init_transactions()")
         if self._phase is not _Phase.NEW:
             if self._ended_by is not None:
-                raise fresh(self._ended_by)
+                raise copy_of_error(self._ended_by)
             msg = f"init_transactions(): the producer of {self._transactional_id!r} is initialized already"
             raise WrongState(msg)
         event = InitTransactionsEvent("init_transactions()", *self._timer(timeout_ms))
@@ -194,7 +194,7 @@ class TransactionCalls:
         self._check_id(call)
         if self._phase not in wanted:
             if self._ended_by is not None:
-                raise fresh(self._ended_by)
+                raise copy_of_error(self._ended_by)
             msg = f"{call}: the producer of {self._transactional_id!r} is {self._phase.value}"
             raise WrongState(msg)
 
@@ -254,7 +254,7 @@ class TransactionCalls:
             late.__cause__ = error.__cause__
             asked.outcome.set_exception(late)
         else:
-            asked.outcome.set_exception(fresh(error))
+            asked.outcome.set_exception(copy_of_error(error))
 
     def _note(self, asked: _Asked, error: BaseException | None) -> None:
         if error is None:

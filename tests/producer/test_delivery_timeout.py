@@ -260,7 +260,7 @@ def test_an_older_batch_that_waits_for_its_retry_does_not_outlive_a_younger_one_
     young = _send(producer, b"young")
     _expired(producer, old)
     assert producer.told_ms == old.created_ms + 30_000
-    assert not young.told, "its own time is not up, and whether the old one was written is still to be found out"
+    assert not young.completed, "its own time is not up, and whether the old one was written is still to be found out"
     _expired(producer, young)
     assert producer.told_ms == young.created_ms + 30_000
 

@@ -139,12 +139,12 @@ def test_out_of_order_responses_handled() -> None:
     queue, sent = _queue(5)
     for _ in sent:
         queue.drain(_SLOT, 0, transactional=False)
-    assert [queue.is_first(one) for one in sent] == [True, False, False, False, False]
+    assert [queue.is_earliest(one) for one in sent] == [True, False, False, False, False]
     for one in (sent[3], sent[0], sent[4], sent[1]):
         queue.requeue(one)
     assert list(queue.waiting) == [sent[0], sent[1], sent[3], sent[4]]
     assert queue.in_flight == [sent[2]]
-    assert not queue.is_first(sent[2])
+    assert not queue.is_earliest(sent[2])
     assert not queue.sendable(5, 0), "what is retried goes alone"
     queue.requeue(sent[2])
     assert list(queue.waiting) == sent

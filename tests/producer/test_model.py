@@ -190,12 +190,12 @@ class ProducerModel(RuleBasedStateMachine):
     def nothing_is_in_a_log_twice_or_out_of_order(self) -> None:
         for partition, mine in enumerate(getattr(self, "sent", ())):
             order = {record.value: place for place, record in enumerate(mine)}
-            given_up = {record.value for record in mine if record.future.done() and record.future.exception(0)}
+            leave_gap = {record.value for record in mine if record.future.done() and record.future.exception(0)}
             for topic in self.topics:
                 log = _values(topic, partition)
                 assert len(log) == len(set(log)), f"partition {partition}: {log}"
                 # No later epoch shuts out those of a producer id that is used up: what was given up may come late.
-                loose = given_up - set(_values(topic, partition, self._producer_id(partition)))
+                loose = leave_gap - set(_values(topic, partition, self._producer_id(partition)))
                 positions = [order[value] for value in log if value not in loose]
                 assert positions == sorted(positions), f"partition {partition}: {log}"
 

@@ -190,9 +190,9 @@ class QueueModel(RuleBasedStateMachine):
     def _kept(self, one: Batch) -> bool:
         """No later epoch shuts out those of a producer id that is used up: what was given up may come at any time."""
         _, made = self.sent[self.batch_of[values_of(one.view)[0]]]
-        given_up = made.future.done() and made.future.exception(0) is not None
+        leave_gap = made.future.done() and made.future.exception(0) is not None
         assert self.queue.identity is not None
-        return not (given_up and one.producer_id != self.queue.identity.producer_id)
+        return not (leave_gap and one.producer_id != self.queue.identity.producer_id)
 
     @invariant()
     def nobody_waits_longer_than_the_delivery_timeout(self) -> None:

@@ -53,7 +53,7 @@ def test_each_record_has_its_own_offset() -> None:
     assert (batch.count, batch.full) == (3, False)
     assert _values(batch) == [b"a", b"b", b"c"]
     assert not any(future.done() for future in futures)
-    batch.settle(_outcome(100))
+    batch.complete_all(_outcome(100))
     assert [future.result(0) for future in futures] == [RecordMetadata(_TP, 100, number) for number in range(3)]
     assert [future.result(0).offset for future in futures] == [100, 101, 102]
 
@@ -61,14 +61,14 @@ def test_each_record_has_its_own_offset() -> None:
 def test_an_unknown_offset_is_unknown_for_each() -> None:
     batch = _open()
     futures = _append(batch, b"a", b"b")
-    batch.settle(_outcome(-1))
+    batch.complete_all(_outcome(-1))
     assert [future.result(0).offset for future in futures] == [-1, -1]
 
 
 def test_a_failure_is_everybodys() -> None:
     batch = _open()
     futures = _append(batch, b"a", b"b")
-    batch.settle(DeliveryTimeout("late"))
+    batch.complete_all(DeliveryTimeout("late"))
     told = [future.exception(0) for future in futures]
     assert [(type(one), str(one)) for one in told] == [(DeliveryTimeout, "late")] * 2
     assert told[0] is not told[1], "each is raised by its own caller, with a trace of its own"
@@ -78,7 +78,7 @@ def test_a_record_cannot_be_taken_back() -> None:
     batch = _open()
     first, second = _append(batch, b"a", b"b")
     assert not first.cancel()
-    batch.settle(_outcome(7))
+    batch.complete_all(_outcome(7))
     assert (first.result(0).offset, second.result(0).offset) == (7, 8)
 
 
@@ -86,7 +86,7 @@ def test_a_callback_that_raises_is_its_callers_matter() -> None:
     batch = _open()
     first, second = _append(batch, b"a", b"b")
     first.add_done_callback(lambda _: 1 // 0)
-    batch.settle(_outcome(7))
+    batch.complete_all(_outcome(7))
     assert second.result(0).offset == 8
 
 
@@ -98,7 +98,7 @@ def test_all_are_answered_before_a_callbacks_exit_goes_on(outcome: RecordMetadat
     first.add_done_callback(lambda _: sys.exit("first"))
     second.add_done_callback(lambda _: sys.exit("second"))
     with pytest.raises(SystemExit, match="first"):
-        batch.settle(outcome)
+        batch.complete_all(outcome)
     assert all(future.done() for future in (first, second, third))
     if isinstance(outcome, RecordMetadata):
         assert third.result(0).offset == 9
@@ -144,9 +144,9 @@ def test_what_was_settled_before_it_was_sealed_takes_nothing_more() -> None:
     batch = _open()
     (future,) = _append(batch, b"a")
     outcome = DeliveryTimeout("late")
-    batch.settle(outcome)
+    batch.complete_all(outcome)
     assert batch.append(None, b"b", (), _TIME) is None
-    batch.settle(outcome)
+    batch.complete_all(outcome)
     batch.seal_early()  # by the thread that has just filled it: that is no error
     assert isinstance(future.exception(0), DeliveryTimeout)
 
@@ -165,10 +165,10 @@ def test_halves_hold_all_records_with_their_futures(codec: str, count: int) -> N
     assert _values(halves[0]) + _values(halves[1]) == [b"%d" % number * 50 for number in range(count)]
     records = [record for half in halves for record in records_of(half.seal())]
     assert [record.timestamp_ms for record in records] == [_TIME + number for number in range(count)]
-    batch.settle(_outcome(9_999))
+    batch.complete_all(_outcome(9_999))
     assert not any(future.done() for future in futures), "they are the halves' now"
-    halves[1].settle(_outcome(200))
-    halves[0].settle(_outcome(100))
+    halves[1].complete_all(_outcome(200))
+    halves[0].complete_all(_outcome(100))
     assert [future.result(0).offset for future in futures] == [
         *range(100, 100 + halves[0].count),
         *range(200, 200 + halves[1].count),
@@ -185,7 +185,7 @@ def test_halves_are_halved_until_one_record_is_left() -> None:
         todo[:1] = halves
     assert [_values(part) for part in parts] == [[b"%d" % number] for number in range(5)]
     for offset, part in enumerate(parts):
-        part.settle(_outcome(offset * 10))
+        part.complete_all(_outcome(offset * 10))
     assert [future.result(0).offset for future in futures] == [0, 10, 20, 30, 40]
 
 
@@ -193,7 +193,7 @@ def test_one_record_cannot_be_split() -> None:
     batch = _open()
     (future,) = _append(batch, b"a")
     assert batch.split() == []
-    batch.settle(_outcome(1))
+    batch.complete_all(_outcome(1))
     assert future.result(0).offset == 1
 
 
@@ -229,7 +229,7 @@ def test_threads_append_while_another_seals() -> None:
 def test_who_counts_batches_hears_of_each_whatever_callbacks_raise(error: DeliveryTimeout | None) -> None:
     records, heard = _open(), []
     (first, second) = _append(records, b"a", b"b")
-    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: heard.append(second.done()))
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_completed=lambda: heard.append(second.done()))
     batch.future.add_done_callback(lambda _: sys.exit("the batch's"))
     first.add_done_callback(lambda _: sys.exit("a record's"))
     with pytest.raises(SystemExit):
@@ -250,7 +250,7 @@ def test_a_callback_is_told_instead_of_a_future_and_may_fail(
 
     records = _open()
     _append(records, b"a")
-    batch = ProducerBatch(_TP, records.seal(), 0, 100, callback=callback, on_told=lambda: heard.append("on"))
+    batch = ProducerBatch(_TP, records.seal(), 0, 100, callback=callback, on_completed=lambda: heard.append("on"))
     for _ in range(2):
         batch.succeed(5) if isinstance(outcome, RecordMetadata) else batch.fail(outcome)
     assert heard == [outcome, "on"], "once"
@@ -261,12 +261,12 @@ def test_a_callback_is_told_instead_of_a_future_and_may_fail(
 def test_the_parts_of_a_batch_answer_for_it() -> None:
     records, heard = _open(), []
     futures = _append(records, b"a", b"b", b"c")
-    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: heard.append("whole"))
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_completed=lambda: heard.append("whole"))
     batch.seal()
     parts = [ProducerBatch(_TP, None, 0, half.limit, open=half) for half in records.split()]
-    batch.cut_into(parts)
+    batch.split_into(parts)
     parts[0].succeed(10)
-    assert (batch.told, batch.future.done(), heard) == (True, False, [])
+    assert (batch.completed, batch.future.done(), heard) == (True, False, [])
     parts[1].fail(DeliveryTimeout("late"))
     assert (batch.future.done(), heard) == (True, ["whole"])
     assert futures[0].result(0).offset == 10
@@ -287,11 +287,11 @@ def test_futures_that_are_kept_keep_no_bytes(no_collector: None) -> None:
     del no_collector
     records = _open()
     futures = _append(records, b"a", b"b")
-    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_told=lambda: None)
+    batch = ProducerBatch(_TP, None, 0, 100, open=records, on_completed=lambda: None)
     made = batch.seal().view.obj
     whole = batch.future
     batch.succeed(5)
-    batch.let_go()
+    batch.release_payload()
     assert sys.getrefcount(made) == 2, "only of this test's name for them, and of this call"
     assert whole.done()
     assert all(future.done() for future in futures)

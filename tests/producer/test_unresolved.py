@@ -6,7 +6,7 @@ import pytest
 
 from mirror.cluster.pools import Slot
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, OutOfOrderSequence, RecordRejected, RecordTooLarge
-from mirror.producer.batch.batches import ProducerBatch, fresh
+from mirror.producer.batch.batches import ProducerBatch, copy_of_error
 from mirror.producer.batch.queue import LAST_EPOCH, PartitionQueue, ProducerId
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -52,7 +52,7 @@ def test_sent_expiry_then_failure_bumps_epoch() -> None:
     producer.send_batch(lost)
     behind = send(producer, b"behind")
     assert expired(producer, lost).may_have_been_written
-    assert not behind.told
+    assert not behind.completed
     assert finish(producer, behind.future) == [1]
     assert values(cluster) == [b"first", b"behind"]
     assert attempts(cluster)[1:] == [[(0, 1)], [(0, 2)], [(1, 0)]]
@@ -110,7 +110,7 @@ def test_nothing_new_is_sent_before_a_given_up_batch_is_resolved() -> None:
     cluster.clock.advance(4_990)
     producer.send_batch(lost)
     producer.run_for(12)
-    assert lost.told
+    assert lost.completed
     after = send(producer, b"after")
     for ms in (5, 3_500):
         producer.run_for(ms)
@@ -144,14 +144,14 @@ def test_a_batch_in_doubt_behind_a_gap_keeps_its_sequence_until_it_expires() -> 
         queue.drain(Slot(1, 1), 0, transactional=False)
     refused.refused()
     queue.in_flight.remove(refused)
-    queue.given_up(refused)
+    queue.leave_gap(refused)
     queue.requeue(in_doubt)
-    assert not queue.must_restart
+    assert not queue.needs_new_epoch
     assert queue.drain(Slot(1, 1), 0, transactional=False) is in_doubt
     assert in_doubt.sequence == 1
     queue.in_flight.remove(in_doubt)
-    queue.given_up(in_doubt)
-    assert queue.must_restart, "what is left was never sent"
+    queue.leave_gap(in_doubt)
+    assert queue.needs_new_epoch, "what is left was never sent"
     queue.bump()
     queue.drain(Slot(1, 1), 0, transactional=False)
     assert (queue.identity, later.sequence) == (ProducerId(1, 1), 0)
@@ -251,7 +251,7 @@ def test_unknown_is_never_reported_as_plain_failure(code: int, kind: type[KafkaE
         assert isinstance(error, kind)
         assert error.may_have_been_written is lost
         assert ("may have been written all the same" in str(error)) is lost
-        assert getattr(fresh(error), "may_have_been_written", None) is lost, "copies say the same"
+        assert getattr(copy_of_error(error), "may_have_been_written", None) is lost, "copies say the same"
     assert len(values(producer.cluster)) == 1 + lost
 
 

@@ -236,7 +236,7 @@ def test_a_batch_that_was_settled_while_it_was_filled_is_no_error(producer: Prod
     place = producer._place(*TP)
     batch = place.open
     assert batch is not None
-    batch.settle(KafkaError("it expired"))
+    batch.complete_all(KafkaError("it expired"))
     with pytest.raises(WrongState, match="network thread"):
         raise _on(producer._thread, lambda: producer.send(*TP, value=b"b")) or AssertionError("there was room")
 

@@ -1,4 +1,4 @@
-"""The batches of one producer, by partition: taken in, expired, given up, given back (``RecordAccumulator``)."""
+"""The batches of one producer by partition, from their arrival to their end (``RecordAccumulator``). No I/O."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Lost = Callable[[ProducerBatch, KafkaError], None]
 
 
 class Accumulator:
-    """Queues and deadlines. ``busy`` are the queues that hold something.
+    """The queues of all partitions, and their deadlines.
 
-    ``release`` is called once for each batch with the bytes of memory that it held, when its buffer is free: on
-    response or disconnect, never on expiry alone (KAFKA-17862, KAFKA-19012). ``lost`` hears of each batch that will
-    not be delivered.
+    ``release`` is called once for each batch with the bytes of memory that it held, when its buffer is free: after the
+    response or a disconnect, never after expiry alone (KAFKA-17862, KAFKA-19012). ``lost`` is called for each batch
+    that will not be delivered.
     """
 
     def __init__(
@@ -32,15 +32,16 @@ class Accumulator:
         lost: Callable[[ProducerBatch, KafkaError], None],
     ) -> None:
         self.busy: dict[TopicPartition, PartitionQueue] = {}
+        """The queues that are not empty."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._delivery_timeout_ms = delivery_timeout_ms
         self._expiry = expiry
         self._release = release
         self._lost = lost
-        self._alarms: DeadlineHeap[PartitionQueue] = DeadlineHeap()
+        self._deadlines: DeadlineHeap[PartitionQueue] = DeadlineHeap()
 
     def append(self, batch: ProducerBatch) -> None:
-        """Take ``batch`` in, behind those of its partition; it expires no earlier than they do."""
+        """Append ``batch`` to the queue of its partition; it expires no earlier than those before it."""
         queue = self._queues.get(batch.tp)
         if queue is None:
             queue = self._queues[batch.tp] = PartitionQueue(batch.tp)
@@ -48,31 +49,34 @@ class Accumulator:
             self.refuse(batch, broken)
             return
         batch.expires_ms = deadline(batch.created_ms, self._delivery_timeout_ms)
-        before = queue.waiting or queue.in_flight
-        if before:
-            batch.expires_ms = max(batch.expires_ms, before[-1].expires_ms)
+        earlier = queue.waiting or queue.in_flight
+        if earlier:
+            batch.expires_ms = max(batch.expires_ms, earlier[-1].expires_ms)
         queue.waiting.append(batch)
         self.busy[batch.tp] = queue
-        self._alarms.sooner(queue, batch.expires_ms)
+        self._deadlines.sooner(queue, batch.expires_ms)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue that a batch of ``tp`` came from."""
+        """Return the queue of ``tp``."""
         return self._queues[tp]
 
     def unfinished(self) -> bool:
-        """Whether some caller waits for its answer."""
-        return any(queue.oldest_untold() is not None for queue in self.busy.values())
+        """Whether some caller waits for the outcome of a batch."""
+        return any(queue.oldest_incomplete() is not None for queue in self.busy.values())
 
     # --- time
 
     def expire(self, now: int) -> int:
-        """Fail what outlived delivery.timeout.ms, in flight or not; ms until the next may (KIP-91)."""
-        for queue in self._alarms.due(now):
-            while (batch := queue.oldest_untold()) is not None and batch.expires_ms <= now:
+        """Fail batches older than ``delivery.timeout.ms``, in flight or not (KIP-91).
+
+        Return ms until the next expiry.
+        """
+        for queue in self._deadlines.due(now):
+            while (batch := queue.oldest_incomplete()) is not None and batch.expires_ms <= now:
                 self._expire(queue, batch, now)
             if batch is not None:
-                self._alarms.set(queue, batch.expires_ms)
-        return self._alarms.next_ms() - now
+                self._deadlines.set(queue, batch.expires_ms)
+        return self._deadlines.next_ms() - now
 
     def _expire(self, queue: PartitionQueue, batch: ProducerBatch, now: int) -> None:
         error = self._expiry.error(queue, batch, now)
@@ -80,100 +84,100 @@ class Accumulator:
             queue.waiting.remove(batch)
             self._forget(queue, batch, error)
         else:
-            # Its request is awaited all the same, for its full request.timeout.ms.
-            queue.given_up(batch)
-            self._tell(batch, error)
+            # Its request stays in flight until its response, or for its full request.timeout.ms.
+            queue.leave_gap(batch)
+            self._fail(batch, error)
 
     # --- the ends of a batch
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int, throttle_ms: int, now: int) -> None:
-        """``batch``, in flight, is in the log."""
+        """Complete ``batch``, which was in flight and is in the log."""
         queue = self._queues[batch.tp]
         queue.acknowledged(batch, now)
         self._free(batch)
         batch.succeed(base_offset, throttle_ms)
-        self.settle(queue)
+        self.update_busy(queue)
 
     def give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """``batch``, in flight until now, will not be sent again."""
+        """Fail ``batch``, which was in flight and is not sent again."""
         queue = self._queues[batch.tp]
         queue.in_flight.remove(batch)
         self._forget(queue, batch, error)
 
     def fail_behind(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """Acknowledged data is gone: what was sent in the belief that it is there fails, too. ``batch`` is in flight.
+        """Fail all batches behind ``batch``: the log lost acknowledged data, on which they follow.
 
-        Whoever sends after this answer knows of the loss, and begins in a new epoch.
+        Batches sent after this are sent in a new epoch, by a caller that knows of the loss.
         """
         queue = self._queues[batch.tp]
         for other in queue.in_flight:
             if other is not batch:
-                queue.given_up(other)
-                self._tell(other, error)
+                queue.leave_gap(other)
+                self._fail(other, error)
         self.drop_waiting(queue, error)
 
     def drop_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """Fail what waits in ``queue``."""
+        """Fail all waiting batches of ``queue``."""
         while queue.waiting:
             self._forget(queue, queue.waiting.popleft(), error)
 
     def abandon(self, error: KafkaError) -> None:
-        """Fail everything. What is in flight is left to its requests.
+        """Fail all batches; those in flight stay with their requests.
 
-        Where a transaction is aborted, a new epoch sees to it that what was left is written into it or not at all.
+        If a transaction is aborted, a new epoch ensures that those are written in it or not at all.
         """
         for queue in list(self.busy.values()):
             self.drop_waiting(queue, error)
             for batch in queue.in_flight:
-                self._tell(batch, error)
+                self._fail(batch, error)
             queue.in_flight = []
-            self.settle(queue)
+            self.update_busy(queue)
 
-    def came_back(self, batch: ProducerBatch) -> None:
-        """A batch that had been abandoned: nobody waits, but now its buffer is free."""
+    def release_abandoned(self, batch: ProducerBatch) -> None:
+        """The request of an abandoned batch has ended: its buffer is free now."""
         self._free(batch)
 
     def refuse(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """Fail a batch that never came in."""
+        """Fail a batch that was not accepted."""
         batch.fail(error)
         self._free(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch], *, transactional: bool) -> None:
-        """``batch`` was cut: its parts have its deadline, and share its memory."""
+        """Replace ``batch`` by its parts, which have its deadline and share its memory."""
         queue = self._queues[batch.tp]
         queue.replace(batch, parts, transactional=transactional)
         for part in parts:
             part.expires_ms = batch.expires_ms
-        batch.let_go()
+        batch.release_payload()
 
     def _forget(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
-        queue.given_up(batch)
+        queue.leave_gap(batch)
         self._free(batch)
-        self._tell(batch, error)
-        self.settle(queue)
+        self._fail(batch, error)
+        self.update_busy(queue)
 
     def _free(self, batch: ProducerBatch) -> None:
-        """Its memory is counted as free from here on, so nothing may hold on to it: neither a gap nor a future."""
+        """Count its memory as free. Therefore nothing may keep its bytes: neither a gap nor a future."""
         self._release(batch.tp, batch.size)
-        batch.let_go()
+        batch.release_payload()
 
-    def _tell(self, batch: ProducerBatch, error: KafkaError) -> None:
-        if not batch.told:
+    def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
+        if not batch.completed:
             batch.fail(error)
             self._lost(batch, error)
             if batch.chain is not None:
                 self._break(self._queues[batch.tp], batch.chain, error)
 
     def _break(self, queue: PartitionQueue, chain: int, error: KafkaError) -> None:
-        """A batch was lost that others were chained to: none of them is sent, now or later."""
+        """Fail the waiting batches of a chain that lost a batch, and refuse later ones."""
         if chain not in queue.broken:
             queue.break_chain(chain, error)
-            for other in [one for one in queue.waiting if one.chain == chain]:
+            for other in [batch for batch in queue.waiting if batch.chain == chain]:
                 queue.waiting.remove(other)
                 self._forget(queue, other, error)
 
-    def settle(self, queue: PartitionQueue) -> None:
-        """An empty queue is not busy."""
+    def update_busy(self, queue: PartitionQueue) -> None:
+        """Remove ``queue`` from :attr:`busy` if it is empty."""
         if not queue.waiting and not queue.in_flight:
             self.busy.pop(queue.tp, None)
-            self._alarms.clear(queue)
+            self._deadlines.clear(queue)

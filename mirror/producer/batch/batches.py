@@ -1,4 +1,4 @@
-"""A batch on its way: from ``send`` to its answer."""
+"""A batch of the producer, from ``send`` to its outcome. No I/O."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from mirror.wire.records import Batch
 
 
 class RecordMetadata(NamedTuple):
-    """Where a batch landed, or one record of it; ``base_offset`` is -1 where the broker only says that it had it.
-
-    ``record`` counts within the batch. ``throttle_ms`` is what the broker asked for by the answer that acknowledged it:
-    for so long it wants nothing more on that connection, since a quota was exceeded (KIP-219); 0: for no time.
-    """
+    """The place of an acknowledged batch, or of one of its records, in the log."""
 
     tp: TopicPartition
     base_offset: int
+    """-1 where the broker only reports that it already had the batch."""
     record: int = 0
+    """The index of the record within the batch."""
     throttle_ms: int = 0
+    """The throttle time of the acknowledging response: a quota was exceeded, and the broker wants no more requests
+    on that connection for so long (KIP-219)."""
 
     @property
     def offset(self) -> int:
-        """The record's own offset; -1 where it is not known."""
+        """The offset of the record; -1 where it is unknown."""
         return self.base_offset + self.record if self.base_offset >= 0 else -1
 
 
 Callback = Callable[[RecordMetadata | KafkaError], None]
-"""Told once what became of a batch. It may neither wait nor send: it runs on the network thread, or, where the batch
-could not be handed to that, within the call that sends it."""
+"""Called once with the outcome of a batch. It must neither wait nor send: it runs on the network thread or, if the
+batch could not be handed over to that, within the call that sends it."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 def promise() -> Future[RecordMetadata]:
-    """A future that cannot be cancelled: what was handed over is sent, whoever has lost interest in it."""
+    """Return a future that cannot be cancelled: a batch that was handed over is sent in any case."""
     future: Future[RecordMetadata] = Future()
     future.set_running_or_notify_cancel()
     return future
@@ -51,47 +51,48 @@ def promise() -> Future[RecordMetadata]:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """One batch from ``send`` to its answer.
-
-    ``created_ms`` is when its delivery clock started, ``expires_ms`` when its time is up; ``size`` are the bytes of
-    ``buffer.memory`` that it holds; ``batch`` is None while ``open`` still takes records. ``sequence`` is assigned when
-    it is first drained, and kept over retries (KIP-185). ``in_doubt``: some attempt's outcome is not known, so it may
-    be in the log. ``told``: the caller has its answer, or will have it from the parts that this was cut into. Where
-    there is a ``callback``, it is told instead of ``future``, which is not there then: a future takes a lock for each
-    question, and for each who listens. ``on_told`` is called once, after the callers have their answers, whatever their
-    callbacks raise; it is no callback of ``future``, which a caller may keep, and with it whatever hangs on it.
-    ``chain``: once one with this number is lost in its partition, so is what comes behind it with the same number;
-    None: of no chain.
-    """
+    """One batch from ``send`` to its outcome. Times in ms, sizes in bytes."""
 
     tp: TopicPartition
     batch: Batch | None
+    """The encoded batch; None while ``open`` still accepts records, and after :meth:`release_payload`."""
     created_ms: int
+    """When its ``delivery.timeout.ms`` started."""
     size: int
+    """Bytes of ``buffer.memory`` that it holds."""
     open: RecordAccumulation | None = None
     callback: Callback | None = None
+    """Called with the outcome instead of completing ``future``, which does not exist then: a future takes a lock for
+    every state query and every callback."""
     future: Future[RecordMetadata] = field(init=False)
-    on_told: Callable[[], None] | None = None
+    on_completed: Callable[[], None] | None = None
+    """Called once after the callers have their outcome, whatever their callbacks raise. It is no callback of
+    ``future``: a caller may keep that, and with it everything that its callbacks refer to."""
     expires_ms: int = 0
     chain: int | None = None
+    """Once a batch of this chain is lost, later ones of the same chain and partition are not sent; None: no chain."""
     sequence: int | None = None
+    """Assigned by the first drain, and kept over retries (KIP-185)."""
     attempts: int = 0
     in_doubt: bool = False
+    """The outcome of some attempt is unknown: the batch may be in the log."""
     last_error: KafkaError | None = None
     in_flight_ms: int = 0
-    told: bool = False
+    """How long its finished attempts were in flight."""
+    completed: bool = False
+    """The caller has its outcome, or will get it from the parts that this batch was split into."""
     _sent_ms: int | None = None
     _was_in_doubt: bool = False
     _parts_left: int = 0
     _records: RecordAccumulation | None = None
 
     def __post_init__(self) -> None:
-        self._records = self.open  # to be answered for, also after their bytes were let go
+        self._records = self.open  # their futures are completed also after the payload is released
         if self.callback is None:
             self.future = promise()
 
     def seal(self) -> Batch:
-        """The batch as it will be sent; nothing can be added to it from here on."""
+        """Return the encoded batch; no record can be added afterwards."""
         if self.batch is None:
             assert self.open is not None  # noqa: S101 - either it came ready-made, or it takes records
             self.batch = self.open.seal()
@@ -99,59 +100,62 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """Records, so far."""
+        """The number of records so far."""
         if self.batch is not None:
             return int(self.batch.count)
         return self.open.count if self.open is not None else 0
 
-    def let_go(self) -> None:
-        """Nobody will send it again: its bytes are not kept, whoever keeps the future."""
+    def release_payload(self) -> None:
+        """Drop the bytes, as it is not sent again. A caller that keeps the future does not keep them."""
         self.batch = self.open = None
 
     @property
     def complete(self) -> bool:
-        """Whether it takes no more records: ready-made, sealed or full."""
+        """Whether it accepts no more records: encoded by the caller, sealed or full."""
         return self.batch is not None or (self.open is not None and self.open.full)
 
-    def cut_into(self, parts: list[ProducerBatch]) -> None:
-        """Its parts go instead; who waits for this one waits for the last of them."""
-        self.told, self._parts_left = True, len(parts)
+    def split_into(self, parts: list[ProducerBatch]) -> None:
+        """Complete this batch when the last of ``parts``, which are sent instead, is completed."""
+        self.completed, self._parts_left = True, len(parts)
         for part in parts:
-            part.on_told = self._part_told
+            part.on_completed = self._part_completed
 
-    def _part_told(self) -> None:
+    def _part_completed(self) -> None:
         self._parts_left -= 1
         if not self._parts_left:
-            self._tell(RecordMetadata(self.tp, -1))
+            self._complete(RecordMetadata(self.tp, -1))
 
     def sent(self, now: int) -> None:
-        """An attempt goes out: from here on only an answer tells what became of it."""
+        """Start an attempt. Until its response the outcome is unknown."""
         self.attempts += 1
         self._sent_ms = now
         self._was_in_doubt, self.in_doubt = self.in_doubt, True
 
-    def came_back(self, now: int) -> None:
-        """The attempt has ended, with an answer or without."""
+    def attempt_ended(self, now: int) -> None:
+        """End the attempt, with a response or without."""
         if self._sent_ms is not None:
             self.in_flight_ms += now - self._sent_ms
             self._sent_ms = None
 
     def refused(self) -> None:
-        """The broker said that it has not written this attempt; unanswered ones before are as unknown as they were."""
+        """The broker has not written this attempt. Earlier attempts without a response stay in doubt."""
         self.in_doubt = self._was_in_doubt
 
     def time_in_flight_ms(self, now: int) -> int:
-        """Milliseconds unanswered, over all attempts."""
+        """Milliseconds in flight, over all attempts."""
         return self.in_flight_ms + (now - self._sent_ms if self._sent_ms is not None else 0)
 
     def succeed(self, base_offset: int, throttle_ms: int = 0) -> None:
-        """Tell the caller, unless it has been told."""
-        if not self.told:
-            self._tell(RecordMetadata(self.tp, base_offset, 0, throttle_ms))
+        """Complete the caller's future or callback, unless that has happened."""
+        if not self.completed:
+            self._complete(RecordMetadata(self.tp, base_offset, 0, throttle_ms))
 
     def fail(self, error: KafkaError) -> None:
-        """Tell the caller, unless it has been told; where the batch may be in the log, the error says so."""
-        if self.told:
+        """Fail the caller's future or callback, unless it is completed.
+
+        The error says if the batch may be in the log.
+        """
+        if self.completed:
             return
         if self.in_doubt and not error.may_have_been_written:
             cause = error
@@ -159,14 +163,14 @@ class ProducerBatch:
             error.args = (f"{cause}; it may have been written all the same", *cause.args[1:])
             error.__cause__ = cause.__cause__
             error.may_have_been_written = True
-        self._tell(error)
+        self._complete(error)
 
-    def _tell(self, outcome: RecordMetadata | KafkaError) -> None:
-        """Callbacks of applications run here. One may raise (``sys.exit``): the others are told all the same."""
-        self.told = True  # and not the future's done(), which takes a lock: it is asked in every turn
+    def _complete(self, outcome: RecordMetadata | KafkaError) -> None:
+        """Run the application's callbacks. If one raises (``sys.exit``), the others are still called."""
+        self.completed = True  # instead of future.done(), which takes a lock: this is read in every turn of the loop
         records, self._records = self._records, None
-        on_told, self.on_told = self.on_told, None
-        callback, self.callback = self.callback, None  # it may keep the bytes, as long as a gap keeps this
+        on_completed, self.on_completed = self.on_completed, None
+        callback, self.callback = self.callback, None  # it may refer to the bytes, and a gap keeps this object
         try:
             if callback is not None:
                 self._call(callback, outcome)
@@ -177,30 +181,31 @@ class ProducerBatch:
         finally:
             try:
                 if records is not None:
-                    records.settle(outcome)
+                    records.complete_all(outcome)
             finally:
-                if on_told is not None:
-                    on_told()
+                if on_completed is not None:
+                    on_completed()
 
     def _call(self, callback: Callback, outcome: RecordMetadata | KafkaError) -> None:
         try:
             callback(outcome)
-        except Exception:  # noqa: BLE001 - logged, as a future does it: it is no end of the network thread
-            _log.exception("%s: a callback failed; others are told all the same", self.tp)
+        except Exception:  # noqa: BLE001 - logged, as a future does: it must not end the network thread
+            _log.exception("%s: a callback failed; the other callbacks are still called", self.tp)
 
 
-def fresh(error: BaseException) -> BaseException:
-    """A copy of ``error`` for one more caller: one exception raised again and again would gather all their traces."""
+def copy_of_error(error: BaseException) -> BaseException:
+    """Return a copy of ``error`` for one more caller: an exception raised repeatedly collects all their tracebacks."""
     again = copy.copy(error)
     again.__cause__, again.__traceback__ = error.__cause__, None
     return again
 
 
 class RecordAccumulation:
-    """Records of one partition, each with a future of its own.
+    """An open batch: records of one partition, each with a future of its own.
 
-    ``limit`` are the bytes of ``buffer.memory`` that it holds: the builder's limit, or more where its first record is
-    larger than that. ``lock`` guards it: application threads append while the network thread seals, cuts and settles.
+    ``limit`` is the memory that it holds of ``buffer.memory``, in bytes: the limit of the builder, or more if its first
+    record is larger. ``lock`` guards it: application threads append while the network thread seals, splits and
+    completes it.
     """
 
     __slots__ = ("_batch", "_builder", "_closed", "_codec", "_futures", "_lock", "count", "limit", "tp")
@@ -220,12 +225,12 @@ class RecordAccumulation:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more will be appended: no room, sealed, or settled."""
+        """Whether no record can be appended: it has no room, is sealed, or is completed."""
         return self._closed
 
     @property
     def size(self) -> int:
-        """Bytes: so far and before compression, or as sealed."""
+        """Bytes: before compression so far, or as encoded once sealed."""
         with self._lock:
             if self._batch is not None:
                 return self._batch.size
@@ -234,10 +239,10 @@ class RecordAccumulation:
     def append(
         self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
     ) -> Future[RecordMetadata] | None:
-        """Add a record; its future, or None where there is no room, or no more: begin another batch then.
+        """Append a record and return its future; None if there is no room, and another batch has to be begun.
 
-        Once one record was refused all are, or a smaller one would overtake it. The future cannot be cancelled: what
-        is appended will be sent.
+        Once a record was refused, all later ones are: otherwise a smaller one would overtake it. The future cannot be
+        cancelled: an appended record is sent.
         """
         with self._lock:
             if self._closed or self._builder is None:
@@ -253,17 +258,17 @@ class RecordAccumulation:
             return future
 
     def close(self) -> None:
-        """Append nothing more: what comes next must not get before what was sent meanwhile."""
+        """Refuse further records: they must not overtake batches that were sent meanwhile."""
         with self._lock:
             self._closed = True
 
     def seal(self) -> Batch:
-        """The batch to send, the same one each time; from here on nothing is appended. It has a record at least."""
+        """Encode and return the batch, the same one at each call. It must have at least one record."""
         with self._lock:
             return self._sealed()
 
     def seal_early(self) -> None:
-        """As :meth:`seal`, by who has filled it, and is not the one to send it: it may have been settled meanwhile."""
+        """Encode on the thread that filled the batch, unless it has been completed meanwhile."""
         with self._lock:
             if self._builder is not None:
                 self._sealed()
@@ -271,16 +276,16 @@ class RecordAccumulation:
     def _sealed(self) -> Batch:
         self._closed = True
         if self._batch is None:
-            assert self._builder is not None  # noqa: S101 - it goes when the batch is there
+            assert self._builder is not None  # noqa: S101 - it is dropped when the batch is encoded
             self._batch = self._builder.build()
             self._builder = None
         return self._batch
 
-    def settle(self, outcome: RecordMetadata | KafkaError) -> None:
-        """Answer for every record what ``outcome`` says of the whole batch.
+    def complete_all(self, outcome: RecordMetadata | KafkaError) -> None:
+        """Complete the future of every record with the outcome of the batch.
 
-        Closes the batch, for a record that came later would never be answered for, and lets go of its bytes. Raises
-        the first that a record's callback raised, an exception as ``sys.exit`` makes them, once all are answered.
+        Closes the batch, as the future of a later record would never be completed, and drops its bytes. If callbacks of
+        the futures raise (``sys.exit`` does), all futures are completed first; then the first exception is raised.
         """
         with self._lock:
             self._closed = True
@@ -292,19 +297,21 @@ class RecordAccumulation:
                 if isinstance(outcome, RecordMetadata):
                     future.set_result(outcome._replace(record=outcome.record + index))
                 else:
-                    future.set_exception(fresh(outcome))
+                    future.set_exception(copy_of_error(outcome))
             except BaseException as error:  # noqa: BLE001 - raised below
                 raised.append(error)
         if raised:
             raise raised[0]
 
     def split(self) -> list[RecordAccumulation]:
-        """Its records as two sealed batches, after a broker found the whole too large; [] where there is only one.
+        """Return its records as two sealed batches after a broker refused it as too large.
 
-        The halves share ``limit``, and take the records' futures over: this batch has nothing left to settle.
+        [] if it has only one record.
+
+        The halves share ``limit`` and take over the futures of the records: this batch has none left to complete.
         """
         batch = self.seal()
-        if batch.count < 2:  # noqa: PLR2004 - what cannot be halved
+        if batch.count < 2:  # noqa: PLR2004 - a single record cannot be split
             return []
         records = list(records_of(batch))
         with self._lock:
@@ -318,7 +325,7 @@ class RecordAccumulation:
         ]
 
     def _part(self, records: list[Record], futures: list[Future[RecordMetadata]], limit: int) -> RecordAccumulation:
-        # The first of a batch always fits, and so must the others: they did before.
+        # Without a limit, since all of them fitted before.
         builder = BatchBuilder(self._codec, _NO_LIMIT)
         for record in records:
             builder.append(record.key, record.value, record.headers, record.timestamp_ms)
@@ -329,4 +336,4 @@ class RecordAccumulation:
 
 
 _NO_LIMIT: Final = 2**31 - 1
-"""The longest that a batch can be (its length is an int32)."""
+"""The largest size of a batch (its length is an int32)."""

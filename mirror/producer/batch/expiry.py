@@ -1,4 +1,4 @@
-"""What to say of a batch that outlived ``delivery.timeout.ms``: where it was, and why (KIP-91)."""
+"""The error of a batch that outlived ``delivery.timeout.ms``: in which phase, and for what cause (KIP-91). Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LEADERLESS: Final = {ErrorAction.REFRESH_METADATA}
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Tells a batch's error from the state that its partition is in.
+    """Builds the error from the state of the batch's partition.
 
-    ``waits_for_coordinator`` gives what the producer itself waits for (its id, or a partition's place in the
-    transaction) with the last error; None where nothing.
+    ``waits_for_coordinator`` returns the phase that the producer itself waits in (for its id, or for a partition to be
+    added to the transaction) with the last error; None if it waits for nothing.
     """
 
     metadata: Metadata
@@ -31,8 +31,8 @@ class Expiry:
     waits_for_coordinator: Callable[[PartitionQueue], tuple[DeliveryPhase, KafkaError | None] | None]
 
     def error(self, queue: PartitionQueue, batch: ProducerBatch, now: int) -> DeliveryTimeout:
-        """The error for ``batch``, which is in ``queue``, waiting or in flight."""
-        phase, cause, last = self._judge(queue, batch, now)
+        """Return the error of ``batch``, which is in ``queue``, waiting or in flight."""
+        phase, cause, last = self._classify(queue, batch, now)
         age_ms, in_flight_ms = now - batch.created_ms, batch.time_in_flight_ms(now)
         error = DeliveryTimeout(
             f"{batch.tp}: a batch of {batch.count} records was not acknowledged within "
@@ -55,7 +55,7 @@ class Expiry:
         error.__cause__ = last
         return error
 
-    def _judge(
+    def _classify(
         self, queue: PartitionQueue, batch: ProducerBatch, now: int
     ) -> tuple[DeliveryPhase, DeliveryCause, KafkaError | None]:
         if batch in queue.in_flight:
@@ -68,35 +68,35 @@ class Expiry:
         if leader is None:
             last = batch.last_error or self.metadata.why_unknown(batch.tp)
             return DeliveryPhase.METADATA, _cause(last) or DeliveryCause.NO_LEADER, last
-        trouble = batch.last_error or self.network.trouble(leader.node)
-        cause = _cause(trouble)
+        last_error = batch.last_error or self.network.trouble(leader.node)
+        cause = _cause(last_error)
         if cause is not None:
-            return DeliveryPhase.QUEUE, cause, trouble
+            return DeliveryPhase.QUEUE, cause, last_error
         if self.network.throttled(leader.node, now):
             return DeliveryPhase.QUEUE, DeliveryCause.THROTTLED, None
-        return DeliveryPhase.QUEUE, *self._ahead(queue, batch)
+        return DeliveryPhase.QUEUE, *self._blocked_by(queue, batch)
 
     @staticmethod
-    def _ahead(queue: PartitionQueue, batch: ProducerBatch) -> tuple[DeliveryCause, KafkaError | None]:
-        """Those ahead kept it waiting: were they taken, it is a backlog; were they not, their cause is its own."""
+    def _blocked_by(queue: PartitionQueue, batch: ProducerBatch) -> tuple[DeliveryCause, KafkaError | None]:
+        """The batches ahead delayed it: a backlog if they were acknowledged, otherwise their cause is its cause."""
         if queue.last_ack_ms is not None and queue.last_ack_ms > batch.created_ms:
             return DeliveryCause.BACKLOG, None
-        # Those that have just expired, too: the whole queue may, at the same time.
-        before = itertools.takewhile(lambda other: other is not batch, queue.waiting)
-        ahead = next((other for other in (*queue.in_flight, *before, *queue.gaps) if other.attempts), None)
+        # Including those that have just expired: the whole queue may expire at the same time.
+        ahead_in_queue = itertools.takewhile(lambda other: other is not batch, queue.waiting)
+        ahead = next((other for other in (*queue.in_flight, *ahead_in_queue, *queue.gaps) if other.attempts), None)
         if ahead is None:
             return DeliveryCause.BACKLOG, None
         return _cause(ahead.last_error) or DeliveryCause.NO_ANSWER, ahead.last_error
 
 
 def _cause(error: KafkaError | None) -> DeliveryCause | None:
-    """What a partition's last failure says of it; None where there was none."""
+    """The cause that a partition's last error points to; None without an error."""
     if error is None:
         return None
     if isinstance(error, BrokerError):
         if error.code in NOT_ACKNOWLEDGED:
             return DeliveryCause.NOT_ENOUGH_REPLICAS
         if error.code == CONCURRENT_TRANSACTIONS:
-            return DeliveryCause.COORDINATOR  # the last transaction's markers are not written yet
+            return DeliveryCause.COORDINATOR  # the control batches of the last transaction are not written yet
         return DeliveryCause.NO_LEADER if verdict(error.code) in _LEADERLESS else DeliveryCause.REFUSED
     return DeliveryCause.NO_ANSWER if isinstance(error, (ConnectionFailed, TimeoutError)) else DeliveryCause.REFUSED

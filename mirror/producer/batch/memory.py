@@ -26,7 +26,7 @@ from mirror.cluster.types import TopicPartition
 
 _NEVER: Final = 2**70
 """More than can be free: the need of a place in the line whose turn cannot come."""
-_FEWEST: Final = 16
+_MIN_PLACES: Final = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class BufferPool:
         self.free = size
         self._held: dict[TopicPartition, int] = {}
         self._waiters: dict[TopicPartition, deque[Grant]] = {}
-        self._line = _Line()
+        self._waiting_list = _WaitingList()
 
     @property
     def waiting(self) -> bool:
@@ -72,8 +72,8 @@ class BufferPool:
             self._take(grant)
             return grant
         self._waiters.setdefault(tp, deque()).append(grant)
-        self._line.add(grant)
-        self._renew_need(tp)
+        self._waiting_list.add(grant)
+        self._update_need(tp)
         self._serve()
         return grant
 
@@ -84,8 +84,8 @@ class BufferPool:
             return self.give_back(grant.tp, grant.count)
         if grant.place < 0:
             return []  # withdrawn before
-        self._leave_line(grant)
-        self._renew_need(grant.tp)
+        self._stop_waiting(grant)
+        self._update_need(grant.tp)
         return self._serve()
 
     def give_back(self, tp: TopicPartition, count: int) -> list[Grant]:
@@ -102,15 +102,15 @@ class BufferPool:
         else:
             self._held.pop(tp, None)
         self.free += count
-        self._renew_need(tp)
+        self._update_need(tp)
         return self._serve()
 
     def _serve(self) -> list[Grant]:
         granted: list[Grant] = []
-        while (grant := self._line.first(self.free)) is not None and grant.count <= self.free:
-            self._leave_line(grant)
+        while (grant := self._waiting_list.first(self.free)) is not None and grant.count <= self.free:
+            self._stop_waiting(grant)
             self._take(grant)
-            self._renew_need(grant.tp)
+            self._update_need(grant.tp)
             granted.append(grant)
         return granted
 
@@ -124,21 +124,21 @@ class BufferPool:
         self.free -= grant.count
         self._held[grant.tp] = self.held(grant.tp) + grant.count
 
-    def _leave_line(self, grant: Grant) -> None:
+    def _stop_waiting(self, grant: Grant) -> None:
         waiters = self._waiters[grant.tp]
         waiters.remove(grant)
         if not waiters:
             del self._waiters[grant.tp]
-        self._line.remove(grant)
+        self._waiting_list.remove(grant)
 
-    def _renew_need(self, tp: TopicPartition) -> None:
+    def _update_need(self, tp: TopicPartition) -> None:
         """Only the first waiter of a partition is in question; those behind it come after it in any case."""
         waiters = self._waiters.get(tp)
         if waiters:
-            self._line.set_need(waiters[0], self._need(waiters[0]))
+            self._waiting_list.set_need(waiters[0], self._need(waiters[0]))
 
 
-class _Line:
+class _WaitingList:
     """Waiters in the order of asking, each with a need; the first whose need is met is found in O(log n).
 
     A tournament tree over their places: each node has the least need below it, the root is at 1, the leaves are the
@@ -187,7 +187,7 @@ class _Line:
     def _renumber(self) -> None:
         size = len(self._places)
         kept = [(grant, self._tree[size + place]) for place, grant in enumerate(self._places) if grant is not None]
-        size = _FEWEST
+        size = _MIN_PLACES
         while size < 2 * len(kept):
             size *= 2
         self._places, self._tree, self._used = [None] * size, [_NEVER] * (2 * size), 0

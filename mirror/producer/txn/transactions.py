@@ -213,7 +213,7 @@ class Transactions:
 
         It asks the coordinator about it, and of two such questions at once it drops one (AddPartitionsToTxnManager).
         """
-        return queue.joined != self.count
+        return queue.joined_transaction != self.count
 
     def produce_to(self, tp: TopicPartition) -> None:
         """A batch for ``tp`` goes out; under version 2 that adds its partition."""
