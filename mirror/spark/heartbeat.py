@@ -1,4 +1,4 @@
-"""A run says now and then that it goes on, so that others can tell it from one that has died."""
+"""The heartbeat of a run: other runs and ``mirror status`` see by it that the run is alive."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _JOIN_S: Final = 2.0
 
 
 class Heartbeat:
-    """While the block runs, ``orders`` of this run say every :data:`SEEN_EVERY_MS` that it goes on.
+    """Renews the run's control record every :data:`SEEN_EVERY_MS` while the block runs, in a thread of its own.
 
-    In a thread of its own; a target that does not answer is asked again the next time.
+    If the target does not answer, the next renewal tries again.
     """
 
-    def __init__(self, orders: RunControlClient, *, every_ms: int = SEEN_EVERY_MS) -> None:
-        self._orders: Final = orders
+    def __init__(self, control: RunControlClient, *, every_ms: int = SEEN_EVERY_MS) -> None:
+        self._control: Final = control
         self._every_s: Final = every_ms / 1000
-        self._over: Final = threading.Event()
-        self._thread: Final = threading.Thread(target=self._go_on, name="mirror-sign-of-life", daemon=True)
+        self._stopped: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._run, name="mirror-sign-of-life", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,11 +37,11 @@ class Heartbeat:
         self.stop()
 
     def stop(self) -> None:
-        """Say nothing more. Before the run says that it has ended: a renewal under way would take that back."""
-        self._over.set()
+        """Stop renewing. Call this before the run records its end: a renewal under way would undo that."""
+        self._stopped.set()
         self._thread.join(_JOIN_S)
 
-    def _go_on(self) -> None:
-        while not self._over.wait(self._every_s):
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
             with contextlib.suppress(KafkaError):
-                self._orders.renew()
+                self._control.renew()

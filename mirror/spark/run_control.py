@@ -1,4 +1,7 @@
-"""Control commands between runs, and from a run to its tasks: the driver's side of ``relay.progress.control``."""
+"""The driver's side of run control: which run copies a flow, whether it is to stop, and which epochs are over.
+
+Tasks read the same record; :mod:`mirror.relay.progress.control` says what it holds and where it is stored.
+"""
 
 from __future__ import annotations
 
@@ -16,99 +19,102 @@ if TYPE_CHECKING:
 
     from mirror.client import Admin
 
-_WITHIN_MS: Final = 10_000
-_AT_THE_END_MS: Final = 2_000
-"""Who ends has been told to, mostly, and has so much time for everything."""
+_CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
+_END_TIMEOUT_MS: Final = 2_000
+"""A run that ends was usually asked to by a signal, and has little time left for all of its end."""
 
 
 def new_run_id() -> str:
-    """A name for a run: sorts by time, and no two are the same."""
+    """Return a unique identifier for a run; identifiers sort by time."""
     return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{secrets.token_hex(3)}"
 
 
-def takeover_message(before: RunControl) -> str:
-    """What whoever has claimed a flow says of the run before."""
-    return f"took over from run {before.run} on {before.host}, which had not said that it ended"
+def takeover_message(previous: RunControl) -> str:
+    """Return the line that a run logs when it claims a flow from a ``previous`` run that is not known to have ended."""
+    return f"took over from run {previous.run} on {previous.host}, which had not said that it ended"
 
 
-def _wall_ms() -> int:
+def _unix_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)
 
 
 class RunControlClient:
-    """The orders of one flow, by ``run`` for itself, or by anybody. Safe to use from several threads, as Admin is."""
+    """Reads and writes the control record of one flow on its target. Thread-safe, as Admin is."""
 
     def __init__(self, admin: Admin, flow: str, run: str = "") -> None:
-        """``admin`` is the target's. Without a ``run`` orders may be read, and a stop given."""
+        """``admin`` is the target's. Without a ``run``, the record may only be read, and its run be stopped."""
         self._admin: Final = admin
         self._flow: Final = flow
         self.run: Final = run
 
-    def read(self, timeout_ms: int = _WITHIN_MS) -> RunControl | None:
-        """Those in force; None where there are none. Raises KafkaError."""
+    def read(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
+        """Return the flow's control record, or None if there is none. Raises KafkaError."""
         group, tp = place_of(self._flow)
         return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=timeout_ms).get(tp))
 
     def claim(self) -> RunControl | None:
-        """This run is the one that copies from now on; the one that it takes over from, if that has not ended.
+        """Make this run the one that copies the flow. Return the run that it takes over from, unless that has ended.
 
         Raises KafkaError.
         """
-        before = self.read()
-        if before is not None and before.run == self.run:
+        previous = self.read()
+        if previous is not None and previous.run == self.run:
             return None
-        now_ms = _wall_ms()
+        now_ms = _unix_ms()
         self._commit(RunControl(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
-        return before if before is not None and before.fences(self.run) else None
+        return previous if previous is not None and previous.fences(self.run) else None
 
     def claim_or_warn(self, warn: Callable[[str], None]) -> bool:
-        """:meth:`claim`, with a word about whom it was taken from, or why that cannot be; whether it is claimed."""
+        """Claim the flow and return whether that succeeded; ``warn`` gets a line about a takeover or a failure."""
         try:
-            before = self.claim()
+            previous = self.claim()
         except KafkaError as error:
             warn(f"another run of it could not be told to end: {error}")
             return False
-        if before is not None:
-            warn(takeover_message(before))
+        if previous is not None:
+            warn(takeover_message(previous))
         return True
 
     def request_new_plan(self, epoch: int) -> None:
-        """``epoch`` is over, and the next one is planned: there is something new. Raises KafkaError."""
-        if (orders := self._own()) is not None:
-            self._commit(replace(orders, epoch=epoch + 1))
+        """End ``epoch`` of this run early, so that the next one is planned now. Raises KafkaError."""
+        if (control := self._own()) is not None:
+            self._commit(replace(control, epoch=epoch + 1))
 
     def renew(self) -> None:
-        """The same again, for a target that forgets. Raises KafkaError."""
-        if (orders := self._own()) is not None:
-            self.renew_from(orders)
+        """Commit this run's record again with the current time, also so that it does not expire. Raises KafkaError."""
+        if (control := self._own()) is not None:
+            self.renew_from(control)
 
-    def renew_from(self, orders: RunControl) -> None:
-        """This run is there: ``orders`` are its own, as read just now. Raises KafkaError."""
-        if not orders.ended:
-            self._commit(replace(orders, seen_ms=_wall_ms()))
+    def renew_from(self, control: RunControl) -> None:
+        """Renew ``control``, which is this run's record and was just read. Raises KafkaError."""
+        if not control.ended:
+            self._commit(replace(control, seen_ms=_unix_ms()))
 
-    def mark_ended(self, orders: RunControl) -> None:
-        """The run of these ``orders`` has died: it has ended, for all who ask. Raises KafkaError."""
-        if self.read() == orders.stopped():
-            self._commit(orders.stopped(ended=True))
+    def mark_ended(self, control: RunControl) -> None:
+        """Record that the run of ``control`` has ended, because it died. Raises KafkaError."""
+        if self.read() == control.stopped():
+            self._commit(control.stopped(ended=True))
 
     def stop(self) -> RunControl | None:
-        """Whoever copies this flow is to end in order; None where nobody does. Raises KafkaError."""
-        orders = self.read()
-        if orders is None or orders.ended or (self.run and orders.run != self.run):
+        """Ask the run that copies this flow to end in order, and return its record; None if no run copies it.
+
+        Raises KafkaError.
+        """
+        control = self.read()
+        if control is None or control.ended or (self.run and control.run != self.run):
             return None
-        self._commit(orders.stopped())
-        return orders
+        self._commit(control.stopped())
+        return control
 
     def end(self) -> None:
-        """This run has ended. Raises KafkaError."""
-        if (orders := self._own(_AT_THE_END_MS)) is not None:
-            self._commit(orders.stopped(ended=True), _AT_THE_END_MS)
+        """Record that this run has ended. Raises KafkaError."""
+        if (control := self._own(_END_TIMEOUT_MS)) is not None:
+            self._commit(control.stopped(ended=True), _END_TIMEOUT_MS)
 
-    def _own(self, timeout_ms: int = _WITHIN_MS) -> RunControl | None:
-        orders = self.read(timeout_ms)
-        return orders if orders is not None and orders.run == self.run else None
+    def _own(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
+        control = self.read(timeout_ms)
+        return control if control is not None and control.run == self.run else None
 
-    def _commit(self, orders: RunControl, timeout_ms: int = _WITHIN_MS) -> None:
+    def _commit(self, control: RunControl, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> None:
         group, tp = place_of(self._flow)
-        self._admin.commit_group_offsets(group, {tp: orders.to_offset()}, timeout_ms=timeout_ms)
+        self._admin.commit_group_offsets(group, {tp: control.to_offset()}, timeout_ms=timeout_ms)

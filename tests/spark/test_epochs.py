@@ -23,8 +23,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import join_results
-from mirror.spark.ledger.stream_totals import KEPT_EXPIRIES, StreamTotals
+from mirror.spark.ledger.results import MAX_EXPIRIES, StreamTotals, join_results
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
@@ -564,16 +563,16 @@ def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_do
 
 def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
     totals = StreamTotals()
-    for epoch in range(KEPT_EXPIRIES + 2):
+    for epoch in range(MAX_EXPIRIES + 2):
         totals.add(
             [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]
         )
     totals.add([result(99, skipped={"empty": 2})])
     (one,) = totals.results()
-    assert (one.start, one.end, one.records, one.bytes) == (0, 100, KEPT_EXPIRIES + 3, 10 * (KEPT_EXPIRIES + 3))
-    assert one.skipped == {"control": KEPT_EXPIRIES + 2, "empty": 2}
+    assert (one.start, one.end, one.records, one.bytes) == (0, 100, MAX_EXPIRIES + 3, 10 * (MAX_EXPIRIES + 3))
+    assert one.skipped == {"control": MAX_EXPIRIES + 2, "empty": 2}
     assert (one.outcome, one.error) == (Outcome.COMPLETE, None)
-    assert [each["at"] for each in one.expiries] == list(range(2, KEPT_EXPIRIES + 2))
+    assert [each["at"] for each in one.expiries] == list(range(2, MAX_EXPIRIES + 2))
 
 
 def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(

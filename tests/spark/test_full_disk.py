@@ -69,7 +69,7 @@ def test_a_run_goes_on_without_its_summary_and_leaves_no_older_one(tmp_path: Pat
     summary = Summary(tmp_path, said.append)
     summary.write([])
     summary.write([])
-    assert said == [f"the summary cannot be written: {tmp_path}/summary.json: {FULL}; the run goes on without it"]
+    assert said == [f"the summary cannot be written: {tmp_path}/summary.json: {FULL}; the run continues without it"]
     assert summary.content == {"flows": []}
     assert list(tmp_path.iterdir()) == []
 

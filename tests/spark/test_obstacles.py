@@ -73,7 +73,7 @@ def test_a_name_that_is_too_long_on_the_target_says_so_and_what_to_do() -> None:
 def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
     assert colliding(ALL, ["b.c", "b-c"], ["a.b-c_", "b_c"]) == {}
     (one,) = colliding(ALL, ["b.c", "orders"], ["a_b.c"]).values()
-    assert one.reason.startswith("its target topic a.b.c collides on cluster b with topic a_b.c, which is there: ")
+    assert one.reason.startswith("its target topic a.b.c collides on cluster b with topic a_b.c, which exists: ")
     assert "topics-exclude" in one.reason
 
 

@@ -19,8 +19,7 @@ from mirror.spark.driver.report_source import ReportSource
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, Summary
-from mirror.spark.ledger.stream_totals import StreamTotals
+from mirror.spark.ledger.results import FlowReport, StreamTotals, Summary
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.traces.ids import epoch_id
 from tests.telemetry import runs

@@ -504,7 +504,7 @@ def test_only_the_last_files_are_read(tmp_path: Path) -> None:
         dated(ledger.path / f"results-{epoch:08}.parquet", T0 + epoch)
     troubles = LastErrors(tmp_path, "f")
     assert troubles.of([ZERO, ONE]) == {ZERO: LastError("epoch 11", T0 + 11)}
-    assert len(troubles._read) == 6
+    assert len(troubles._cache) == 6
 
 
 def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(site: Site) -> None:

@@ -19,9 +19,8 @@ from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.tables import flow_table
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, join_results
-from mirror.spark.ledger.stream_totals import StreamTotals
-from mirror.spark.ledger.unanswered import TargetProgress, unanswered
+from mirror.spark.ledger.results import FlowReport, StreamTotals, join_results
+from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
@@ -56,12 +55,12 @@ def at(offset: int, topic_id: str = "id") -> TargetProgress:
     ],
 )
 def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) -> None:
-    one = unanswered(ONE, told, cut_short=True)
+    one = result_without_answer(ONE, told, cut_short=True)
     assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
     assert (one.counted, one.outcome) == (Counted.OFFSETS, Outcome.UNFINISHED)
     assert str(one.error).startswith("the run was cut short")
-    assert "the next run goes on there" in str(one.error)
-    assert "its task was lost" in str(unanswered(ONE, told, cut_short=False).error)
+    assert "the next run resumes there" in str(one.error)
+    assert "its task was lost" in str(result_without_answer(ONE, told, cut_short=False).error)
 
 
 def test_where_the_target_does_not_tell_it_is_unknown() -> None:
@@ -74,7 +73,9 @@ def test_where_the_target_does_not_tell_it_is_unknown() -> None:
 
 
 def test_the_table_says_what_is_known_and_that_it_is_not_all() -> None:
-    report = FlowReport("f", START, END, [result(1, records=5, bytes=500), unanswered(ONE, at(12), cut_short=True)])
+    report = FlowReport(
+        "f", START, END, [result(1, records=5, bytes=500), result_without_answer(ONE, at(12), cut_short=True)]
+    )
     text = shown(report)
     assert "500 bytes or more" in text
     assert "500 bytes or more" in shown(replace_partition(report))
@@ -82,7 +83,7 @@ def test_the_table_says_what_is_known_and_that_it_is_not_all() -> None:
 
 
 def replace_partition(report: FlowReport) -> FlowReport:
-    return replace(report, partitions=[report.partitions[0], unanswered(ONE, None, cut_short=False)])
+    return replace(report, partitions=[report.partitions[0], result_without_answer(ONE, None, cut_short=False)])
 
 
 def shown(report: FlowReport) -> str:
@@ -94,12 +95,12 @@ def shown(report: FlowReport) -> str:
 def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
     totals = StreamTotals()
     totals.add([result(0, records=5, bytes=500)])
-    totals.add([unanswered(ONE, None, cut_short=False)])
+    totals.add([result_without_answer(ONE, None, cut_short=False)])
     (one,) = totals.results()
     assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, Counted.RECORDS)
     assert one.outcome is Outcome.UNFINISHED
     totals = StreamTotals()
-    totals.add([unanswered(ONE, None, cut_short=False)])
+    totals.add([result_without_answer(ONE, None, cut_short=False)])
     totals.add([result(0, start=12, records=3)])
     assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, Counted.RECORDS)]
 

@@ -16,8 +16,7 @@ from mirror.errors import FlowError
 from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
-from mirror.spark.ledger.results import join_results
-from mirror.spark.ledger.stream_totals import StreamTotals
+from mirror.spark.ledger.results import StreamTotals, join_results
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.traces.ids import epoch_id

@@ -18,8 +18,7 @@ from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import show_epoch
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
-from mirror.spark.ledger.results import epoch_json, join_results
-from mirror.spark.ledger.stream_totals import StreamTotals
+from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.status.lag_monitor import LagMonitor
 

@@ -1,4 +1,4 @@
-"""Files that several processes share: whole, or not at all."""
+"""Atomic writes of files that several processes share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Final
 from mirror.errors import printable
 
 TARGETS_FILE: Final = "targets.json"
-"""In a ledger: what the last preparation of the target's topics came to."""
+"""The ledger's file with the outcome of the last preparation of the target's topics."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` so that a reader sees the old file or the whole new one. Raises OSError that names ``path``.
+    """Write ``content`` so that a reader sees either the old file or the whole new one.
 
-    The file's mode is that of any new file of this process: the umask, or the folder's default ACL, decides it.
+    Creates missing folders. The file's mode is that of any new file of this process: the umask, or the folder's
+    default ACL, decides it. Raises OSError that names ``path``.
     """
     try:
         _write_atomically(path, content)
     except OSError as error:
-        # A full disk is noticed by a call that knows no name.
+        # A full disk is reported by a call on a file descriptor, whose error has no file name.
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
@@ -41,7 +42,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 
 def describe_file_error(error: BaseException) -> str | None:
-    """The file that ``error`` is about, and what is wrong with it; None where it is about none."""
+    """Return ``<file>: <reason>`` if ``error`` is an OSError that names a file, else None."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return printable(f"{os.fsdecode(error.filename)}: {error.strerror}")
     return None

@@ -1,8 +1,8 @@
-"""The configuration that a stream has in force, for the processes of its host; it is kept in no file.
+"""Serves a stream's live configuration to the processes of its host, without writing it to a file.
 
 It may hold secrets, and a file would outlive a stream that is killed. The source's planner has it in memory and answers
-on a Unix socket in a folder that only its user can enter; the ledger says where that is. Without an answer (the planner
-is gone, or this is another host) a process reads the configuration file itself.
+on a Unix socket in a folder that only its user can enter; the ledger has the socket's path. Without an answer (the
+planner has ended, or this is another host) a process reads the configuration file itself.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Final
 from mirror.spark.ledger.atomic_write import write_atomically
 
 _ADDRESS: Final = "config.socket"
-"""In a stream's ledger: the socket's path."""
+"""The file in a stream's ledger that has the socket's path."""
 _PREFIX, _NAME = "mirror-config-", "socket"
-_LONGEST_PATH: Final = 100
-"""Bytes that a socket's path may have everywhere (sun_path)."""
+_MAX_PATH_BYTES: Final = 100
+"""A socket's path may be this long on every system (``sun_path``)."""
 _SIZE: Final = struct.Struct(">I")
-_WITHIN_S: Final = 5.0
+_CALL_TIMEOUT_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 
 
 class LiveConfigStore:
-    """Answers every process that connects with the text that was published last. Safe to use from any thread."""
+    """Sends the last published text to every process that connects. Thread-safe."""
 
     def __init__(self, ledger: Path) -> None:
         self._ledger: Final = ledger
@@ -38,14 +38,14 @@ class LiveConfigStore:
         self._closed: Final = threading.Event()
 
     def publish(self, text: bytes) -> None:
-        """From now on this is the answer. Raises OSError where no socket can be made."""
+        """Serve ``text`` from now on. Raises OSError if no socket can be created."""
         self._text = text
         if self._listener is None:
             self._listen()
 
     def _listen(self) -> None:
-        folder = tempfile.mkdtemp(prefix=_PREFIX)  # for its owner only
-        if len(os.fsencode(folder)) + len(_NAME) + 1 > _LONGEST_PATH:
+        folder = tempfile.mkdtemp(prefix=_PREFIX)  # Only its owner may enter it.
+        if len(os.fsencode(folder)) + len(_NAME) + 1 > _MAX_PATH_BYTES:
             Path(folder).rmdir()
             folder = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
         path = str(Path(folder, _NAME))
@@ -66,32 +66,32 @@ class LiveConfigStore:
             try:
                 connection, _ = listener.accept()
             except OSError:
-                self._closed.wait(_PAUSE_S)  # closed; or this process has too many open files for the moment
+                self._closed.wait(_PAUSE_S)  # The listener is closed, or this process has too many open files.
                 continue
             with connection, contextlib.suppress(OSError):
-                connection.settimeout(_WITHIN_S)
+                connection.settimeout(_CALL_TIMEOUT_S)
                 text = self._text
                 connection.sendall(_SIZE.pack(len(text)) + text)
 
     def close(self) -> None:
-        """The run has ended; safe to call again."""
+        """Stop serving and remove the socket. May be called again."""
         self._closed.set()
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+                listener.shutdown(socket.SHUT_RDWR)  # It wakes the thread.
             listener.close()
             remove_socket(self._ledger)
 
 
 def read_live_config(ledger: Path) -> bytes | None:
-    """The text that the stream with this ledger has published; None where it is not there to be asked."""
+    """Return the text that the stream with this ledger has published; None if it does not answer."""
     try:
         address = (ledger / _ADDRESS).read_text(encoding="utf-8")
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_WITHIN_S)
-            asking.connect(address)
-            with asking.makefile("rb") as answer:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_CALL_TIMEOUT_S)
+            client.connect(address)
+            with client.makefile("rb") as answer:
                 (size,) = _SIZE.unpack(answer.read(_SIZE.size))
                 text = answer.read(size)
     except (OSError, ValueError, struct.error):
@@ -100,7 +100,7 @@ def read_live_config(ledger: Path) -> bytes | None:
 
 
 def remove_socket(ledger: Path) -> None:
-    """Remove what a planner, which may have been killed, has left of its socket."""
+    """Remove the socket of a planner that has ended or was killed, and its address in the ledger."""
     with contextlib.suppress(OSError, ValueError):
         path = Path((ledger / _ADDRESS).read_text(encoding="utf-8"))
         (ledger / _ADDRESS).unlink()

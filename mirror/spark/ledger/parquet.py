@@ -1,4 +1,8 @@
-"""The ledger's results as Parquet: one row per range and attempt, to be read by Spark, DuckDB, pandas and people."""
+"""The ledger's results as Parquet: one row per range and attempt, readable by Spark, DuckDB and pandas.
+
+This module stays apart from ``ledger``: a sink's commit, a new process for each epoch, needs only this much, and
+importing more costs it 1.2 instead of 0.3 s of CPU.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import pyarrow.parquet as pq
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt, plain
+from mirror.spark.ledger.attempts import Attempt, field_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
-_JSON: Final = "expiries"
-_STORY: Final = "story"
+_EXPIRIES: Final = "expiries"
+_TIMELINE: Final = "story"
 
 SCHEMA: Final = pa.schema(
     [
@@ -51,46 +55,50 @@ SCHEMA: Final = pa.schema(
         ("traceback", pa.string()),
     ]
 )
-"""The fields of ``RangeResult``, ``expiries`` and ``story`` as JSON, with who says so."""
+"""The fields of ``RangeResult`` (``expiries`` and ``story`` as JSON), with the epoch, task and attempt."""
 
 
 def results_file(ledger: Path, epoch: int) -> Path:
-    """Where a ledger's folder has the results of ``epoch``."""
+    """Return the path of the results of ``epoch`` in a ledger's folder."""
     return ledger / f"results-{epoch:08}.parquet"
 
 
 def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None:
-    """Into the ledger's folder. Of its own, so that a sink's commit, a new process each, loads nothing more."""
+    """Write the results of ``epoch`` into the ledger's folder. Raises OSError."""
     write_atomically(results_file(ledger, epoch), to_parquet(attempts, epoch))
 
 
 def task_reports_file(ledger: Path, epoch: int) -> Path:
-    """Where a ledger's folder has what the tasks of ``epoch`` told of themselves."""
+    """Return the path of the task reports of ``epoch`` in a ledger's folder."""
     return ledger / f"told-{epoch:08}.json"
 
 
-def write_task_reports(ledger: Path, told: Iterable[TaskReport], epoch: int) -> None:
-    """Into the ledger's folder."""
-    write_atomically(task_reports_file(ledger, epoch), json.dumps([one.to_json() for one in told]).encode())
+def write_task_reports(ledger: Path, reports: Iterable[TaskReport], epoch: int) -> None:
+    """Write the task reports of ``epoch`` into the ledger's folder. Raises OSError."""
+    write_atomically(task_reports_file(ledger, epoch), json.dumps([report.to_json() for report in reports]).encode())
 
 
 def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:
-    """A whole file."""
-    rows = [_row(each, epoch) for each in attempts]
+    """Return a whole Parquet file."""
+    rows = [_row(attempt, epoch) for attempt in attempts]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd")
     return bytes(sink.getvalue())
 
 
-def _row(each: Attempt, epoch: int) -> dict[str, Any]:
-    row = plain(each.result)
+def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:
+    row = field_values(attempt.result)
     row.update({name: list(row[name].items()) for name in _MAPS})
     row.update(
-        epoch=epoch, task=each.task, attempt=each.attempt, traceback=each.traceback, outcome=str(each.result.outcome)
+        epoch=epoch,
+        task=attempt.task,
+        attempt=attempt.attempt,
+        traceback=attempt.traceback,
+        outcome=str(attempt.result.outcome),
     )
-    story = each.result.story
-    told = None if story is None else json.dumps(plain(story), separators=(",", ":"))
-    return {**row, _JSON: json.dumps(row[_JSON]), _STORY: told}
+    timeline = attempt.result.story
+    timeline_json = None if timeline is None else json.dumps(field_values(timeline), separators=(",", ":"))
+    return {**row, _EXPIRIES: json.dumps(row[_EXPIRIES]), _TIMELINE: timeline_json}
 
 
 def from_parquet(content: bytes) -> list[Attempt]:
@@ -102,7 +110,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     task, attempt, traceback = row.pop("task"), row.pop("attempt"), row.pop("traceback")
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
-    row[_JSON] = json.loads(row[_JSON])
-    # Ledgers of an older version have none.
-    row[_STORY] = CopyTimeline(**json.loads(row[_STORY])) if row.get(_STORY) else None
+    row[_EXPIRIES] = json.loads(row[_EXPIRIES])
+    # Ledgers of an older version have no timeline.
+    row[_TIMELINE] = CopyTimeline(**json.loads(row[_TIMELINE])) if row.get(_TIMELINE) else None
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

@@ -1,6 +1,6 @@
-"""What of an epoch goes on in the next: who did not get through, since when, and where the story is told.
+"""The health of partitions across epochs: which did not complete, since when, and in which traces.
 
-It only informs, and goes through the ledger: losing it only restarts the clock, and the story.
+It is passed on through the ledger and is for information only: if it is lost, its times and traces start afresh.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from mirror.telemetry.traces.ids import epoch_id, partition_id
 if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import Attempt
 
-_SICK: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
+_UNHEALTHY_OUTCOMES: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Of one partition. ``stuck_since_ms``: since when its first undelivered batch waits, None where none does.
-
-    ``since_ms`` is since when no epoch of it has ended well, ``trace`` the trace parent of the first that did not, and
-    ``last_trace`` that of the last one. Times are ms since 1970.
-    """
+    """The health of one partition. Times are ms since 1970."""
 
     stuck_since_ms: int | None = None
+    """Since when its first undelivered batch has waited; None if none waits."""
     since_ms: int | None = None
+    """Since when none of its epochs has completed."""
     trace: str = ""
+    """The trace parent of the first epoch that did not complete."""
     last_trace: str = ""
+    """The trace parent of the last epoch that did not complete."""
 
-    def apply_to(self, one: Range) -> Range:
-        """The same range, told of it."""
+    def apply_to(self, range_: Range) -> Range:
+        """Return a copy of the range that carries this health record."""
         return replace(
-            one,
+            range_,
             stuck_since_ms=self.stuck_since_ms,
             sick_since_ms=self.since_ms,
             sick_trace=self.trace,
@@ -48,34 +48,38 @@ HEALTHY: Final = PartitionHealth()
 
 
 def unhealthy_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[TopicPartition, PartitionHealth]:
-    """By source partition, what ``epoch`` of ``run`` (its folder's name in the ledger) has left."""
+    """Return the unhealthy source partitions after ``epoch`` of ``run`` (the name of its folder in the ledger)."""
     found: dict[TopicPartition, PartitionHealth] = {}
-    for each in sorted(attempts, key=lambda attempt: attempt.attempt):
-        result = each.result
+    for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
+        result = attempt.result
         tp = TopicPartition(result.topic, result.partition)
-        if result.outcome in _SICK or result.stuck_since_ms is not None:
-            found[tp] = _sickness(each, run, epoch)
+        if result.outcome in _UNHEALTHY_OUTCOMES or result.stuck_since_ms is not None:
+            found[tp] = _health_after(attempt, run, epoch)
         else:
-            found.pop(tp, None)  # a later attempt got through
+            found.pop(tp, None)  # A later attempt completed.
     return found
 
 
-def _sickness(each: Attempt, run: str, epoch: int) -> PartitionHealth:
-    result, story = each.result, each.result.story
-    own = str(partition_id(epoch_id(result.flow, run, epoch), result.topic, result.partition, each.attempt))
-    since_ms = first = None
-    if story is not None:
-        since_ms, first = story.sick_since_ms or result.stuck_since_ms or story.began_ms or None, story.sick_trace
-    return PartitionHealth(result.stuck_since_ms, since_ms or result.stuck_since_ms, first or own, own)
+def _health_after(attempt: Attempt, run: str, epoch: int) -> PartitionHealth:
+    result, timeline = attempt.result, attempt.result.story
+    own_id = partition_id(epoch_id(result.flow, run, epoch), result.topic, result.partition, attempt.attempt)
+    since_ms = first_trace = None
+    if timeline is not None:
+        since_ms = timeline.sick_since_ms or result.stuck_since_ms or timeline.began_ms or None
+        first_trace = timeline.sick_trace
+    own_trace = str(own_id)
+    return PartitionHealth(
+        result.stuck_since_ms, since_ms or result.stuck_since_ms, first_trace or own_trace, own_trace
+    )
 
 
-def is_unhealthy(one: Range) -> bool:
-    """Whether it did not get through the last time."""
-    return one.stuck_since_ms is not None or one.sick_since_ms is not None
+def is_unhealthy(range_: Range) -> bool:
+    """Return whether the range's partition did not complete the last time."""
+    return range_.stuck_since_ms is not None or range_.sick_since_ms is not None
 
 
-def with_health(one: Range, sick: UnhealthyPartitions) -> Range:
-    """``one``, with what is known of its sickness, or without any."""
-    sickness = sick.get(TopicPartition(one.topic, one.partition), HEALTHY)
-    known = PartitionHealth(one.stuck_since_ms, one.sick_since_ms, one.sick_trace, one.last_trace)
-    return one if sickness == known else sickness.apply_to(one)
+def with_health(range_: Range, unhealthy: UnhealthyPartitions) -> Range:
+    """Return the range with its partition's health record in place of the one that it has."""
+    health = unhealthy.get(TopicPartition(range_.topic, range_.partition), HEALTHY)
+    carried = PartitionHealth(range_.stuck_since_ms, range_.sick_since_ms, range_.sick_trace, range_.last_trace)
+    return range_ if health == carried else health.apply_to(range_)

@@ -1,85 +1,82 @@
-"""A flow's plan: what its source holds now, what its target has already, and the tasks that close the difference."""
+"""The plan of one epoch of a flow: its ranges, packed into tasks, and the results of partitions that need no task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.spark.ledger.attempts import plain
+from mirror.spark.ledger.attempts import field_values
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, with_health
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One epoch of one flow: ``tasks`` to copy, and ``settled`` results that need none.
-
-    ``cut`` has the partitions (``topic-number``) whose ranges end early, or wait, for the flow's limits, with the
-    offset where they would have ended.
-    ``took_ms`` is how long planning took, None where that is not known; ``targets`` is the version of the
-    :class:`mirror.spark.ledger.obstacles.TargetTopics` that it was made with, 0 where there were none.
-    By source topic: ``ends`` is the sum of its partitions' last stable offsets, ``lags`` the records not copied yet.
-    ``withheld`` has the open transactions that keep records from being copied, by source partition.
-    """
+    """The plan of one epoch of one flow."""
 
     flow: str
     tasks: list[list[Range]]
+    """The ranges to copy, task by task."""
     results_without_task: list[RangeResult]
+    """The results of partitions that have nothing to copy or cannot be copied."""
     truncated_at: dict[str, int] = field(default_factory=dict)
+    """By ``topic-partition``: where a range would have ended, if the flow's limits end it earlier or postpone it."""
     epoch: int = 0
     ends: dict[str, int] = field(default_factory=dict)
+    """By source topic: the sum of its partitions' last stable offsets."""
     lags: dict[str, int] = field(default_factory=dict)
+    """By source topic: how many records are not copied yet."""
     took_ms: int | None = None
+    """How long planning took; None if that is not known."""
     withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
+    """By source partition: the open transaction that keeps records from being copied."""
     targets_version: int = 0
+    """The version of the :class:`mirror.spark.ledger.obstacles.TargetTopics` that it was planned with; 0 for none."""
 
     @property
     def ranges(self) -> list[Range]:
         """All ranges, task by task."""
-        return [each for task in self.tasks for each in task]
+        return [range_ for task in self.tasks for range_ in task]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values for the ledger."""
+        """Return plain values for the ledger."""
         return {
             "flow": self.flow,
-            "tasks": [[plain(each) for each in task] for task in self.tasks],
-            "settled": [plain(each) for each in self.results_without_task],
+            "tasks": [[field_values(range_) for range_ in task] for task in self.tasks],
+            "settled": [field_values(result) for result in self.results_without_task],
             "cut": self.truncated_at,
             "epoch": self.epoch,
             "ends": self.ends,
             "lags": self.lags,
             "took_ms": self.took_ms,
-            "withheld": [one.to_json() for one in self.withheld.values()],
+            "withheld": [open_.to_json() for open_ in self.withheld.values()],
             "targets": self.targets_version,
         }
 
-    def with_health(self, sick: UnhealthyPartitions) -> Plan:
-        """The same, with what is known of those that did not get through the last time."""
-        return replace(self, tasks=[[with_health(one, sick) for one in task] for task in self.tasks])
+    def with_health(self, unhealthy: UnhealthyPartitions) -> Plan:
+        """Return a copy whose ranges carry their partitions' health records."""
+        return replace(self, tasks=[[with_health(range_, unhealthy) for range_ in task] for task in self.tasks])
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Plan:
-        """The inverse of :meth:`to_json`."""
+        """Return the plan that :meth:`to_json` was called on."""
         return cls(
             flow=values["flow"],
-            tasks=[[Range(**each) for each in task] for task in values["tasks"]],
-            results_without_task=[result_from_json(each) for each in values["settled"]],
+            tasks=[[Range(**range_) for range_ in task] for task in values["tasks"]],
+            results_without_task=[result_from_json(result) for result in values["settled"]],
             truncated_at=dict(values.get("cut", {})),
             epoch=values.get("epoch", 0),
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
             took_ms=values.get("took_ms"),
-            withheld={one.tp: one for one in (OpenTransaction(**each) for each in values.get("withheld", []))},
+            withheld={open_.tp: open_ for open_ in (OpenTransaction(**entry) for entry in values.get("withheld", []))},
             targets_version=values.get("targets", 0),
         )
 
 
 def result_from_json(values: Mapping[str, Any]) -> RangeResult:
-    """A RangeResult from plain values, as ``dataclasses.asdict`` gives them."""
+    """Return a RangeResult from plain values, as ``field_values`` or ``dataclasses.asdict`` returns them."""
     return RangeResult(**{**values, "outcome": Outcome(values["outcome"])})

@@ -1,4 +1,4 @@
-"""What came of a run: results joined to the plan, the flow's outcome, ``summary.json`` and the exit status."""
+"""The results of a run: joined to the plan, added up over a stream's epochs, ``summary.json`` and the exit status."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, Range, RangeResult
+from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
-from mirror.spark.ledger.unanswered import TargetProgress, unanswered
+from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,24 +25,28 @@ EXIT_COMPLETE: Final = 0
 EXIT_COULD_NOT_RUN: Final = 1
 EXIT_INCOMPLETE: Final = 3
 
+MAX_EXPIRIES: Final = 10
+"""How many expiries of each partition a stream's totals keep, the last ones: the stream may run for years."""
+
 
 @dataclass(slots=True)
 class FlowReport:
-    """One flow's run.
-
-    ``error`` is why it could not run, in one line, or None; ``cut_short`` says a signal ended it, ``fenced`` (one line)
-    that another run took over. ``run`` is its folder in the ledger; "" where it has none.
-    ``started`` and ``ended`` are in UTC; ``ended`` is None while it runs.
-    """
+    """The report of one flow's run."""
 
     flow: str
     started: datetime
+    """In UTC, as ``ended``."""
     ended: datetime | None = None
+    """None while the flow runs."""
     partitions: list[RangeResult] = field(default_factory=list)
     error: str | None = None
+    """Why the flow could not run, in one line; else None."""
     cut_short: bool = False
+    """Whether a signal ended the run."""
     fenced: str | None = None
+    """One line that says which other run took over; else None."""
     run: str = ""
+    """The name of the run's folder in the ledger; empty if it has none."""
 
     @property
     def outcome(self) -> Outcome:
@@ -56,7 +60,7 @@ class FlowReport:
         return max((result.outcome for result in self.partitions), key=SEVERITY.index, default=Outcome.COMPLETE)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``summary.json`` has it; times in ISO 8601, UTC."""
+        """Return the flow's part of ``summary.json``; times are in ISO 8601, UTC."""
         return {
             "flow": self.flow,
             "run": self.run,
@@ -64,53 +68,55 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
-            "partitions": [_plain(result) for result in self.partitions],
+            "partitions": [_summary_of(result) for result in self.partitions],
         }
 
 
-def _plain(result: RangeResult) -> dict[str, Any]:
-    """Without what only pictures need; what is not known is None, and never 0."""
-    values, story = asdict(replace(result, story=None)), result.story
-    values |= dict.fromkeys(_UNKNOWN[result.counted])
-    if story is not None:
-        values["story"] = {**asdict(replace(story, curve=[], traces=[])), "curve": None, "traces": None}
+def _summary_of(result: RangeResult) -> dict[str, Any]:
+    """Return the result's fields without those that only the report draws; unknown figures are None, and never 0."""
+    values, timeline = asdict(replace(result, story=None)), result.story
+    values |= dict.fromkeys(_UNKNOWN_FIGURES[result.counted])
+    if timeline is not None:
+        values["story"] = {**asdict(replace(timeline, curve=[], traces=[])), "curve": None, "traces": None}
     return values
 
 
 def iso(moment: datetime) -> str:
-    """``2026-01-31T12:00:00.000Z``."""
+    """Return ``moment`` in UTC, as ``2026-01-31T12:00:00.000Z``."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_UNKNOWN: Final[dict[Counted, tuple[str, ...]]] = {
+_UNKNOWN_FIGURES: Final[dict[Counted, tuple[str, ...]]] = {
     Counted.RECORDS: (),
     Counted.OFFSETS: ("batches", "bytes"),
     Counted.UNKNOWN: ("end", "records", "batches", "bytes"),
 }
-"""The figures that a result does not have, by where the others come from."""
+"""The figures that a result lacks, by where its other figures come from."""
 
 
 def join_results(
-    plan: Plan, attempts: Iterable[Attempt], reached: TargetProgress | None = None, *, cut_short: bool = False
+    plan: Plan, attempts: Iterable[Attempt], target: TargetProgress | None = None, *, cut_short: bool = False
 ) -> list[RangeResult]:
-    """Every partition's result, by topic and partition: settled, answered (the last attempt's word), or unfinished.
+    """Return the result of every partition of the plan, by topic and partition.
 
-    Each with what the plan saw behind an open transaction of the source, where that is worth a word.
-    ``reached`` is how far the target says that those are whose tasks did not answer (None: it was not asked), and
-    ``cut_short`` whether that is because the run was ended.
+    A partition's result is that of the plan, if it needed no task, else that of its last attempt. If no attempt
+    answered, it is unfinished: ``target`` has the progress that was read for such partitions (None: it was not read),
+    and ``cut_short`` says whether the run was ended. Results carry the open transaction of the source that the plan
+    saw, if it is worth a note.
     """
     answered: dict[tuple[str, int], RangeResult] = {}
-    for each in sorted(attempts, key=lambda attempt: attempt.attempt):
-        answered[each.result.topic, each.result.partition] = each.result
+    for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
+        answered[attempt.result.topic, attempt.result.partition] = attempt.result
     results = [
-        _judged(
-            answered.get((each.topic, each.partition)) or unanswered(each, reached, cut_short=cut_short),
-            plan.truncated_at.get(_name(each)),
+        _with_truncation(
+            answered.get((range_.topic, range_.partition))
+            or result_without_answer(range_, target, cut_short=cut_short),
+            plan.truncated_at.get(f"{range_.topic}-{range_.partition}"),
         )
-        for each in plan.ranges
+        for range_ in plan.ranges
     ]
-    every = [_with_withheld(result, plan.withheld) for result in (*plan.results_without_task, *results)]
-    return sorted(every, key=lambda result: (result.topic, result.partition))
+    all_results = [_with_withheld(result, plan.withheld) for result in (*plan.results_without_task, *results)]
+    return sorted(all_results, key=lambda result: (result.topic, result.partition))
 
 
 def _with_withheld(result: RangeResult, withheld: OpenTransactions) -> RangeResult:
@@ -118,12 +124,8 @@ def _with_withheld(result: RangeResult, withheld: OpenTransactions) -> RangeResu
     return replace(result, withheld=found.to_json()) if found is not None and found.noted else result
 
 
-def _name(each: Range) -> str:
-    return f"{each.topic}-{each.partition}"
-
-
-def _judged(result: RangeResult, stop: int | None) -> RangeResult:
-    """A range that was cut is complete for its task; for the run it is not, where something is left up to ``stop``."""
+def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
+    """Mark a complete but truncated range as unfinished for the run, if records are left before ``stop``."""
     if stop is None or result.outcome is not Outcome.COMPLETE or result.end >= stop:
         return result
     line = f"max-bytes-per-epoch: {stop - result.end} records are left for the next run"
@@ -131,37 +133,40 @@ def _judged(result: RangeResult, stop: int | None) -> RangeResult:
 
 
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
-    """0 if everything is complete, 1 if a flow could not run, else 3.
+    """Return 0 if everything is complete, 1 if a flow could not run, else 3.
 
-    The flows ``in_order`` are streams that were asked to end, and did: what their end interrupted is no failure of
-    theirs, but what had failed, or had waited for long, when it came is one.
+    The flows ``in_order`` are streams that were asked to end, and did. A partition that their end interrupted does not
+    count as incomplete, but one that had failed, or was stuck, before the end does.
     """
     if any(report.error is not None for report in reports):
         return EXIT_COULD_NOT_RUN
     complete = all(
-        not any(map(_needs_care, report.partitions)) if report.flow in in_order else report.outcome is Outcome.COMPLETE
+        not any(map(_needs_attention, report.partitions))
+        if report.flow in in_order
+        else report.outcome is Outcome.COMPLETE
         for report in reports
     )
     return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
 
 
-def _needs_care(result: RangeResult) -> bool:
+def _needs_attention(result: RangeResult) -> bool:
     interrupted = result.outcome is Outcome.UNFINISHED and result.stuck_since_ms is None
     return result.outcome is not Outcome.COMPLETE and not interrupted
 
 
 class Summary:
-    """``summary.json`` in the report folder; ``told`` is what it says, or None while this run has written none."""
+    """The file ``summary.json`` in the report folder."""
 
     def __init__(self, report_dir: Path, warn: Callable[[str], None]) -> None:
-        """``warn`` is called with one line where the file cannot be written, once."""
+        """``warn`` is called once, with one line, if the file cannot be written."""
         self._path: Final = report_dir / "summary.json"
         self._warn: Final = warn
         self._warned = False
         self.content: dict[str, Any] | None = None
+        """The content as this run wrote it last; None before that."""
 
     def write(self, reports: Sequence[FlowReport]) -> None:
-        """In place of what was there. A run goes on without it; an older run's is removed then."""
+        """Replace the file. If it cannot be written, the run continues, and an older run's file is removed."""
         self.content = {"flows": [report.to_json() for report in reports]}
         try:
             write_atomically(self._path, (json.dumps(self.content, indent=2) + "\n").encode())
@@ -169,28 +174,83 @@ class Summary:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             if not self._warned:
-                self._warn(
-                    f"the summary cannot be written: {describe_file_error(error) or error}; the run goes on without it"
-                )
+                reason = describe_file_error(error) or error
+                self._warn(f"the summary cannot be written: {reason}; the run continues without it")
             self._warned = True
 
 
 def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[str, Any]:
-    """A stream's epoch as ``--json`` tells it: sums over its partitions, and those that are not complete.
+    """Return the line that ``--json`` prints for a stream's epoch: sums over its partitions, and the incomplete ones.
 
-    ``bytes`` are on the wire; ``seconds`` is the longest of its partitions.
+    ``bytes`` are on the wire; ``seconds`` is that of the slowest partition.
     """
-    wrong = [one for one in results if one.outcome is not Outcome.COMPLETE]
     return {
         "flow": flow,
         "epoch": epoch,
         "partitions": len(results),
-        "records": sum(one.records for one in results),
-        "batches": sum(one.batches for one in results),
-        "bytes": sum(one.bytes for one in results),
-        "seconds": round(max((one.seconds for one in results), default=0.0), 3),
+        "records": sum(result.records for result in results),
+        "batches": sum(result.batches for result in results),
+        "bytes": sum(result.bytes for result in results),
+        "seconds": round(max((result.seconds for result in results), default=0.0), 3),
         "incomplete": [
-            {"topic": one.topic, "partition": one.partition, "outcome": one.outcome.value, "error": one.error}
-            for one in wrong
+            {
+                "topic": result.topic,
+                "partition": result.partition,
+                "outcome": result.outcome.value,
+                "error": result.error,
+            }
+            for result in results
+            if result.outcome is not Outcome.COMPLETE
         ],
     }
+
+
+class StreamTotals:
+    """The results of a stream's epochs, added up by partition: counts are sums, the state is that of the last epoch."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[tuple[str, int], RangeResult] = {}
+
+    def add(self, results: Iterable[RangeResult]) -> None:
+        """Add the results of one more epoch, which has all partitions of the flow.
+
+        A partition that the epoch lacks was deleted: it stays in the totals only if something of it was copied.
+        """
+        totals = {key: result for key, result in self._by_partition.items() if _has_counts(result)}
+        for result in results:
+            key = (result.topic, result.partition)
+            previous = self._by_partition.get(key)
+            totals[key] = result if previous is None else _sum_of(previous, result)
+        self._by_partition = totals
+
+    def results(self) -> list[RangeResult]:
+        """Return the totals by topic and partition."""
+        return [self._by_partition[key] for key in sorted(self._by_partition)]
+
+
+def _has_counts(result: RangeResult) -> bool:
+    return bool(result.records or result.skipped or result.gaps or result.expiries)
+
+
+def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
+    # A task that was lost reports no position: the previous one stays valid.
+    last_counted = previous if result.counted is Counted.UNKNOWN else result
+    return replace(
+        result,
+        start=result.start if previous.counted is Counted.UNKNOWN else previous.start,
+        end=last_counted.end,
+        counted=last_counted.counted,
+        records=previous.records + result.records,
+        batches=previous.batches + result.batches,
+        bytes=previous.bytes + result.bytes,
+        seconds=previous.seconds + result.seconds,
+        skipped=_sum_by_key(previous.skipped, result.skipped),
+        deep=_sum_by_key(previous.deep, result.deep),
+        gaps=_sum_by_key(previous.gaps, result.gaps),
+        expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
+        retries=previous.retries + result.retries,
+    )
+
+
+def _sum_by_key(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {key: first.get(key, 0) + second.get(key, 0) for key in first | second}

@@ -1,4 +1,4 @@
-"""What became of ranges whose tasks did not answer: as far as the progress on the target tells it. Pure."""
+"""The results of ranges whose tasks did not answer, as far as the progress on the target shows them. Pure."""
 
 from __future__ import annotations
 
@@ -19,30 +19,35 @@ _CUT_SHORT: Final = "the run was cut short before its task could answer"
 
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
-    """The ``progress`` by target partition; ``error`` (one line) is why the target did not tell it, or None."""
+    """The progress that was read from the target at the end of a run."""
 
     progress: Mapping[TopicPartition, Progress] = field(default_factory=dict)
+    """By target partition."""
     error: str | None = None
+    """Why it could not be read, in one line; None if it was read."""
 
 
-def target_partition(one: Range) -> TopicPartition:
-    """The partition that its progress is kept for."""
-    return TopicPartition(one.target_topic, one.partition)
+def target_partition(range_: Range) -> TopicPartition:
+    """Return the target partition, under which the range's progress is committed."""
+    return TopicPartition(range_.target_topic, range_.partition)
 
 
-def unanswered(one: Range, reached: TargetProgress | None, *, cut_short: bool) -> RangeResult:
-    """The result of a range whose task did not answer; ``reached`` is None where the target was not asked."""
-    why = _CUT_SHORT if cut_short else _LOST
-    result = RangeResult.begun(one, one.start, Outcome.UNFINISHED)
-    if reached is None or reached.error is not None:
-        asked = "" if reached is None else f", and the target did not tell how far it is ({reached.error})"
+def result_without_answer(range_: Range, target: TargetProgress | None, *, cut_short: bool) -> RangeResult:
+    """Return the result of a range whose task did not answer; ``target`` is None if its progress was not read.
+
+    ``cut_short`` says that the task did not answer because its run was ended.
+    """
+    reason = _CUT_SHORT if cut_short else _LOST
+    result = RangeResult.begun(range_, range_.start, Outcome.UNFINISHED)
+    if target is None or target.error is not None:
+        unread = "" if target is None else f", and its progress could not be read from the target ({target.error})"
         result.counted = Counted.UNKNOWN
-        result.error = f"{why}{asked}; the next run goes on from the progress on the target"
+        result.error = f"{reason}{unread}; the next run resumes from the progress on the target"
         return result
-    progress = reached.progress.get(target_partition(one))
-    other = progress is not None and progress.topic_id and one.topic_id and progress.topic_id != one.topic_id
-    if progress is not None and not other:
-        result.end = max(one.start, min(progress.offset, one.end))
+    progress = target.progress.get(target_partition(range_))
+    recreated = progress is not None and progress.topic_id and range_.topic_id and progress.topic_id != range_.topic_id
+    if progress is not None and not recreated:
+        result.end = max(range_.start, min(progress.offset, range_.end))
     result.counted, result.records = Counted.OFFSETS, result.end - result.start
-    result.error = f"{why}: what precedes offset {result.end} is committed, and the next run goes on there"
+    result.error = f"{reason}: everything before offset {result.end} is committed, and the next run resumes there"
     return result
