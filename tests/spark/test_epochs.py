@@ -14,7 +14,7 @@ from mirror.errors import ConfigError
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.epoch_planner import Epochs
+from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.datasource.rows import ROW_SCHEMA
 from mirror.spark.datasource.stream_reader import RangesStreamReader
@@ -51,7 +51,7 @@ class Site:
         self.config.write_text(CONFIG)
         self.ledger = Ledger.open(folder, "f", "run-1")
         self.options = FlowOptions(self.config, "f", self.ledger.path, run="run-1")
-        self.epochs = Epochs(self.options, self.ledger, SystemClock())
+        self.epochs = EpochPlanner(self.options, self.ledger, SystemClock())
 
     def orders(self, run: str = "") -> RunControlClient:
         return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
@@ -104,7 +104,7 @@ def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_en
     """As in a notebook. With a script, that says it."""
     monkeypatch.setattr("mirror.spark.heartbeat.SEEN_EVERY_MS", 5)
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
-    epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
+    epochs = EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
     began = site.orders().read()
     assert began is not None
@@ -192,7 +192,7 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
     site.epochs.plan(2, drains=False)
     (line,) = site.ledger.messages()
     assert "nonsense" in line
-    assert line.endswith("until that is mended, the flow goes on as before")
+    assert line.endswith("until this is corrected, the flow keeps its previous configuration")
     _, flow = site.options.load_in_force()
     assert flow.epoch_ms == 5_000, "for the tasks, too"
     site.config.write_text(CONFIG + "epoch-ms = 9000\n")
@@ -212,7 +212,7 @@ def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tupl
     _, flow = site.options.load_in_force()
     assert (flow.source, flow.target) == ("a", "b")
     (line,) = site.ledger.messages()
-    assert "end it, and start it again" in line
+    assert "stop it, and start it again" in line
 
 
 def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site: Site) -> None:
@@ -273,7 +273,7 @@ def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_ag
     assert again is not None
     assert {one.stuck_since_ms for one in again.ranges} == {77}
     later = Ledger.open(site.folder, "f", "run-2")
-    restarted = Epochs(FlowOptions(site.config, "f", later.path, run="run-2"), later, SystemClock()).plan(
+    restarted = EpochPlanner(FlowOptions(site.config, "f", later.path, run="run-2"), later, SystemClock()).plan(
         1, drains=False
     )
     assert restarted is not None
@@ -507,7 +507,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
     assert site.ledger.error() is None
     first, last = site.ledger.messages()
     assert "no Describe" in first
-    assert last == "epoch 1 is planned, after 1 attempts that failed"
+    assert last == "epoch 1 is planned, after 1 failed attempts"
     assert site.ledger.messages(1) == [last]
     site.a.set_moods({"list_offsets": "no Describe"})
     drain = site.reader()
@@ -592,7 +592,7 @@ def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
         ended.set()
 
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
-    epochs = Epochs(replace(site.options, run=""), site.ledger, SystemClock())
+    epochs = EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
     monkeypatch.setattr(RunControlClient, "renew_from", held_up)
     monkeypatch.setattr(RunControlClient, "end", end_first)

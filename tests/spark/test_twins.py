@@ -11,7 +11,7 @@ from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
 from mirror.relay.progress.control import RunControl
 from mirror.spark.datasource.rows import TaskSpec
-from mirror.spark.datasource.speculation import LOOK_MS, OtherAttempt, wait_for_other_attempt
+from mirror.spark.datasource.speculation import POLL_MS, OtherAttempt, wait_for_other_attempt
 from tests.fakes.clock import FakeClock
 
 PATIENCE_MS = 10_000
@@ -26,7 +26,7 @@ class Seen:
         self.looks = 0
         self._orders, self._offset = orders, offset
 
-    def orders(self) -> RunControl | None:
+    def control(self) -> RunControl | None:
         self.looks += 1
         return self._orders(self.looks)
 
@@ -38,12 +38,12 @@ def waited(seen: Seen, until_ms: int | None = None) -> int:
     """For how long it keeps quiet, in ms; ``until_ms`` from the start."""
     clock = FakeClock()
     wall = None if until_ms is None else clock.unix_ms() + until_ms
-    errand = TaskSpec(0, 1, OURS.run, 1, wall, 0)
+    spec = TaskSpec(0, 1, OURS.run, 1, wall, 0)
     began = clock.now()
     wait_for_other_attempt(
         cast("OtherAttempt", seen),
-        errand,
-        patience_ms=PATIENCE_MS,
+        spec,
+        timeout_ms=PATIENCE_MS,
         clock=clock,
         pause=lambda seconds: clock.advance(int(seconds * 1000)),
     )
@@ -52,21 +52,21 @@ def waited(seen: Seen, until_ms: int | None = None) -> int:
 
 @pytest.mark.parametrize("orders", [None, RunControl(run="another", host="h", since_ms=0)])
 def test_nobody_of_its_own_run_goes_on(orders: RunControl | None) -> None:
-    assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == LOOK_MS
+    assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == POLL_MS
 
 
 def test_a_stream_s_epoch_and_what_its_end_takes() -> None:
-    assert waited(Seen(lambda _: OURS, lambda _: 0), 60_000) == pytest.approx(60_000 + PATIENCE_MS, abs=LOOK_MS)
+    assert waited(Seen(lambda _: OURS, lambda _: 0), 60_000) == pytest.approx(60_000 + PATIENCE_MS, abs=POLL_MS)
 
 
 def test_an_epoch_that_is_told_to_stop() -> None:
     stopped = OURS.stopped()
     seen = Seen(lambda look: OURS if look <= 5 else stopped, lambda _: 0)
-    assert waited(seen, 60_000) == 5 * LOOK_MS + PATIENCE_MS
+    assert waited(seen, 60_000) == 5 * POLL_MS + PATIENCE_MS
 
 
 def test_a_scheduled_run_as_long_as_progress_is_made() -> None:
-    assert waited(Seen(lambda _: OURS, lambda look: min(look, 30))) == 30 * LOOK_MS + PATIENCE_MS
+    assert waited(Seen(lambda _: OURS, lambda look: min(look, 30))) == 30 * POLL_MS + PATIENCE_MS
 
 
 def test_a_target_that_does_not_answer_tells_nothing() -> None:
@@ -77,4 +77,4 @@ def test_a_target_that_does_not_answer_tells_nothing() -> None:
             return answer
         raise ConnectionFailed("nobody there")
 
-    assert waited(Seen(ask, lambda _: 0)) == LOOK_MS + PATIENCE_MS
+    assert waited(Seen(ask, lambda _: 0)) == POLL_MS + PATIENCE_MS

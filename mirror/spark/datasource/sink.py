@@ -1,8 +1,8 @@
-"""Spark data source ``mirror``: writing ranges to it copies them.
+"""Spark data source ``mirror``: copies the ranges that are written to it.
 
-A task copies the ranges of its rows and answers with their results; an error becomes a ``failed`` result, because a
-raised one would make Spark repeat the whole task, with the neighbours that went well, and print its own traces. Only
-a worker that dies is repeated by Spark; the new attempt goes on from the progress on the target.
+A task copies the ranges of its rows and returns their results. An error becomes a ``failed`` result: if the task raised
+it, Spark would repeat the whole task, including the ranges that succeeded, and print tracebacks. Spark repeats a task
+only if its worker dies; the new attempt resumes from the progress on the target.
 """
 
 from __future__ import annotations
@@ -39,70 +39,70 @@ if TYPE_CHECKING:
     from mirror.telemetry.task import TaskTelemetry
 
 
-_LEAST_MS: Final = 5_000
-_PATIENCE_MS: Final = 120_000
-"""As long as a batch may take by default: so long the other attempt of a scheduled run may show no progress."""
+_MIN_EPOCH_MS: Final = 5_000
+_NO_PROGRESS_TIMEOUT_MS: Final = 120_000
+"""How long the other attempt of a scheduled run may show no progress: the default of ``delivery.timeout.ms``."""
 
 
 @dataclass
 class TaskResults(WriterCommitMessage):
-    """What one task did in its epoch, range by range."""
+    """The results of one task in its epoch, by range."""
 
     attempts: list[Attempt]
     epoch: int = 0
-    told: TaskReport | None = None
+    report: TaskReport | None = None
 
 
 class MirrorSink(DataSource):
     """``df.write.format("mirror")``, or ``writeStream``, with the options of :class:`FlowOptions`.
 
-    Over rows of ``mirror-ranges``, read with the same options.
+    The rows are those of ``mirror-ranges``, read with the same options.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return SINK_FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> RangesWriter:  # noqa: ARG002  (PySpark's signature)
-        """The batch writer."""
+        """Return the batch writer."""
         return RangesWriter(FlowOptions.from_spark(self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RangesStreamWriter:  # noqa: N802, ARG002  (PySpark's)
-        """The streaming writer."""
+        """Return the streaming writer."""
         return RangesStreamWriter(FlowOptions.from_spark(self.options))
 
 
 class RangesWriter(DataSourceArrowWriter):
-    """Copies in the tasks; writes what they answered into the ledger when Spark commits or aborts."""
+    """Copies in the tasks, and writes their results into the ledger when Spark commits or aborts."""
 
     def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
         self.environment: Final = TaskEnvironment.of(os.environ)
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
-        """Copy the ranges of this task's rows. Does not raise for what a copy meets; the results say it."""
+        """Copy the ranges of this task's rows. An error of a copy is in its result, and is not raised."""
         self.environment.complete(os.environ)
         return copy_rows(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks answered: their results go into the ledger. Runs on the driver's host, in a process of its own."""
+        """Write the results of all tasks into the ledger. Runs on the driver's host, in a process of its own."""
         record(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task was lost for good: what the others answered goes into the ledger just the same; nothing is undone."""
+        """Write the results into the ledger although a task was lost for good; nothing is undone."""
         record(self.options, messages)
 
 
 class RangesStreamWriter(DataSourceStreamArrowWriter):
-    """The same for each epoch of a stream."""
+    """As :class:`RangesWriter`, for each epoch of a stream."""
 
     def __init__(self, options: FlowOptions) -> None:
         self.options: Final = options
         self.environment: Final = TaskEnvironment.of(os.environ)
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskResults:
-        """As :meth:`RangesWriter.write`; what is followed is followed until the epoch ends."""
+        """As :meth:`RangesWriter.write`; ranges without an end are copied until the epoch ends."""
         self.environment.complete(os.environ)
         return copy_rows(self.options, iterator)
 
@@ -117,28 +117,31 @@ class RangesStreamWriter(DataSourceStreamArrowWriter):
 
 def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResults:
     """Copy the ranges of a task's rows."""
-    told = [rows.read(row) for batch in iterator for row in batch.to_pylist()]
-    if not told:
+    parsed = [rows.read(row) for batch in iterator for row in batch.to_pylist()]
+    if not parsed:
         return TaskResults([])
-    errand = told[0][0]
-    ranges = [one for _, one in told]
+    spec = parsed[0][0]
+    ranges = [range_ for _, range_ in parsed]
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
-    telemetry = _telemetry(options, errand, attempt, ranges[0].flow)
+    telemetry = _telemetry(options, spec, attempt, ranges[0].flow)
     try:
-        results = _copy(options, errand, ranges, telemetry)
+        results = _copy(options, spec, ranges, telemetry)
     except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
-        foreseen = isinstance(error, MirrorError)
-        line = str(error) if foreseen else f"{type(error).__name__}: {error}"
-        trace = None if foreseen else traceback.format_exc()
-        attempts = [Attempt(errand.task, attempt, failed(each, line), trace) for each in ranges]
+        expected = isinstance(error, MirrorError)
+        line = str(error) if expected else f"{type(error).__name__}: {error}"
+        trace = None if expected else traceback.format_exc()
+        attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
-        attempts = [Attempt(errand.task, attempt, result) for result in results]
-    return TaskResults(attempts, errand.epoch, telemetry.ends() if telemetry else None)
+        attempts = [Attempt(spec.task, attempt, result) for result in results]
+    return TaskResults(attempts, spec.epoch, telemetry.ends() if telemetry else None)
 
 
-def _telemetry(options: FlowOptions, errand: rows.TaskSpec, attempt: int, flow: str) -> TaskTelemetry | None:
-    """None where it is switched off, or the executor's environment is wrong: the driver's is checked, and says so."""
+def _telemetry(options: FlowOptions, spec: rows.TaskSpec, attempt: int, flow: str) -> TaskTelemetry | None:
+    """Return the task's telemetry, or None if it is off.
+
+    Invalid settings in an executor's environment count as the defaults; the driver reports its own.
+    """
     from mirror.telemetry import logs
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.task import TaskTelemetry
@@ -153,57 +156,59 @@ def _telemetry(options: FlowOptions, errand: rows.TaskSpec, attempt: int, flow: 
     logs.configure()
     return TaskTelemetry(
         settings,
-        epoch=SpanId.parse(errand.trace) or epoch_id(flow, options.ledger.name, errand.epoch),
+        epoch=SpanId.parse(spec.trace) or epoch_id(flow, options.ledger.name, spec.epoch),
         flow=flow,
-        task=errand.task,
+        task=spec.task,
         attempt=attempt,
-        follows=errand.until_ms is not None,
+        follows=spec.until_ms is not None,
         clock=SystemClock(),
     )
 
 
 def _copy(
-    options: FlowOptions, errand: rows.TaskSpec, ranges: list[Range], telemetry: TaskTelemetry | None
+    options: FlowOptions, spec: rows.TaskSpec, ranges: list[Range], telemetry: TaskTelemetry | None
 ) -> list[RangeResult]:
-    # Each epoch's commit is a new process, and would spend half a second on the import of what only tasks need.
+    # Each epoch's commit runs in a new process, which would spend half a second on imports that only tasks need.
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.task.copy_ranges import copy_ranges
 
     config, flow = options.load_in_force()
-    until_ms = errand.until_ms
+    until_ms = spec.until_ms
     if until_ms is not None:
-        # Also who comes late, behind other tasks or after a lost one, tries for a while.
-        until_ms = max(until_ms, SystemClock().unix_ms() + min(_LEAST_MS, flow.epoch_ms))
+        # A task that starts late, behind other tasks or after a lost one, still copies for a while.
+        until_ms = max(until_ms, SystemClock().unix_ms() + min(_MIN_EPOCH_MS, flow.epoch_ms))
     results = copy_ranges(
         ranges,
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
-        policy=flow.copy_policy(errand.tasks, errand.run, errand.epoch, until_ms, errand.renew_ms),
+        policy=flow.copy_policy(spec.tasks, spec.run, spec.epoch, until_ms, spec.renew_ms),
         watcher=telemetry,
     )
-    fenced = [one for one, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
-    if fenced and errand.run:
-        patience_ms = _PATIENCE_MS if errand.until_ms is None else flow.shutdown_timeout_ms
+    fenced = [range_ for range_, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
+    if fenced and spec.run:
+        timeout_ms = _NO_PROGRESS_TIMEOUT_MS if spec.until_ms is None else flow.shutdown_timeout_ms
         from mirror.client import Admin
         from mirror.spark.datasource.speculation import OtherAttempt, wait_for_other_attempt
 
         with Admin(config.clusters[flow.target].client_options()) as target:
             wait_for_other_attempt(
-                OtherAttempt(target, flow.name, errand, fenced), errand, patience_ms=patience_ms, clock=SystemClock()
+                OtherAttempt(target, flow.name, spec, fenced), spec, timeout_ms=timeout_ms, clock=SystemClock()
             )
     return results
 
 
 def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> None:
-    """Into the ledger. Runs on the driver's host, in a process of its own."""
-    answered = [message for message in messages if isinstance(message, TaskResults) and message.attempts]
-    if answered:
-        attempts = [each for message in answered for each in message.attempts]
-        # The results last: once they are there, the epoch is over for whoever looks into the ledger.
-        write_task_reports(options.ledger, [message.told for message in answered if message.told], answered[0].epoch)
-        write_results(options.ledger, attempts, answered[0].epoch)
+    """Write the results of all tasks into the ledger."""
+    completed = [message for message in messages if isinstance(message, TaskResults) and message.attempts]
+    if completed:
+        attempts = [attempt for message in completed for attempt in message.attempts]
+        # The results last: for readers of the ledger the epoch is complete as soon as they exist.
+        write_task_reports(
+            options.ledger, [message.report for message in completed if message.report], completed[0].epoch
+        )
+        write_results(options.ledger, attempts, completed[0].epoch)
 
 
-def failed(each: Range, line: str) -> RangeResult:
-    """The result of a range of which nothing was copied, for a reason of one line."""
-    return RangeResult.begun(each, each.start, Outcome.FAILED, " ".join(line.split()))
+def failed(range_: Range, line: str) -> RangeResult:
+    """Return the result of a range of which nothing was copied, with ``line`` as its error."""
+    return RangeResult.begun(range_, range_.start, Outcome.FAILED, " ".join(line.split()))

@@ -1,7 +1,8 @@
-"""Spark data source ``mirror-ranges``: it plans a flow, and its rows are the ranges to copy.
+"""Spark data source ``mirror-ranges``: plans a flow, and returns the ranges to copy as rows.
 
-It copies nothing, so that Spark may read it as often as it likes. Planning happens on the driver's host, when Spark
-asks for the partitions; one partition is one task with its rows in it.
+It copies nothing, so Spark may read it any number of times. It plans on the driver's host, when Spark requests the
+partitions. Each partition is a task, and contains the task's rows. The readers are in modules of their own, so that
+Spark's short-lived processes stay small (0.3 instead of 1.2 s of CPU).
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ if TYPE_CHECKING:
 class RangesSource(DataSource):
     """``spark.read.format("mirror-ranges")``, or ``readStream``, with the options of :class:`FlowOptions`.
 
-    Spark makes one in several short-lived processes, of which only one plans: only that one loads what planning needs.
+    Spark creates one in several short-lived processes. Only the process that plans imports the planning code.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return SOURCE_FORMAT
 
     def schema(self) -> StructType:
-        """See :data:`ROW_SCHEMA`."""
+        """Return :data:`ROW_SCHEMA`."""
         return ROW_SCHEMA
 
-    def reader(self, schema: StructType) -> RangesReader:  # noqa: ARG002  (the schema is always ours)
-        """The batch reader."""
+    def reader(self, schema: StructType) -> RangesReader:  # noqa: ARG002  (the schema is fixed)
+        """Return the batch reader."""
         from mirror.spark.datasource.batch_reader import RangesReader
 
         return RangesReader(FlowOptions.from_spark(self.options))
 
     def streamReader(self, schema: StructType) -> RangesStreamReader:  # noqa: N802, ARG002  (PySpark's signature)
-        """The streaming reader."""
+        """Return the streaming reader."""
         from mirror.spark.datasource.stream_reader import RangesStreamReader
 
         return RangesStreamReader(FlowOptions.from_spark(self.options))

@@ -1,8 +1,8 @@
-"""Two attempts at one task at once: the one that was shut out leaves the answer to the other.
+"""Speculative execution: of two attempts at a task, the fenced one leaves the result to the other.
 
-Spark runs them where it speculates, takes the first answer for both, and kills the other. The attempt that came later
-has fenced the earlier one; if that one answered ``fenced`` at once, the one that copies would be killed for it. So it
-waits to be killed itself, as long as there are signs that somebody of its own run goes on.
+Spark takes the result of the attempt that ends first, and kills the other one. The attempt that started later has
+fenced the earlier one. If the earlier one returned ``fenced`` immediately, Spark would kill the attempt that copies. So
+the fenced attempt waits to be killed itself, for as long as there are signs that the other one of its run is alive.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ if TYPE_CHECKING:
     from mirror.spark.datasource.rows import TaskSpec
     from mirror.timing import Clock
 
-LOOK_MS: Final = 1_000
+POLL_MS: Final = 1_000
 
 
 class OtherAttempt:
     """The other attempt, as far as the target shows it."""
 
-    def __init__(self, admin: Admin, flow: str, errand: TaskSpec, fenced: Collection[Range]) -> None:
-        """``fenced`` are the ranges that it has taken over, ``admin`` is the target's."""
-        self._orders: Final = RunControlClient(admin, flow, errand.run)
+    def __init__(self, admin: Admin, flow: str, spec: TaskSpec, fenced: Collection[Range]) -> None:
+        """``admin`` is the target's; ``fenced`` are the ranges that the other attempt has taken over."""
+        self._control: Final = RunControlClient(admin, flow, spec.run)
         self._store: Final = ProgressStore(admin, flow)
-        self._targets: Final = [TopicPartition(one.target_topic, one.partition) for one in fenced]
+        self._targets: Final = [TopicPartition(range_.target_topic, range_.partition) for range_ in fenced]
 
-    def orders(self) -> RunControl | None:
-        """Those in force. Raises KafkaError."""
-        return self._orders.read()
+    def control(self) -> RunControl | None:
+        """Return the flow's control record. Raises KafkaError."""
+        return self._control.read()
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """The progress of what it has taken over. Raises KafkaError."""
+        """Return the progress of the ranges that the other attempt has taken over. Raises KafkaError."""
         return {tp: progress.offset for tp, progress in self._store.read(self._targets).items()}
 
 
 def wait_for_other_attempt(
-    twin: OtherAttempt,
-    errand: TaskSpec,
+    other: OtherAttempt,
+    spec: TaskSpec,
     *,
-    patience_ms: int,
+    timeout_ms: int,
     clock: Clock,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when no answer of ``twin`` is to be expected: usually this process is killed before.
+    """Wait until the other attempt shows no sign of life. Spark normally kills this process first.
 
-    That is where another run has taken over; or ``patience_ms`` after the last sign: the epoch goes on (of a stream),
-    progress is made (of a scheduled run).
+    The wait ends if another run takes over, or ``timeout_ms`` after the last sign of life: in a stream the epoch has
+    not ended yet, in a scheduled run progress was made.
     """
-    hopeless_at = clock.now() + patience_ms
-    seen: Mapping[TopicPartition, int] | None = None
-    while clock.now() < hopeless_at:
-        pause(LOOK_MS / 1000)
+    deadline_ms = clock.now() + timeout_ms
+    offsets: Mapping[TopicPartition, int] | None = None
+    while clock.now() < deadline_ms:
+        pause(POLL_MS / 1000)
         try:
-            told = twin.orders()
-            if told is None or told.fences(errand.run):
+            control = other.control()
+            if control is None or control.fences(spec.run):
                 return
-            if errand.until_ms is None:
-                before, seen = seen, twin.offsets()
-                alive = seen != before
+            if spec.until_ms is None:
+                before, offsets = offsets, other.offsets()
+                alive = offsets != before
             else:
-                alive = clock.unix_ms() < errand.until_ms and told.ends(errand.run, errand.epoch) is None
+                alive = clock.unix_ms() < spec.until_ms and control.ends(spec.run, spec.epoch) is None
         except KafkaError:
             continue
         if alive:
-            hopeless_at = clock.now() + patience_ms
+            deadline_ms = clock.now() + timeout_ms

@@ -1,9 +1,9 @@
-"""What tasks need of the driver's environment: where telemetry goes (``OTEL_*``), and how logs look.
+"""Pass variables of the driver's environment to the tasks: where telemetry goes (``OTEL_*``), and the format of logs.
 
-An endpoint may have a user, a password or a key in it, and headers hold keys. Spark shows its settings
-(``spark.executorEnv.*``) on its pages, in event logs and in a cluster's descriptions of processes. So these variables
-are in no setting: they are part of the pickled writer, which Spark sends to its executors with each task and shows
-nowhere.
+An endpoint may contain a user name, a password or a key, and headers contain keys. Spark shows its settings
+(``spark.executorEnv.*``) on its web pages, in event logs and in a cluster's descriptions of processes. So these
+variables are not in a setting, but in the pickled writer, which Spark sends to its executors with each task and does
+not show.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """The variables, by name; their values are in no repr."""
+    """The variables, by name. The repr does not show their values."""
 
     variables: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TaskEnvironment:
-        """Those of the driver's host."""
+        """Select the variables from the driver's ``environment``."""
         wanted = (name for name in environment if name.startswith(PREFIX) or name == FORMAT)
         return cls({name: environment[name] for name in wanted})
 
     def complete(self, environment: MutableMapping[str, str]) -> None:
-        """Add the variables that an executor's ``environment`` does not have itself; before anything reads them."""
+        """Add the variables that an executor's ``environment`` lacks. To be called before anything reads them."""
         for name, value in self.variables.items():
             environment.setdefault(name, value)
