@@ -12,33 +12,33 @@ from mirror.timing import remaining
 class BlockBudget:
     """The two waits of ``send``, in ms.
 
-    Both share ``max.block.ms`` by default, so that a slow look-up leaves less for the append. Where
-    ``max.block.ms.include.metadata`` is false, the look-up has ``max.block.metadata.ms`` and the append all of
+    Both share ``max.block.ms`` by default, so that a slow metadata lookup leaves less for the append. Where
+    ``max.block.ms.include.metadata`` is false, the lookup has ``max.block.metadata.ms`` and the append all of
     ``max.block.ms``, which can then be short.
     """
 
     settings: ProducerSettings
 
     def metadata_ms(self) -> int:
-        """For metadata of the partition."""
+        """Return the limit of the wait for metadata."""
         if self.settings.max_block_include_metadata:
             return self.settings.max_block_ms
         return self.settings.max_block_metadata_ms
 
     def append_ms(self, metadata_waited_ms: int) -> int:
-        """For memory, after ``metadata_waited_ms`` of waiting for metadata."""
+        """Return the limit of the wait for memory, after ``metadata_waited_ms`` of waiting for metadata."""
         if self.settings.max_block_include_metadata:
             return remaining(self.settings.max_block_ms, metadata_waited_ms)
         return self.settings.max_block_ms
 
     def metadata_limit(self) -> str:
-        """The setting that bounds the wait for metadata, for error texts."""
+        """Return the setting that bounds the wait for metadata, for error texts."""
         if self.settings.max_block_include_metadata:
             return f"max.block.ms ({self.settings.max_block_ms})"
         return f"max.block.metadata.ms ({self.settings.max_block_metadata_ms})"
 
     def append_limit(self, metadata_waited_ms: int) -> str:
-        """The setting that bounds the wait for memory, and what metadata took of it, for error texts."""
+        """Return the setting that bounds the wait for memory, with the part that metadata took, for error texts."""
         limit = f"max.block.ms ({self.settings.max_block_ms})"
         if self.settings.max_block_include_metadata and metadata_waited_ms > 0:
             return f"{limit}, of which metadata took {metadata_waited_ms}"

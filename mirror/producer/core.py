@@ -1,4 +1,4 @@
-"""The producer's part of the network thread: expire, resolve, drain, send (``Sender.runOnce``)."""
+"""The producer core, which runs on the network thread: expire, drain, send (``Sender.runOnce``). No I/O."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mirror.wire.error_codes import ErrorAction, verdict
 
 
 class ProducerCore:
-    """One producer, idempotent or transactional. Touched by the network thread only.
+    """One producer, idempotent or transactional. Used on the network thread only.
 
-    ``release`` is called with a partition and the bytes of its memory that are free again.
+    ``release`` is called with a partition and the bytes of ``buffer.memory`` that it releases.
     """
 
     every_turn = False
@@ -32,62 +32,62 @@ class ProducerCore:
         self._transactions = Transactions(settings, loop) if settings.transactional_id is not None else None
         self._identity = IdempotentIdentity(settings.cluster, loop.rng)
         expiry = Expiry(loop.metadata, loop.network, settings.delivery_timeout_ms, self._waits_for_coordinator)
-        self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, self._lost)
-        answers = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
-        self._sending = Sender(settings, loop, self.batches, answers, self._transactions or self._identity)
-        self._awaiting: list[AwaitTopicEvent] = []
-        self._gone: KafkaError | None = None
+        self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, self._on_batch_lost)
+        responses = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
+        self._sender = Sender(settings, loop, self.batches, responses, self._transactions or self._identity)
+        self._topic_waits: list[AwaitTopicEvent] = []
+        self._closed_by: KafkaError | None = None
 
     @property
     def producer_id(self) -> int:
-        """The id that batches go out under, -1 while there is none. A plain value: any thread may look."""
+        """The current producer id, -1 while there is none. May be read from any thread."""
         identity = (self._transactions or self._identity).identity
         return -1 if identity is None else identity.producer_id
 
     @property
     def fences_in_doubt(self) -> int:
-        """How many of its own requests may still fence it, or its successor; any thread may look."""
+        """How many requests of its own may still fence it, or its successor. May be read from any thread."""
         return 0 if self._transactions is None else self._transactions.fences_in_doubt
 
-    # --- what application threads ask
+    # --- events of application threads
 
     def enqueue(self, batch: ProducerBatch, now: int) -> None:
-        """Take a batch into its partition's queue."""
-        refusal = self._gone or (self._transactions.refusal() if self._transactions is not None else None)
+        """Append a batch to the queue of its partition."""
+        refusal = self._closed_by or (self._transactions.refusal() if self._transactions is not None else None)
         if refusal is not None:
             self.batches.refuse(batch, refusal)
             return
         self._metadata.want((batch.tp.topic,))
         self.batches.append(batch)
         if self._transactions is not None:
-            self._transactions.writes_to(batch.tp, now)
+            self._transactions.add_partition(batch.tp, now)
 
     def flush(self, now: int) -> None:
-        """What was begun by ``now`` lingers no longer."""
-        self._sending.flushed_ms = now
+        """Send batches created by ``now`` without lingering."""
+        self._sender.flushed_ms = now
 
     def await_topic(self, event: AwaitTopicEvent) -> None:
-        """Complete ``event`` once its partition is known."""
-        if self._gone is not None:
-            event.fail(self._gone)
+        """Complete ``event`` as soon as the metadata has its partition."""
+        if self._closed_by is not None:
+            event.fail(self._closed_by)
         else:
-            self._awaiting.append(event)
+            self._topic_waits.append(event)
 
     @property
     def transactions(self) -> Transactions:
-        """Those of a producer that has a ``transactional.id``. Raises WrongState for one that has not."""
+        """The transactions of the producer. Raises WrongState without a ``transactional.id``."""
         if self._transactions is None:
             msg = "this producer has no transactional.id: set one to use transactions"
             raise WrongState(msg)
         return self._transactions
 
     def commit_transaction(self, event: CommitEvent, now: int) -> None:
-        """Send what lingers, and commit once all is acknowledged."""
+        """Flush, and commit once everything is acknowledged."""
         self.flush(now)
         self.transactions.commit(event)
 
     def abort_transaction(self, event: AbortEvent) -> None:
-        """Drop what is not sent, leave what is unanswered to its requests, and abort."""
+        """Abort: drop waiting batches, and leave those in flight to their requests."""
         if self.transactions.abort(event):
             error = NeedsAbort("the transaction was aborted before the batch was acknowledged")
             self.batches.abandon(error)
@@ -95,12 +95,12 @@ class ProducerCore:
     # --- one turn
 
     def poll(self, now: int) -> Poll:
-        """Expire before drain, so that nothing expired is ever sent."""
+        """Expire before draining, so that no expired batch is sent."""
         wait = self.batches.expire(now)
-        self._look_for_topics()
+        self._complete_topic_waits()
         self._drop_what_cannot_be_sent()
-        sends, drain_wait = self._sending.drain(now) if self.batches.busy else IDLE
-        # After the drain, which may have found that a producer id's epochs are used up: nobody else asks for another.
+        sends, drain_wait = self._sender.drain(now) if self.batches.busy else IDLE
+        # After the drain, which may find that the epochs of the producer id are used up.
         requests, steer_wait = self._steer(now)
         return Poll([*requests, *sends], min(wait, steer_wait, drain_wait))
 
@@ -110,7 +110,7 @@ class ProducerCore:
         return self._identity.poll(now) if self.batches.busy else IDLE
 
     def _joining(self) -> bool:
-        """Whether some partition has nothing acknowledged in the transaction that it is about to write in."""
+        """Whether some partition has nothing acknowledged in the current transaction, and a batch for it."""
         return any(queue.will_join(self.transactions.count) for queue in self.batches.busy.values())
 
     def _drop_what_cannot_be_sent(self) -> None:
@@ -127,12 +127,12 @@ class ProducerCore:
         if self.batches.busy:
             self.batches.abandon(error)
 
-    def _look_for_topics(self) -> None:
-        """Answer those who wait for a partition to be known."""
-        if not self._awaiting:
+    def _complete_topic_waits(self) -> None:
+        """Complete the calls that wait for metadata of a partition."""
+        if not self._topic_waits:
             return
-        self._awaiting = [event for event in self._awaiting if not event.future.done()]
-        for event in self._awaiting:
+        self._topic_waits = [event for event in self._topic_waits if not event.future.done()]
+        for event in self._topic_waits:
             self._metadata.want((event.tp.topic,))
             error = self._metadata.hopeless or self._metadata.why_unknown(event.tp)
             if event.tp.partition < self._metadata.partition_count(event.tp.topic):
@@ -144,41 +144,41 @@ class ProducerCore:
                 self._metadata.request_update()
 
     def _waits_for_coordinator(self, queue: PartitionQueue) -> tuple[DeliveryPhase, KafkaError | None] | None:
-        """What keeps a partition's batches from being stamped, for the error of one that expired."""
+        """Return the phase in which a partition waits for a producer id or a coordinator, with the last error."""
         if self._transactions is not None:
-            return self._transactions.holds_up(queue.tp)
+            return self._transactions.blocking_phase(queue.tp)
         if queue.identity is None and self._identity.identity is None:
             return DeliveryPhase.FENCING, self._identity.last_error
         return None
 
-    def _lost(self, batch: ProducerBatch, error: KafkaError) -> None:
+    def _on_batch_lost(self, batch: ProducerBatch, error: KafkaError) -> None:
         if self._transactions is not None:
             if batch.sequence is not None:
-                # In doubt or refused: it is missing in the log, or may be, and only a new epoch begins again at 0.
-                self._transactions.leaves_unanswered()
+                # In doubt or refused: the log lacks it, or may lack it, and only a new epoch restarts sequences at 0.
+                self._transactions.batch_lost()
             self._transactions.failed(error)
 
     # --- the end
 
     def _fail_all(self, error: KafkaError) -> None:
-        self._gone = error
+        self._closed_by = error
         if self._transactions is not None:
             self._transactions.end(error)
         self.batches.abandon(error)
-        for event in self._awaiting:
+        for event in self._topic_waits:
             event.fail(error)
 
     def leave(self, event: LeaveEvent, now: int) -> None:
-        """The producer closed: what is not acknowledged by now is not told to be."""
+        """Close: fail all unacknowledged batches and waiting calls, then complete ``event``."""
         del now
         self._fail_all(ClientClosed("the producer was closed before it was done"))
         event.complete(None)
 
     def gone(self) -> None:
-        """Its connections are everybody's."""
+        """Do nothing: its connections are shared."""
 
     def fail(self, error: BaseException) -> None:
-        """The network thread is dying."""
+        """The network thread is dying: fail all batches and waiting calls with ``error``."""
         self._fail_all(as_kafka_error(error))
 
 

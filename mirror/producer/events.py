@@ -56,72 +56,75 @@ class ProducerActions(Protocol):
 
 
 class SendEvent(Event):
-    """A batch to deliver: ready-made, or open and just begun."""
+    """A batch to deliver: encoded by the caller, or open and just begun."""
 
     def __init__(self, batch: ProducerBatch) -> None:
         self._batch = batch
 
     def fail(self, error: BaseException) -> None:
-        """It was never sent."""
+        """Fail the batch, which was never sent."""
         self._batch.fail(as_kafka_error(error))
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """Into its queue."""
+        """Append the batch to its queue."""
         core.enqueue(self._batch, now)
 
 
 class WakeEvent(Event):
-    """An open batch has become full, or somebody waits for memory: look at the queues."""
+    """An open batch has become full, or a thread waits for memory: the core is to be polled."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """The loop polls the core because of it."""
+        """Do nothing: the loop polls the core after each event."""
 
 
 class FlushEvent(Event):
-    """What has been sent so far shall not linger."""
+    """Batches sent so far must not linger."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """Every batch begun by now is ready."""
+        """Flush the batches created by now."""
         core.flush(now)
 
 
 class AwaitTopicEvent(CompletableEvent[None]):
-    """The wait of ``send`` for a partition to be known (``KafkaProducer.waitOnMetadata``, KIP-912)."""
+    """The wait of ``send`` for metadata of a partition (``KafkaProducer.waitOnMetadata``, KIP-912)."""
 
     def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"waiting for metadata of {tp}", deadline_ms, timeout_ms)
         self.tp = tp
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """The core completes it once brokers tell of the partition."""
+        """Let the core complete it once the metadata has the partition."""
         del now
         core.await_topic(self)
 
 
 class BeginTransactionEvent(Event):
-    """A transaction begins; what is sent from here on belongs to it."""
+    """Begin a transaction, to which later sends belong."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """No request: the coordinator learns of it with the first partition."""
+        """Begin without a request: the coordinator learns of it with the first partition."""
         del now
         core.transactions.begin()
 
 
 class TransactionEvent(CompletableEvent[None]):
-    """A step of a transaction that somebody waits for. Expired, it goes on; the same call again joins it."""
+    """A step of a transaction that a caller waits for. If the wait times out, the step continues.
+
+    A repeated call joins it.
+    """
 
 
 class InitTransactionsEvent(TransactionEvent):
-    """Get an id and epoch that fence every older producer of the transactional id."""
+    """Get a producer id and epoch that fence every older producer of the transactional id."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """``InitProducerId``, once."""
+        """Send InitProducerId, once."""
         del now
         core.transactions.init(self)
 
 
 class AddOffsetsEvent(TransactionEvent):
-    """Offsets that are committed with the transaction."""
+    """Offsets to be committed with the transaction."""
 
     def __init__(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, timeout_ms: int
@@ -131,22 +134,22 @@ class AddOffsetsEvent(TransactionEvent):
         self.offsets = offsets
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """Queue them behind the partitions."""
+        """Queue the offsets behind the partitions."""
         core.transactions.add_offsets(self, now)
 
 
 class CommitEvent(TransactionEvent):
-    """Commit, once everything sent is acknowledged."""
+    """Commit once everything sent is acknowledged."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """What lingers is sent."""
+        """Flush and commit."""
         core.commit_transaction(self, now)
 
 
 class AbortEvent(TransactionEvent):
-    """Abort: what was not sent is dropped, what is unanswered is fenced out."""
+    """Abort: waiting batches are dropped, those in flight are fenced."""
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """Nothing is waited for but the coordinator."""
+        """Abort as soon as the coordinator answers."""
         del now
         core.abort_transaction(self)

@@ -1,4 +1,4 @@
-"""The producer id of an idempotent producer: asked for before its first batch (``InitProducerId``, KIP-98)."""
+"""The producer id of an idempotent producer, obtained before its first batch (``InitProducerId``, KIP-98). No I/O."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from mirror.wire.messages.produce import InitProducerIdRequest, InitProducerIdRe
 
 
 class ProducerIdentity(Protocol):
-    """Under which id and epoch batches go out; what an idempotent and a transactional producer differ in."""
+    """The id and epoch of a producer's batches, in which idempotent and transactional producers differ."""
 
     def may_send(self, queue: PartitionQueue) -> bool:
-        """Whether the queue's batches may be stamped and sent now; sees to the queue's identity."""
+        """Return whether batches of ``queue`` may be sent now; sets the queue's identity."""
         ...
 
-    def joins(self, queue: PartitionQueue) -> bool:
-        """Whether the leader has to ask a coordinator about the queue's next batch."""
+    def joins_transaction(self, queue: PartitionQueue) -> bool:
+        """Whether the leader verifies the next batch of ``queue`` with a coordinator."""
         ...
 
-    def produce_to(self, tp: TopicPartition) -> None:
-        """A batch for ``tp`` goes out."""
+    def batch_sent(self, tp: TopicPartition) -> None:
+        """Record that a batch for ``tp`` is sent."""
         ...
 
     @property
     def transactional_id(self) -> str | None:
-        """None: not in transactions."""
+        """The transactional id; None for an idempotent producer."""
         ...
 
     @property
-    def produce_at_most(self) -> int | None:
-        """The highest version of Produce to use; None: whatever the broker knows."""
+    def max_produce_version(self) -> int | None:
+        """The highest version of Produce to use; None: the highest that the broker supports."""
         ...
 
 
 class IdempotentIdentity:
-    """Request manager of one idempotent producer's ids. ``fatal`` is why there will be none."""
+    """The ids of one idempotent producer. ``fatal`` is the error after which it gets none."""
 
     transactional_id: str | None = None
-    produce_at_most: int | None = None
+    max_produce_version: int | None = None
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
@@ -58,7 +58,7 @@ class IdempotentIdentity:
         self.fatal: KafkaError | None = None
 
     def may_send(self, queue: PartitionQueue) -> bool:
-        """Sees to the queue's id, epoch and first sequence: anew where a gap could not be resolved (KIP-360)."""
+        """Set the queue's id, epoch and first sequence; bump the epoch if a gap could not be resolved (KIP-360)."""
         if queue.needs_new_epoch and not queue.exhausted:
             queue.bump()
         if queue.needs_new_epoch and self.identity is not None and queue.identity is not None:
@@ -70,16 +70,16 @@ class IdempotentIdentity:
             queue.restart(self.identity)
         return queue.identity is not None and not queue.needs_new_epoch
 
-    def joins(self, queue: PartitionQueue) -> bool:
-        """There is nothing to join."""
+    def joins_transaction(self, queue: PartitionQueue) -> bool:
+        """Return False: there is no transaction."""
         del queue
         return False
 
-    def produce_to(self, tp: TopicPartition) -> None:
-        """Nobody needs to know."""
+    def batch_sent(self, tp: TopicPartition) -> None:
+        """Do nothing."""
 
     def poll(self, now: int) -> Poll:
-        """The request for an id, while there is none."""
+        """Return the request for an id, while there is none."""
         if self.identity is not None or self.fatal is not None:
             return IDLE
         if not self._state.can_send(now):
@@ -87,7 +87,7 @@ class IdempotentIdentity:
         self._state.sent()
         request = Request(
             api=Api.INIT_PRODUCER_ID,
-            # The time-out belongs to transactions; brokers want a legal value all the same.
+            # The timeout belongs to transactions, but brokers require a valid value.
             body=InitProducerIdRequest(None, 2**31 - 1),
             node=None,
             lane=Lane.CONTROL,

@@ -1,4 +1,4 @@
-"""What became of the batches that were sent: acknowledged, to be sent again, cut, or given up."""
+"""Processes the responses to Produce: batches are acknowledged, retried, split or failed. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
 from mirror.producer.settings import ProducerSettings
-from mirror.producer.txn.coordinator_client import CONCURRENT_MS, PATIENCE
+from mirror.producer.txn.coordinator_client import CONCURRENT_ATTEMPTS, CONCURRENT_BACKOFF_MS
 from mirror.producer.txn.transactions import Transactions
 from mirror.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,
@@ -32,7 +32,7 @@ _FINAL: Final = {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE}
 
 
 class ProduceResponseHandler:
-    """Reads the answers to Produce, and their absence."""
+    """Processes the responses to Produce, and requests that end without one."""
 
     def __init__(
         self, settings: ProducerSettings, loop: ClusterLoop, batches: Accumulator, transactions: Transactions | None
@@ -44,40 +44,40 @@ class ProduceResponseHandler:
         self._transactions = transactions
 
     def on_failure(self, error: KafkaError, batches: list[ProducerBatch], now: int) -> None:
-        """There was no answer: each batch may have been written, or not."""
+        """Process requests that ended without a response: each batch may have been written, or not."""
         self._metadata.request_update()
         for batch in batches:
-            queue = self._back(batch, now)
+            queue = self._awaiting_queue(batch, now)
             if queue is None:
                 continue
-            # Whoever did not answer may not answer again: nobody else is to stand behind it.
+            # A partition whose request timed out may do so again: others must not wait behind it.
             queue.slow = queue.slow or isinstance(error, TimeoutError)
             if isinstance(error, (UnsupportedVersion, InvalidArgument)):
-                batch.refused()  # it never left
+                batch.refused()  # it was never sent
             if isinstance(error, NotRetriable):
                 self._batches.give_up(batch, error)
             else:
                 self._retry(queue, batch, error, now)
 
     def on_response(self, response: ProduceResponse, batches: list[ProducerBatch], now: int) -> None:
-        """Each batch by its partition."""
-        told: dict[TopicPartition, ProduceResponsePartition] = {}
+        """Process the response for each batch."""
+        by_tp: dict[TopicPartition, ProduceResponsePartition] = {}
         for topic in response.responses:
             name = topic.name or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for part in topic.partition_responses:
-                told[TopicPartition(name, part.index)] = part
+                by_tp[TopicPartition(name, part.index)] = part
         for batch in batches:
-            queue = self._back(batch, now)
+            queue = self._awaiting_queue(batch, now)
             if queue is None:
                 continue
-            answer = told.get(batch.tp)
+            answer = by_tp.get(batch.tp)
             if answer is None:
                 self._retry(queue, batch, KafkaError(f"{batch.tp}: the broker's answer leaves it out"), now)
             else:
-                self._answered(queue, batch, answer, response.throttle_time, now)
+                self._on_answer(queue, batch, answer, response.throttle_time, now)
 
-    def _back(self, batch: ProducerBatch, now: int) -> PartitionQueue | None:
-        """The queue that awaits ``batch``; None where it was abandoned."""
+    def _awaiting_queue(self, batch: ProducerBatch, now: int) -> PartitionQueue | None:
+        """Return the queue of ``batch``; None if the batch was abandoned."""
         batch.attempt_ended(now)
         queue = self._batches.queue(batch.tp)
         if batch in queue.in_flight:
@@ -85,7 +85,7 @@ class ProduceResponseHandler:
         self._batches.release_abandoned(batch)
         return None
 
-    def _answered(
+    def _on_answer(
         self,
         queue: PartitionQueue,
         batch: ProducerBatch,
@@ -100,23 +100,23 @@ class ProduceResponseHandler:
             self._batches.acknowledged(batch, offset, throttle_ms, now)
             return
         error: KafkaError = broker_error(code, f"writing to {batch.tp}", _detail(answer), needs="Write")
-        # A leader that had written it and then lost its place, or its disk, says so with the offset (DelayedProduce).
+        # A leader that wrote the batch, and then lost its leadership or its disk, returns the offset (DelayedProduce).
         if answer.base_offset < 0 and (code == NOT_ENOUGH_REPLICAS or code not in NOT_ACKNOWLEDGED):
             batch.refused()
-        # Written, but not by all who must: another wait like that is nothing to have others stand behind.
+        # Written, but not by all in-sync replicas in time: others must not wait behind another such request.
         queue.slow = queue.slow or code == REQUEST_TIMED_OUT
-        # Behind a batch that is to come again, out of order is what must come; as the first it means lost data.
+        # Behind a batch that is retried this error is expected; for the first batch it means that data was lost.
         expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order_sequence(batch)
         if outcome in _FINAL and not expected:
             if code == OUT_OF_ORDER_SEQUENCE:
                 self._batches.fail_behind(batch, error)
-            if code != MESSAGE_TOO_LARGE or not self._cut(batch):
-                self._batches.give_up(batch, self._judged(outcome, error, now))
+            if code != MESSAGE_TOO_LARGE or not self._split(batch):
+                self._batches.give_up(batch, self._fencing_error(outcome, error, now))
             return
-        if code == CONCURRENT_TRANSACTIONS and queue.concurrent_failures < PATIENCE:
+        if code == CONCURRENT_TRANSACTIONS and queue.concurrent_failures < CONCURRENT_ATTEMPTS:
             self._wait_for_markers(queue, batch, error, now)
             return
-        # The retry first: it notes the leader that failed, whose backoff the new one is not to wait for.
+        # Retry first: that records the epoch of the leader that failed, and a newer leader needs no backoff.
         self._retry(queue, batch, error, now)
         if outcome is ErrorAction.REFRESH_METADATA:
             leader = answer.current_leader
@@ -124,13 +124,13 @@ class ProduceResponseHandler:
                 self._metadata.moved(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
             self._metadata.request_update()
 
-    def _judged(self, outcome: ErrorAction, error: KafkaError, now: int) -> KafkaError:
+    def _fencing_error(self, outcome: ErrorAction, error: KafkaError, now: int) -> KafkaError:
         if outcome is ErrorAction.FENCED and self._transactions is not None:
             return self._transactions.fenced(error, now)
         return error
 
-    def _cut(self, batch: ProducerBatch) -> bool:
-        """Send a batch of single records that is too large in two halves; False where that cannot be."""
+    def _split(self, batch: ProducerBatch) -> bool:
+        """Split a batch of single records that is too large in two halves; return False if that is impossible."""
         if batch.completed or batch.in_doubt or batch.open is None:
             return False
         halves = batch.open.split()
@@ -142,13 +142,13 @@ class ProduceResponseHandler:
         return True
 
     def _wait_for_markers(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
-        """The last transaction's end is being written: waiting, and no failure."""
+        """Retry without counting a failure: the end of the last transaction is still being written."""
         batch.attempts -= 1
         failures = queue.failures
         self._retry(queue, batch, error, now)
         queue.failures = failures
         queue.concurrent_failures += 1
-        queue.not_before_ms = now + CONCURRENT_MS
+        queue.not_before_ms = now + CONCURRENT_BACKOFF_MS
 
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now: int) -> None:
         batch.last_error = error

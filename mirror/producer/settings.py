@@ -1,4 +1,4 @@
-"""Settings of a producer: the strongest defaults (KIP-185), checked for contradictions, all named at once."""
+"""The settings of a producer: the strongest defaults (KIP-185), with every conflict reported at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ BROKERS_TRANSACTION_MAX_MS: Final = 900_000
 PRODUCER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("acks", "str", "all", "who must have a batch before it counts", choices=("all", "-1", "0", "1")),
+        Key(
+            "acks",
+            "str",
+            "all",
+            "which replicas must have a batch before it is acknowledged",
+            choices=("all", "-1", "0", "1"),
+        ),
         Key("enable.idempotence", "bool", True, "no duplicates from retries (KIP-98)"),
         Key("retries", "int", INT_MAX, "attempts after the first; delivery.timeout.ms is the real bound (KIP-91)"),
         Key(
@@ -38,18 +44,20 @@ PRODUCER_KEYS: Final[Mapping[str, Key]] = {
             "from a batch's creation to its success or failure (KIP-91)",
             high=FOREVER_MS,
         ),
-        Key("linger.ms", "int", 0, "how long to wait for more before sending", high=FOREVER_MS),
-        Key("max.request.size", "int", 1024 * 1024, "bytes of batches in a request; a larger batch goes alone", low=1),
+        Key("linger.ms", "int", 0, "ms to wait for more records before a batch is sent", high=FOREVER_MS),
+        Key(
+            "max.request.size", "int", 1024 * 1024, "bytes of batches in a request; a larger batch is sent alone", low=1
+        ),
         Key("batch.size", "int", 16 * 1024, "bytes of records that make a full batch, before compression"),
-        Key("compression.type", "str", "none", "of batches made from single records", choices=tuple(CODECS)),
+        Key("compression.type", "str", "none", "codec of batches built from single records", choices=tuple(CODECS)),
         Key("buffer.memory", "int", 32 * 1024 * 1024, "bytes of unacknowledged batches", low=1, high=FOREVER_MS),
-        Key("max.block.ms", "int", 60_000, "how long send may wait for metadata and memory", high=FOREVER_MS),
+        Key("max.block.ms", "int", 60_000, "ms that send may wait for metadata and memory", high=FOREVER_MS),
         Key("max.block.ms.include.metadata", "bool", True, "whether max.block.ms counts both waits (KIP-912)"),
         Key(
             "max.block.metadata.ms",
             "int",
             60_000,
-            "how long send may wait for metadata where max.block.ms does not count that (KIP-912)",
+            "ms that send may wait for metadata where max.block.ms does not include that (KIP-912)",
             high=FOREVER_MS,
         ),
         Key(
@@ -76,7 +84,7 @@ _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How to produce. Sizes in bytes, times in ms."""
+    """The parsed settings. Sizes in bytes, times in ms."""
 
     cluster: ClusterSettings
     retries: int
@@ -97,14 +105,14 @@ class ProducerSettings:
 
     @staticmethod
     def keys() -> Mapping[str, Key]:
-        """The keys that :meth:`parse` takes, the cluster's included."""
+        """The keys that :meth:`parse` accepts, including those of the cluster."""
         return {**CLUSTER_KEYS, **PRODUCER_KEYS}
 
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
-        """From dotted keys. Raises ConfigError with every problem, each conflict named."""
+        """Parse dotted keys. Raises ConfigError that lists every problem and conflict."""
         cluster, values, problems = read_options(options, PRODUCER_KEYS, where)
-        # Unset, it follows what the user did set (KafkaProducer.configureDeliveryTimeout).
+        # If it is not set, it follows the keys that are (KafkaProducer.configureDeliveryTimeout).
         shortest = min(FOREVER_MS, _shortest_delivery(values))
         delivery_ms = max(values["delivery.timeout.ms"], shortest)
         problems += _conflicts(values, options, delivery_ms, where, frozenset(problem.key for problem in problems))
@@ -139,9 +147,9 @@ class ProducerSettings:
 
 
 def _conflicts(
-    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str, unread: frozenset[str]
+    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str, faulty: frozenset[str]
 ) -> list[Problem]:
-    """Values that do not go together; nothing is said of those that could not be read."""
+    """Return the conflicts between values, without those that could not be parsed."""
     delivery = {"delivery.timeout.ms", "linger.ms", "request.timeout.ms", "retry.backoff.ms"}
     found = (
         ({"enable.idempotence"}, _idempotence_conflicts(values, where)),
@@ -152,7 +160,7 @@ def _conflicts(
             _transaction_conflicts(values, options, delivery_ms, where),
         ),
     )
-    return [problem for keys, problems in found if unread.isdisjoint(keys) for problem in problems]
+    return [problem for keys, problems in found if faulty.isdisjoint(keys) for problem in problems]
 
 
 def _idempotence_conflicts(values: Mapping[str, Any], where: str) -> list[Problem]:
@@ -203,7 +211,7 @@ def _transaction_conflicts(
     if not name:
         problems.append(Problem(where, "transactional.id", "''", "must not be empty; leave it out to be idempotent"))
     shortest = delivery_ms + request_ms
-    # The coordinator would abort first, and an expiry would look as if another producer had taken over.
+    # Otherwise the coordinator would abort first, and an expiry would look like a fence by another producer.
     sum_text = f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms}) = {shortest}"
     if given and timeout < shortest:
         problems.append(Problem(where, "transaction.timeout.ms", str(timeout), f"must be at least {sum_text}"))

@@ -60,7 +60,7 @@ class QueueModel(RuleBasedStateMachine):
             cluster, **{"delivery.timeout.ms": _DELIVERY_MS, "request.timeout.ms": 500, "retry.backoff.ms": 1}
         )
         core = self.producer.core
-        self.batches, self.answers, self.identity = core.batches, core._sending._answers, core._identity
+        self.batches, self.answers, self.identity = core.batches, core._sender._responses, core._identity
         self.ids = itertools.count(1)
         self.in_flight = in_flight
         self.now = 0

@@ -1,19 +1,21 @@
-"""Who may hold how much of ``buffer.memory`` (KIP-91: one sick partition must not take it all). No locks, no waiting.
+"""Shares ``buffer.memory`` between partitions (KIP-91: one stuck partition must not take all of it). No locks, no I/O.
 
 The rule is the dynamic threshold of shared-memory switches (Choudhury and Hahne, 1998): a partition may grow as long as
-what it would hold is at most what would then be left free. So there is always room for one that comes later: stuck ones
-that grow side by side hold ``1 / (k + 1)`` of all each, one after another each half of what was left, a lone one half.
-A partition that holds nothing may take whatever is free, or a batch of more than half could never be sent.
+it would then hold at most what is left free. So there is always room for a partition that comes later: ``k`` stuck
+partitions that grow side by side hold ``1 / (k + 1)`` of the memory each; if they grow one after another, each takes
+half of what was left; a single one takes half. A partition that holds nothing may take all that is free: otherwise a
+batch of more than half could never be sent.
 
-Waiters are served in the order of asking, and there are two classes of them:
+Waiters are served in the order of their requests, in two classes:
 
-* Whose partition holds something, and would get more than its share, waits for its own batches to be delivered, or for
-  room; those behind it pass it by.
-* Whose partition holds nothing waits for room alone. When its turn comes and there is not enough, everybody behind it
-  waits too, whatever their size: so memory gathers until it fits, and small requests cannot starve a big one.
+* The partition holds something and would exceed its share: it waits until its own batches are delivered, or until there
+is room. Later waiters may overtake it.
+* The partition holds nothing: it waits for room alone. If there is not enough when its turn comes, all later waiters
+  wait behind it, whatever their size, so that memory accumulates until it fits and small requests cannot starve a
+  large one.
 
-Nobody starves as long as what is held comes back: then a partition over its share holds nothing one day, its waiter is
-of the second class, and at last the first in turn.
+No waiter starves as long as memory is returned: a partition over its share holds nothing one day, and its waiter
+then belongs to the second class, in which it becomes the first.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from typing import Final
 from mirror.cluster.types import TopicPartition
 
 _NEVER: Final = 2**70
-"""More than can be free: the need of a place in the line whose turn cannot come."""
+"""More than can be free: the need of a place that cannot be served."""
 _MIN_PLACES: Final = 16
 
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """A request for ``count`` bytes for ``tp``; ``granted`` while it holds them. ``place`` is the pool's own."""
+    """A request for ``count`` bytes for ``tp``; ``granted`` while it holds them. ``place`` is used by the pool."""
 
     tp: TopicPartition
     count: int
@@ -51,7 +53,7 @@ class BufferPool:
 
     @property
     def waiting(self) -> bool:
-        """Whether anybody waits; then nothing should linger."""
+        """Whether a thread waits for memory; no batch should linger then."""
         return bool(self._waiters)
 
     def held(self, tp: TopicPartition) -> int:
@@ -59,11 +61,14 @@ class BufferPool:
         return self._held.get(tp, 0)
 
     def largest_holder(self) -> tuple[TopicPartition, int] | None:
-        """The partition that holds most, and its bytes; None where nothing is held. For error texts: O(partitions)."""
+        """Return the partition that holds most, and its bytes; None if none holds any.
+
+        O(partitions), for error texts.
+        """
         return max(self._held.items(), key=lambda item: item[1], default=None)
 
     def ask(self, tp: TopicPartition, count: int) -> Grant:
-        """Ask for ``count`` bytes (1 to ``size``): granted at once, or waiting. Raises ValueError outside of that."""
+        """Request ``count`` bytes (1 to ``size``): granted at once, or waiting. Raises ValueError for another count."""
         if not 1 <= count <= self.size:
             msg = f"{tp}: {count} bytes can never be granted out of {self.size}"
             raise ValueError(msg)
@@ -115,7 +120,7 @@ class BufferPool:
         return granted
 
     def _need(self, grant: Grant) -> int:
-        """How much must be free for its turn to come; for a partition that holds nothing it comes in any case."""
+        """Return how much must be free to serve ``grant``; 0 for a partition that holds nothing."""
         held = self._held.get(grant.tp, 0)
         return held + 2 * grant.count if held else 0
 
@@ -132,17 +137,17 @@ class BufferPool:
         self._waiting_list.remove(grant)
 
     def _update_need(self, tp: TopicPartition) -> None:
-        """Only the first waiter of a partition is in question; those behind it come after it in any case."""
+        """Only the first waiter of a partition needs an update: the others come after it in any case."""
         waiters = self._waiters.get(tp)
         if waiters:
             self._waiting_list.set_need(waiters[0], self._need(waiters[0]))
 
 
 class _WaitingList:
-    """Waiters in the order of asking, each with a need; the first whose need is met is found in O(log n).
+    """Waiters in order, each with a need; the first whose need is met is found in O(log n).
 
-    A tournament tree over their places: each node has the least need below it, the root is at 1, the leaves are the
-    second half. Places are given out in order, and anew when they run out.
+    It is a tournament tree over their places: each node has the least need below it, the root has index 1, and the
+    leaves are the second half. Places are assigned in order, and renumbered when they run out.
     """
 
     def __init__(self) -> None:
@@ -151,7 +156,7 @@ class _WaitingList:
         self._used = 0
 
     def add(self, grant: Grant) -> None:
-        """To the end; its turn does not come before :meth:`set_need`."""
+        """Append; it is not served before :meth:`set_need`."""
         if self._used == len(self._places):
             self._renumber()
         grant.place = self._used
@@ -174,7 +179,7 @@ class _WaitingList:
             self._tree[node] = least
 
     def first(self, free: int) -> Grant | None:
-        """The first whose need is at most ``free``."""
+        """Return the first waiter whose need is at most ``free``."""
         if not self._places or self._tree[1] > free:
             return None
         node = 1
@@ -186,11 +191,11 @@ class _WaitingList:
 
     def _renumber(self) -> None:
         size = len(self._places)
-        kept = [(grant, self._tree[size + place]) for place, grant in enumerate(self._places) if grant is not None]
+        waiting = [(grant, self._tree[size + place]) for place, grant in enumerate(self._places) if grant is not None]
         size = _MIN_PLACES
-        while size < 2 * len(kept):
+        while size < 2 * len(waiting):
             size *= 2
         self._places, self._tree, self._used = [None] * size, [_NEVER] * (2 * size), 0
-        for grant, need in kept:
+        for grant, need in waiting:
             self.add(grant)
             self.set_need(grant, need)

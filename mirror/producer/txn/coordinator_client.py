@@ -1,4 +1,4 @@
-"""One producer's requests to its coordinators: one at a time, found, sent, tried again."""
+"""Sends one producer's requests to its coordinators, one at a time, with retries. No I/O."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from mirror.producer.txn.coordinator_requests import CoordinatorRequest
 from mirror.timing import FOREVER_MS
 from mirror.wire.error_codes import CONCURRENT_TRANSACTIONS
 
-CONCURRENT_MS: Final = 20
-"""After CONCURRENT_TRANSACTIONS: the last transaction's markers are being written. Waiting, and no failure."""
-PATIENCE: Final = 25
-"""That often in a row; whatever takes longer than half a second is asked about less often, by KIP-580."""
+CONCURRENT_BACKOFF_MS: Final = 20
+"""The wait after CONCURRENT_TRANSACTIONS: the control batches of the last transaction are being written."""
+CONCURRENT_ATTEMPTS: Final = 25
+"""How often in a row that wait applies; after half a second the exponential backoff of KIP-580 does."""
 _SIZE: Final = 256
-"""Bytes of a request, about: what counts for its connection is that it is one."""
+"""The approximate size of a request: for the choice of the connection only their number matters."""
 
 
 class CoordinatorClient:
-    """``answered`` and ``failed`` hear of each request's end, but for one that was dropped meanwhile."""
+    """Finds the coordinator of each request and sends it.
+
+    ``answered`` or ``failed`` is called at the end of each request, unless it was dropped meanwhile.
+    """
 
     def __init__(
         self,
@@ -42,26 +45,26 @@ class CoordinatorClient:
         self._failed = failed
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, loop.rng))
         self._concurrent = 0
-        self._ticket = 0
-        self._trouble: KafkaError | None = None
-        self._sought: CoordinatorRequest | None = None
+        self._request_number = 0
+        self._unreachable: KafkaError | None = None
+        self._wanted_request: CoordinatorRequest | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is awaited."""
+        """Whether a request is in flight."""
         return self._state.in_flight
 
     def wait_ms(self, now: int) -> int:
-        """Milliseconds until the next request may go; 0 where it may."""
+        """Return ms until the next request may be sent; 0 if it may now."""
         return self._state.wait_ms(now)
 
-    def begin(self, ask: CoordinatorRequest, *, at_most: int | None, now: int) -> Poll:
-        """Send ``ask``, where its coordinator is known and can be reached; else see to that.
+    def begin(self, coordinator_request: CoordinatorRequest, *, max_version: int | None, now: int) -> Poll:
+        """Send ``coordinator_request`` if its coordinator is known and can be reached; otherwise look for it.
 
-        Raises KafkaError where there is no hope.
+        Raises KafkaError if no retry can help.
         """
-        self._sought = ask
-        node = self._coordinators.node(ask.kind, ask.key)
+        self._wanted_request = coordinator_request
+        node = self._coordinators.node(coordinator_request.kind, coordinator_request.key)
         if node is None:
             return IDLE
         if node not in self._metadata.brokers:
@@ -69,65 +72,67 @@ class CoordinatorClient:
             return IDLE
         slot = self._pool.pick(node, now)
         if slot is None:
-            self._note_trouble(ask, node)
+            self._on_unreachable(coordinator_request, node)
             return IDLE
         self._state.sent()
-        self._ticket += 1
-        ticket = self._ticket
+        self._request_number += 1
+        ticket = self._request_number
         request = Request(
-            api=ask.api,
-            body=ask.body,
+            api=coordinator_request.api,
+            body=coordinator_request.body,
             node=node,
             lane=Lane.COORDINATOR,
             timeout_ms=self._settings.request_timeout_ms,
-            on_response=lambda response, at: self._on_response(ticket, ask, response, at),
-            on_failure=lambda error, at: self._on_failure(ticket, ask, error, at),
-            max_version=at_most,
+            on_response=lambda response, at: self._on_response(ticket, coordinator_request, response, at),
+            on_failure=lambda error, at: self._on_failure(ticket, coordinator_request, error, at),
+            max_version=max_version,
         )
         return Poll([self._pool.carry(slot, request, _SIZE, now)], FOREVER_MS)
 
     def why_waiting(self) -> KafkaError | None:
-        """What the search for the coordinator met last."""
-        sought = self._sought
+        """Return the last error of the search for the coordinator."""
+        sought = self._wanted_request
         unknown = None if sought is None else self._coordinators.why_unknown(sought.kind, sought.key)
-        return self._trouble or unknown or self._metadata.last_error
+        return self._unreachable or unknown or self._metadata.last_error
 
     def drop(self) -> None:
-        """The answer under way is of no interest any more."""
-        self._ticket += 1
+        """Ignore the response of the request in flight."""
+        self._request_number += 1
         self._state.succeeded()
 
     def succeeded(self) -> None:
-        """The answer was as hoped."""
+        """The request succeeded: reset the backoff."""
         self._state.succeeded()
         self._concurrent = 0
 
-    def retry(self, ask: CoordinatorRequest, now: int, *, code: int | None = None, elsewhere: bool = False) -> None:
-        """The same again, later; ``elsewhere``: at whichever coordinator there is then."""
+    def retry(
+        self, coordinator_request: CoordinatorRequest, now: int, *, code: int | None = None, elsewhere: bool = False
+    ) -> None:
+        """Schedule a retry; ``elsewhere``: look up the coordinator first, which may have moved."""
         if elsewhere:
-            self._coordinators.forget(ask.kind, ask.key)
+            self._coordinators.forget(coordinator_request.kind, coordinator_request.key)
         self._concurrent = self._concurrent + 1 if code == CONCURRENT_TRANSACTIONS else 0
-        if 0 < self._concurrent <= PATIENCE:
+        if 0 < self._concurrent <= CONCURRENT_ATTEMPTS:
             self._state.succeeded()
-            self._state.not_before_ms = now + CONCURRENT_MS
+            self._state.not_before_ms = now + CONCURRENT_BACKOFF_MS
         else:
             self._state.failed(now)
 
-    def _note_trouble(self, ask: CoordinatorRequest, node: int) -> None:
-        """The coordinator cannot be reached: it may be another by now; asked once for each failure."""
+    def _on_unreachable(self, coordinator_request: CoordinatorRequest, node: int) -> None:
+        """The coordinator cannot be reached: look it up again, as it may have moved, once for each failure."""
         trouble = self._network.trouble(node)
         if isinstance(trouble, NotRetriable):
             raise trouble
-        if trouble is not None and trouble is not self._trouble:
-            self._trouble = trouble
-            self._coordinators.forget(ask.kind, ask.key)
-            self._metadata.request_update()  # or it is still this one, at another address
+        if trouble is not None and trouble is not self._unreachable:
+            self._unreachable = trouble
+            self._coordinators.forget(coordinator_request.kind, coordinator_request.key)
+            self._metadata.request_update()  # it may also be the same broker at another address
 
-    def _on_response(self, ticket: int, ask: CoordinatorRequest, response: Any, now: int) -> None:
-        if ticket == self._ticket:
-            self._trouble = None
-            self._answered(ask, response, now)
+    def _on_response(self, ticket: int, coordinator_request: CoordinatorRequest, response: Any, now: int) -> None:
+        if ticket == self._request_number:
+            self._unreachable = None
+            self._answered(coordinator_request, response, now)
 
-    def _on_failure(self, ticket: int, ask: CoordinatorRequest, error: KafkaError, now: int) -> None:
-        if ticket == self._ticket:
-            self._failed(ask, error, now)
+    def _on_failure(self, ticket: int, coordinator_request: CoordinatorRequest, error: KafkaError, now: int) -> None:
+        if ticket == self._request_number:
+            self._failed(coordinator_request, error, now)

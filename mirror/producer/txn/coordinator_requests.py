@@ -1,4 +1,4 @@
-"""The requests of a transaction, and what their answers say: data in, data out."""
+"""Builds the requests of a transaction, and reads the errors of their responses. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mirror.wire.messages.transactions import (
     TxnOffsetCommitTopic,
 )
 
-NOBODY: Final = ProducerId(-1, -1)
+NO_PRODUCER: Final = ProducerId(-1, -1)
 BEFORE_IMPLICIT: Final = {Api.PRODUCE: 11, Api.TXN_OFFSET_COMMIT: 4, Api.END_TXN: 4}
-"""The last versions that do not ask for transaction version 2 (KIP-890)."""
+"""The last versions of these requests that belong to transaction version 1 (KIP-890)."""
 
-_WORST_LAST: Final = (
+_BY_SEVERITY: Final = (
     ErrorAction.RETRY,
     ErrorAction.REFRESH_METADATA,
     ErrorAction.FIND_COORDINATOR,
@@ -38,7 +38,7 @@ _WORST_LAST: Final = (
 
 
 class CoordinatorRequest(NamedTuple):
-    """What to ask, and whom."""
+    """A request, and the key (group or transactional id) of its coordinator."""
 
     api: Api
     body: Message
@@ -48,46 +48,48 @@ class CoordinatorRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRequestBuilder:
-    """Makes requests in the name of one transactional id; ``timeout_ms`` is transaction.timeout.ms."""
+    """Builds the requests of one transactional id; ``timeout_ms`` is transaction.timeout.ms."""
 
     transactional_id: str
     timeout_ms: int
 
-    def ask(self, step: TransactionStep, identity: ProducerId, txn: Transaction, *, commit: bool) -> CoordinatorRequest:
-        """The request of ``step``."""
-        mine, kind = self.transactional_id, KeyType.TRANSACTION
+    def request_of(
+        self, step: TransactionStep, identity: ProducerId, txn: Transaction, *, commit: bool
+    ) -> CoordinatorRequest:
+        """Return the request of ``step``."""
+        own_id, kind = self.transactional_id, KeyType.TRANSACTION
         match step:
             case TransactionStep.ADD_PARTITIONS:
-                topics = tuple(AddPartitionsTopic(name, numbers) for name, numbers in _by_topic(txn.asked))
+                topics = tuple(AddPartitionsTopic(name, numbers) for name, numbers in _by_topic(txn.pending))
                 return CoordinatorRequest(
-                    Api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(mine, *identity, topics), kind, mine
+                    Api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(own_id, *identity, topics), kind, own_id
                 )
             case TransactionStep.ADD_OFFSETS:
-                body = AddOffsetsToTxnRequest(mine, *identity, txn.asked_group or "")
-                return CoordinatorRequest(Api.ADD_OFFSETS_TO_TXN, body, kind, mine)
+                body = AddOffsetsToTxnRequest(own_id, *identity, txn.pending_group or "")
+                return CoordinatorRequest(Api.ADD_OFFSETS_TO_TXN, body, kind, own_id)
             case TransactionStep.COMMIT_OFFSETS:
                 event = txn.offsets[0]
                 offsets = self._offsets(identity, event)
                 return CoordinatorRequest(Api.TXN_OFFSET_COMMIT, offsets, KeyType.GROUP, event.group)
             case TransactionStep.END:
-                return CoordinatorRequest(Api.END_TXN, EndTxnRequest(mine, *identity, commit), kind, mine)
+                return CoordinatorRequest(Api.END_TXN, EndTxnRequest(own_id, *identity, commit), kind, own_id)
             case _:
                 return CoordinatorRequest(
-                    Api.INIT_PRODUCER_ID, InitProducerIdRequest(mine, self.timeout_ms, *identity), kind, mine
+                    Api.INIT_PRODUCER_ID, InitProducerIdRequest(own_id, self.timeout_ms, *identity), kind, own_id
                 )
 
     def _offsets(self, identity: ProducerId, event: AddOffsetsEvent) -> TxnOffsetCommitRequest:
         topics: dict[str, list[TxnOffsetCommitPartition]] = {}
-        for tp, one in sorted(event.offsets.items()):
-            epoch = -1 if one.leader_epoch is None else one.leader_epoch
-            part = TxnOffsetCommitPartition(tp.partition, one.offset, epoch, one.metadata)
+        for tp, offset in sorted(event.offsets.items()):
+            epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
+            part = TxnOffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
             topics.setdefault(tp.topic, []).append(part)
-        told = tuple(TxnOffsetCommitTopic(name, tuple(parts)) for name, parts in topics.items())
-        return TxnOffsetCommitRequest(self.transactional_id, event.group, *identity, told)
+        committed = tuple(TxnOffsetCommitTopic(name, tuple(parts)) for name, parts in topics.items())
+        return TxnOffsetCommitRequest(self.transactional_id, event.group, *identity, committed)
 
-    def refusals(self, step: TransactionStep, response: Any, ask: CoordinatorRequest) -> list[BrokerError]:
-        """What the answer refuses, each as its error; empty where all was done."""
-        about = f"{step.value} of {self.transactional_id!r}"
+    def refusals(self, step: TransactionStep, response: Any, request: CoordinatorRequest) -> list[BrokerError]:
+        """Return the error of everything that the response refuses; empty if it refuses nothing."""
+        operation = f"{step.value} of {self.transactional_id!r}"
         match step:
             case TransactionStep.ADD_PARTITIONS:
                 codes = [
@@ -101,21 +103,27 @@ class CoordinatorRequestBuilder:
                 ]
             case TransactionStep.COMMIT_OFFSETS:
                 codes = [
-                    (part.error_code, f"committing {topic.name}-{part.partition_index} of group {ask.key!r}", "Read")
+                    (
+                        part.error_code,
+                        f"committing {topic.name}-{part.partition_index} of group {request.key!r}",
+                        "Read",
+                    )
                     for topic in response.topics
                     for part in topic.partitions
                 ]
             case TransactionStep.ADD_OFFSETS:
-                codes = [(response.error_code, about, "Read")]
+                codes = [(response.error_code, operation, "Read")]
             case _:
-                codes = [(response.error_code, about, "Write")]
-        refused = [one for one in codes if one[0] not in {0, OPERATION_NOT_ATTEMPTED}]
-        if step in {TransactionStep.ADD_PARTITIONS, TransactionStep.COMMIT_OFFSETS} and len(codes) < _count(ask.body):
-            refused.append((NETWORK_EXCEPTION, f"{about}: the broker's answer leaves partitions out", "Write"))
-        return [broker_error(code, what, needs=needs) for code, what, needs in refused]
+                codes = [(response.error_code, operation, "Write")]
+        refused = [entry for entry in codes if entry[0] not in {0, OPERATION_NOT_ATTEMPTED}]
+        if step in {TransactionStep.ADD_PARTITIONS, TransactionStep.COMMIT_OFFSETS} and len(codes) < _count(
+            request.body
+        ):
+            refused.append((NETWORK_EXCEPTION, f"{operation}: the broker's answer leaves partitions out", "Write"))
+        return [broker_error(code, action, needs=needs) for code, action, needs in refused]
 
     def expired(self, error: KafkaError, open_ms: int) -> TransactionExpired:
-        """What ``error``, which speaks of a newer producer, means after ``open_ms``."""
+        """Return the error of a transaction that its coordinator aborted after its timeout, as ``error`` shows."""
         return TransactionExpired(
             f"the transaction of {self.transactional_id!r} was open for {open_ms} ms, longer than"
             f" transaction.timeout.ms ({self.timeout_ms}): its coordinator has aborted it ({error})",
@@ -123,21 +131,21 @@ class CoordinatorRequestBuilder:
         )
 
     def timeout_refused(self, error: KafkaError) -> ConfigError:
-        """The brokers do not allow ``transaction.timeout.ms``."""
+        """Return the error for a ``transaction.timeout.ms`` that the brokers do not allow."""
         allowed = f"the brokers' transaction.max.timeout.ms is smaller ({error})"
         return ConfigError([Problem("", "transaction.timeout.ms", str(self.timeout_ms), allowed)])
 
 
 def _count(body: Message) -> int:
-    """The partitions that a request speaks of."""
+    """Return the number of partitions in a request."""
     assert isinstance(body, AddPartitionsToTxnRequest | TxnOffsetCommitRequest)  # noqa: S101 - no other names any
     return sum(len(topic.partitions) for topic in body.topics)
 
 
-def weight(error: BrokerError) -> int:
-    """Which of several refusals in one answer counts: the heaviest."""
+def severity(error: BrokerError) -> int:
+    """Return the rank of an error: of several in one response the most severe counts."""
     outcome = verdict(error.code)
-    return _WORST_LAST.index(outcome) if outcome in _WORST_LAST else len(_WORST_LAST)
+    return _BY_SEVERITY.index(outcome) if outcome in _BY_SEVERITY else len(_BY_SEVERITY)
 
 
 def _by_topic(tps: set[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:

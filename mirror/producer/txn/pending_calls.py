@@ -1,4 +1,4 @@
-"""Who waits for a transaction's step: the calls under way, and an outcome that came when nobody waited any more."""
+"""The calls that wait for a step of a transaction, and an outcome that came after they had timed out. No I/O."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from mirror.producer.events import TransactionEvent
 
 
 class PendingTransactionCalls:
-    """The calls that wait for what is under way; the same one may have been made more than once."""
+    """The calls that wait for the current step; the same call may have been made more than once."""
 
     def __init__(self) -> None:
         self._events: list[TransactionEvent] = []
         self._unclaimed: type[TransactionEvent] | None = None
 
     def join(self, event: TransactionEvent) -> None:
-        """``event`` waits, too."""
+        """Let ``event`` wait, too."""
         self._events.append(event)
 
     def claim(self, event: TransactionEvent) -> bool:
-        """Whether what ``event`` asks for was done after all earlier such calls had run out of time; answers it then.
+        """Complete ``event`` if its step succeeded after all earlier such calls had timed out; return whether it did.
 
-        Once: another one would ask for something new.
+        Only the first call claims the outcome: the next one begins a new step.
         """
         if self._unclaimed is not type(event):
             return False
@@ -28,17 +28,17 @@ class PendingTransactionCalls:
         event.complete(None)
         return True
 
-    def go_on(self) -> None:
-        """Something new begins: what was not claimed by now is not waited for."""
+    def begin_next(self) -> None:
+        """Drop an unclaimed outcome, as a new step begins."""
         self._unclaimed = None
 
     def note(self, error: KafkaError) -> None:
-        """The last failure on the way, for who runs out of time."""
+        """Keep the last error for calls that time out."""
         for event in self._events:
             event.last_error = error
 
     def succeed(self) -> None:
-        """It is done. Where nobody waits any more, the next to ask is told."""
+        """Complete the waiting calls. If all of them have timed out, the next such call claims the outcome."""
         waiting, self._events = self._events, []
         if waiting and all(event.future.done() for event in waiting):
             self._unclaimed = type(waiting[-1])
@@ -46,7 +46,7 @@ class PendingTransactionCalls:
             event.complete(None)
 
     def fail(self, error: MirrorError) -> None:
-        """It will not be."""
+        """Fail the waiting calls."""
         waiting, self._events = self._events, []
         for event in waiting:
             event.fail(error)

@@ -17,7 +17,7 @@ from mirror.wire.error_codes import INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZ
 class TransactionState(enum.Enum):
     """What a transactional producer is doing; the text is for errors."""
 
-    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+    __hash__ = object.__hash__  # Enum.__hash__ is a Python function, and states are hashed several times for each batch
 
     UNINITIALIZED = "not initialized (call init_transactions() first)"
     INITIALIZING = "being initialized"
@@ -41,7 +41,7 @@ TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
             TransactionState.FATAL_ERROR,
         }
     ),
-    # Until its end is asked for, it can still be aborted. From then on only the answer tells: it may have happened.
+    # Until EndTxn is sent, it can be aborted. Afterwards only the response says whether it was committed.
     TransactionState.COMMITTING: frozenset(
         {
             TransactionState.READY,
@@ -54,24 +54,26 @@ TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.ABORTING: frozenset({TransactionState.READY, TransactionState.FATAL_ERROR}),
     TransactionState.FATAL_ERROR: frozenset(),
 }
-"""Whatever is not here is a bug of ours, or a call that the state does not allow."""
+"""Any other transition is a bug here, or a call that the state does not allow."""
 
 
 def may_go(current: TransactionState, following: TransactionState) -> bool:
-    """Whether ``following`` may come after ``current``."""
+    """Whether the transition from ``current`` to ``following`` is allowed."""
     return following in TRANSITIONS[current]
 
 
 OPEN: Final = frozenset({TransactionState.IN_TRANSACTION, TransactionState.COMMITTING})
 
-Asked = Callable[[], bool]
-"""What is found out only where it matters: these questions go over all batches, and most turns ask neither."""
+LazyCheck = Callable[[], bool]
+"""Evaluated only where it matters: these checks visit all batches, and most turns need neither."""
 
 
 class TransactionStep(enum.Enum):
-    """What comes next: one request to a coordinator, or none."""
+    """The next step: one request to a coordinator, or none."""
 
-    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each transaction
+    __hash__ = (
+        object.__hash__
+    )  # Enum.__hash__ is a Python function, and steps are hashed several times for each transaction
 
     INIT = "fencing older producers"
     RENEW = "getting a new epoch"
@@ -80,7 +82,7 @@ class TransactionStep(enum.Enum):
     COMMIT_OFFSETS = "committing offsets in the transaction"
     END = "ending the transaction"
     NEW_EPOCH = "aborting the transaction by a new epoch"
-    NOTHING = "no coordinator has heard of the transaction: there is nothing to end"
+    NOTHING = "no coordinator knows the transaction: there is nothing to end"
 
 
 ADDS: Final = frozenset({TransactionStep.ADD_PARTITIONS, TransactionStep.ADD_OFFSETS})
@@ -88,53 +90,58 @@ ADDS: Final = frozenset({TransactionStep.ADD_PARTITIONS, TransactionStep.ADD_OFF
 
 @dataclass(slots=True)
 class Transaction:
-    """What is known of the one under way.
-
-    ``asked`` are the partitions that the coordinator was asked to add, and has not answered for, ``asked_group`` a
-    group; ``on_coordinator``: it has the transaction, or (version 2) may have it; ``may_be_there``: it was asked to add
-    something, whatever it answered; ``in_doubt``: a Produce or TxnOffsetCommit was never answered, and may still come
-    to be; ``end_in_doubt``: nor was an EndTxn, so that it may be over, and another producer may have gone on.
-    """
+    """What is known of the current transaction."""
 
     implicit: bool = False
+    """Transaction version 2: brokers add the partitions (KIP-890)."""
     wanted: set[TopicPartition] = field(default_factory=set)
-    asked: set[TopicPartition] = field(default_factory=set)
+    """Partitions to be added."""
+    pending: set[TopicPartition] = field(default_factory=set)
+    """Partitions of an AddPartitionsToTxn without a response."""
     added: set[TopicPartition] = field(default_factory=set)
-    asked_group: str | None = None
+    pending_group: str | None = None
+    """The group of an AddOffsetsToTxn without a response."""
     groups: set[str] = field(default_factory=set)
     offsets: deque[AddOffsetsEvent] = field(default_factory=deque)
     on_coordinator: bool = False
-    may_be_there: bool = False
+    """The coordinator has the transaction or, under version 2, may have it."""
+    may_be_on_coordinator: bool = False
+    """A request to add something was sent, whatever its response."""
     in_doubt: bool = False
+    """A Produce or TxnOffsetCommit had no response, and may still be executed."""
     end_in_doubt: bool = False
+    """An EndTxn had no response: the transaction may have ended, and another producer may have continued."""
     began_ms: int | None = None
 
     def began(self, now: int) -> None:
-        """It has its first batch or offsets; the coordinator's clock starts a little later, when it hears of it."""
+        """Record its first batch or offsets.
+
+        The coordinator's timeout starts a little later, with the first request.
+        """
         if self.began_ms is None:
             self.began_ms = now
 
     def open_ms(self, now: int) -> int:
-        """How long it has been open."""
+        """Return how long it has been open."""
         return 0 if self.began_ms is None else now - self.began_ms
 
-    def forget_asked(self) -> None:
-        """The coordinator has answered, and added nothing."""
-        self.asked, self.asked_group = set(), None
+    def clear_pending(self) -> None:
+        """The coordinator added nothing."""
+        self.pending, self.pending_group = set(), None
 
     def fail_offsets(self, error: MirrorError) -> None:
-        """They will not be committed with it."""
+        """Fail the calls whose offsets are not committed with it."""
         for event in self.offsets:
             event.fail(error)
         self.offsets.clear()
 
 
 def next_step(
-    state: TransactionState, txn: Transaction, *, renew: bool, unfinished: Asked, joining: Asked
+    state: TransactionState, txn: Transaction, *, renew: bool, unfinished: LazyCheck, joining: LazyCheck
 ) -> TransactionStep | None:
-    """What to ask next; None where there is nothing (yet).
+    """Return the next step; None if nothing is to be done (yet).
 
-    ``renew``: the last transaction left something unanswered, which must not find its epoch again; ``unfinished``: some
+    ``renew``: requests of the last transaction without a response must not find their epoch valid; ``unfinished``: some
     batches are not acknowledged yet; ``joining``: some partition has none acknowledged in this transaction.
     """
     if state is TransactionState.INITIALIZING:
@@ -147,14 +154,14 @@ def next_step(
 
 
 def _to_commit(
-    state: TransactionState, txn: Transaction, *, unfinished: Asked, joining: Asked
+    state: TransactionState, txn: Transaction, *, unfinished: LazyCheck, joining: LazyCheck
 ) -> TransactionStep | None:
-    if txn.wanted or txn.asked:
+    if txn.wanted or txn.pending:
         return TransactionStep.ADD_PARTITIONS
     if txn.offsets:
         if not txn.implicit and txn.offsets[0].group not in txn.groups:
             return TransactionStep.ADD_OFFSETS
-        # Brokers ask the coordinator about both, and of two questions at once one is dropped.
+        # Brokers verify both with the coordinator, and drop one of two verifications at a time.
         return None if joining() else TransactionStep.COMMIT_OFFSETS
     if state is TransactionState.IN_TRANSACTION or unfinished():
         return None
@@ -163,22 +170,22 @@ def _to_commit(
 
 def _to_abort(txn: Transaction) -> TransactionStep:
     if not txn.on_coordinator:
-        # Nothing was written in it. An EndTxn finds out whether there is something to end.
-        return TransactionStep.END if txn.may_be_there else TransactionStep.NOTHING
+        # Nothing was written in it. EndTxn shows whether there is something to end.
+        return TransactionStep.END if txn.may_be_on_coordinator else TransactionStep.NOTHING
     return TransactionStep.NEW_EPOCH if txn.in_doubt and not txn.implicit else TransactionStep.END
 
 
 def changes_nothing(step: TransactionStep | None, txn: Transaction, code: int) -> bool:
-    """Whether ``code`` is all the same to a transaction that is being aborted: nothing was added, or ever begun."""
+    """Whether ``code`` does not matter to a transaction that is being aborted: nothing was added, or it never began."""
     if step is TransactionStep.END:
         return code == INVALID_TXN_STATE and not txn.on_coordinator
     return step in ADDS and verdict(code) is not ErrorAction.FENCED
 
 
-def can_go_on(state: TransactionState, step: TransactionStep | None, txn: Transaction) -> bool:
-    """Whether the next epoch is nobody else's, if the transaction's coordinator has aborted it.
+def can_continue(state: TransactionState, step: TransactionStep | None, txn: Transaction) -> bool:
+    """Whether the next epoch belongs to this producer, if the coordinator has aborted the transaction.
 
-    Not where it may have ended before: then that epoch is the one of whoever came next.
+    It does not if the transaction may have ended before: then that epoch may be the one of a newer producer.
     """
     late_abort = (
         state is TransactionState.ABORTING and step is TransactionStep.END and txn.on_coordinator and not txn.implicit
@@ -187,9 +194,9 @@ def can_go_on(state: TransactionState, step: TransactionStep | None, txn: Transa
 
 
 def ends_only_the_transaction(state: TransactionState, txn: Transaction, error: KafkaError) -> bool:
-    """Whether the producer can abort and go on after ``error``, with which a coordinator refused something."""
+    """Whether the producer can abort and continue after ``error`` of a coordinator."""
     code = error.code if isinstance(error, BrokerError) else -1
     if state is TransactionState.COMMITTING and txn.end_in_doubt and code != INVALID_TXN_STATE:
-        return False  # it may have been committed, before whatever this is came to be
+        return False  # it may have been committed before this error
     missing = isinstance(error, AuthorizationFailed) and code != TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return state in {*OPEN, TransactionState.ABORTABLE_ERROR} and (missing or verdict(code) is ErrorAction.ABORTABLE)
