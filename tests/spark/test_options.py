@@ -24,7 +24,7 @@ def test_every_option_that_is_missing_or_unknown_is_named() -> None:
         FlowOptions.from_spark({"config": "mirror.toml", "Flows": "f", "path": "x", "parallelism": "0"})
     where = "options of mirror-ranges and mirror"
     folder = "a folder for plans and results, such as mirror-report/ledger/FLOW/notebook"
-    known = "there are: config, flow, ledger, secrets-dir, parallelism, run"
+    known = "the options are: config, flow, ledger, secrets-dir, parallelism, run"
     assert str(refused.value).splitlines() == [
         f"{where}: flow = (not set): required: the name of a flow in it",
         f"{where}: ledger = (not set): required: {folder}",
