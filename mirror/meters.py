@@ -90,6 +90,6 @@ class RequestMeters(dict[str, RequestMeter]):
         meter = self[api] = RequestMeter()
         return meter
 
-    def look(self) -> dict[str, RequestMeter]:
+    def snapshot(self) -> dict[str, RequestMeter]:
         """As they are now; from any thread."""
         return {api: one.copy() for api, one in list(self.items())}

@@ -19,11 +19,11 @@ def test_a_bucket_ends_with_its_bound() -> None:
 def test_what_came_since_an_earlier_look() -> None:
     meters = RequestMeters()
     meters["EndTxn"].took.add(5)
-    before = NetworkSnapshot(meters.look(), 100)
+    before = NetworkSnapshot(meters.snapshot(), 100)
     meters["EndTxn"].took.add(70)
     meters["EndTxn"].lost += 1
     meters["Produce"].throttled_ms += 9
-    since = NetworkSnapshot(meters.look(), 130).since(before)
+    since = NetworkSnapshot(meters.snapshot(), 130).since(before)
     assert since.busy_ms == 30
     assert (since.requests["EndTxn"].took.count, since.requests["EndTxn"].took.sum_ms) == (1, 70)
     assert since.requests["EndTxn"].lost == 1
@@ -44,7 +44,7 @@ def test_it_may_be_looked_at_while_others_come() -> None:
     writer = threading.Thread(target=write)
     writer.start()
     while not over.is_set():
-        assert len(meters.look()) <= 500
+        assert len(meters.snapshot()) <= 500
         looked.set()
     writer.join()
-    assert sum(one.took.count for one in meters.look().values()) == 20_000
+    assert sum(one.took.count for one in meters.snapshot().values()) == 20_000

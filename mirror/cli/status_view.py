@@ -88,7 +88,7 @@ def _troubles(one: FlowStatus, most: int | None) -> list[Text]:
 
 def _once(one: FlowStatus, most: int | None) -> Table:
     order = [
-        (not each.lag.state.sick, each.lag.records is not None, -(each.lag.records or 0), *_name(each))
+        (not each.lag.state.unhealthy, each.lag.records is not None, -(each.lag.records or 0), *_name(each))
         for each in one.partitions
     ]
     lagging = [each for _, each in sorted(zip(order, one.partitions, strict=True), key=operator.itemgetter(0))]

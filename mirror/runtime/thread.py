@@ -88,7 +88,7 @@ class NetworkThread:
 
     def look(self) -> NetworkSnapshot:
         """What it has done so far; from any thread."""
-        return NetworkSnapshot(self._network.meters.look(), self._busy_ns // 1_000_000)
+        return NetworkSnapshot(self._network.meters.snapshot(), self._busy_ns // 1_000_000)
 
     @property
     def is_current(self) -> bool:

@@ -77,7 +77,7 @@ def tell(level: int, message: str, at: SpanId, **fields: Any) -> None:
     EVENTS.log(level, message, extra={_FIELDS: told})
 
 
-def tell_partition(result: RangeResult, epoch: SpanId, attempt: int) -> None:
+def log_partition(result: RangeResult, epoch: SpanId, attempt: int) -> None:
     """What happened to one partition in one attempt: each expiry, and how it ended where that was not well."""
     at = partition_id(epoch, result.topic, result.partition, attempt)
     about = {"flow": result.flow, "topic": result.topic, "partition": result.partition}

@@ -13,7 +13,7 @@ from mirror.telemetry.export.process import exports
 from mirror.telemetry.lag.lag_metrics import forget_lags
 from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.metrics.metric_store import MetricStore
-from mirror.telemetry.metrics.record_results import take_epoch, take_results, take_task
+from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
 from mirror.telemetry.settings import sampled
 from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
 
@@ -34,7 +34,7 @@ class EpochTaskResults:
     task: int
     attempt: int
     results: Sequence[RangeResult]
-    told: TaskReport | None
+    report: TaskReport | None
 
 
 class RunTelemetry:
@@ -42,10 +42,10 @@ class RunTelemetry:
 
     def __init__(self, settings: TelemetrySettings, report_dir: Path, clock: Clock) -> None:
         """Raises FlowError where Prometheus is to find an endpoint, and the port is taken."""
-        self.measured: Final = MetricStore()
+        self.metrics: Final = MetricStore()
         self.port: int | None = None
         """Where Prometheus finds it."""
-        self.trouble: str | None = None
+        self.file_error: str | None = None
         """Why the files cannot be written, in one line."""
         self._settings: Final = settings
         self._report_dir: Final = report_dir
@@ -58,43 +58,43 @@ class RunTelemetry:
         if settings.prometheus is not None:
             from mirror.telemetry.export.prometheus import Endpoint
 
-            endpoint = Endpoint(self.measured, *settings.prometheus)
+            endpoint = Endpoint(self.metrics, *settings.prometheus)
             self.port = endpoint.port
             self._open.callback(endpoint.close)
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         """Whether anything is made."""
         return not self._settings.disabled
 
     @property
-    def every_ms(self) -> int:
+    def export_interval_ms(self) -> int:
         """How often a backend wants to hear of measurements."""
         return self._settings.metrics_every_ms
 
     def forget_lags(self, flow: str) -> None:
         """How far a flow is cannot be seen any more."""
-        with self.measured.lock:
-            forget_lags(self.measured, flow)
+        with self.metrics.lock:
+            forget_lags(self.metrics, flow)
 
-    def epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults]) -> None:
+    def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults]) -> None:
         """An epoch is over. Returns at once."""
         if self._settings.disabled:
             return
         tasks = list(tasks)
-        with self.measured.lock:
+        with self.metrics.lock:
             self._measure(facts, tasks)
         expired = any(one.expiries for task in tasks for one in task.results)
         if sampled(facts.id.trace, self._settings.ratio) or expired:
             self._trace(facts, tasks)
 
     def _measure(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
-        take_results(self.measured, facts.flow, facts.results)
+        record_results(self.metrics, facts.flow, facts.results)
         for task in tasks:
-            if task.told is not None:
-                take_task(self.measured, facts.flow, task.told)
-        take_epoch(
-            self.measured,
+            if task.report is not None:
+                record_task(self.metrics, facts.flow, task.report)
+        record_epoch(
+            self.metrics,
             facts.flow,
             outcome=facts.outcome.value,
             ended_ms=facts.ended_ms,
@@ -107,7 +107,7 @@ class RunTelemetry:
         root = list(epoch_spans(facts))
         if self._settings.traces:
             self._exports.spans(root)
-            self._exports.spans(_spans([task for task in tasks if not (task.told and task.told.exported)], facts))
+            self._exports.spans(_spans([task for task in tasks if not (task.report and task.report.exported)], facts))
         else:
             self._write_traces([*root, *_spans(tasks, facts)])
 
@@ -117,19 +117,19 @@ class RunTelemetry:
         Returns at once.
         """
         now_ms = self._clock.unix_ms()
-        with self.measured.lock:
+        with self.metrics.lock:
             if self._settings.disabled or (now_ms < self._next_ms and not at_once):
                 return
             self._next_ms = now_ms + self._settings.metrics_every_ms
             self._count_dropped()
         if self._settings.metrics:
-            self._exports.metrics(self.measured, self._began_ms, now_ms, without=OF_TASKS)
+            self._exports.metrics(self.metrics, self._began_ms, now_ms, without=OF_TASKS)
         elif self._settings.prometheus is None:
             self._write_metrics(now_ms)
 
     def _count_dropped(self) -> None:
         for signal, count in self._exports.dropped().items():
-            self.measured.add(DROPPED, count - self._dropped.get(signal, 0), signal=signal)
+            self.metrics.add(DROPPED, count - self._dropped.get(signal, 0), signal=signal)
             self._dropped[signal] = count
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class RunTelemetry:
         from mirror.telemetry.export import jsonl
         from mirror.telemetry.export.otlp import as_metrics
 
-        self._append(jsonl.METRICS, jsonl.metrics_line(as_metrics(self.measured, self._began_ms, now_ms)))
+        self._append(jsonl.METRICS, jsonl.metrics_line(as_metrics(self.metrics, self._began_ms, now_ms)))
 
     def _append(self, name: str, line: str) -> None:
         from mirror.telemetry.export import jsonl
@@ -160,12 +160,12 @@ class RunTelemetry:
         try:
             jsonl.append(self._report_dir / name, line)
         except OSError as error:
-            self.trouble = f"{self._report_dir / name} cannot be written: {error.strerror or error}"
+            self.file_error = f"{self._report_dir / name} cannot be written: {error.strerror or error}"
 
 
 def _spans(tasks: Iterable[EpochTaskResults], facts: EpochFacts) -> Iterator[Span]:
     for task in tasks:
-        told = task.told
+        told = task.report
         yield from task_spans(
             TaskFacts(
                 epoch=facts.id,

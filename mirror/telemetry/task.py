@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.telemetry.export.process import exports
-from mirror.telemetry.logs import tell_partition
-from mirror.telemetry.metrics.record_results import take_task
+from mirror.telemetry.logs import log_partition
+from mirror.telemetry.metrics.record_results import record_task
 from mirror.telemetry.settings import sampled
 from mirror.telemetry.task_report import TaskReport
 from mirror.telemetry.traces.ids import SpanId, partition_id
@@ -82,7 +82,7 @@ class TaskTelemetry:
         del one
         if self._over.is_set():
             return  # it went on under the lease; who goes on from there tells of it
-        tell_partition(result, self._epoch, self._attempt)
+        log_partition(result, self._epoch, self._attempt)
         self._results.append(result)
         if self._sampled and not is_idle(result):
             self._exports.span(partition_span(self._facts(), result))
@@ -174,7 +174,7 @@ class TaskTelemetry:
         told = self._told_of(counted, now_ms - self._settings.metrics_every_ms, now_ms, _bytes_of(look))
         measured = self._exports.of_tasks
         with measured.lock:
-            take_task(measured, self._flow, told)
+            record_task(measured, self._flow, told)
         self._exports.metrics(measured, self._exports.began_ms, now_ms)
 
 

@@ -90,7 +90,7 @@ def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     summary(tmp_path, totals.results(), ended=None)
     view = only(tmp_path)
     (one,) = view.partitions
-    assert (view.epochs, view.told_epochs, view.ended_ms) == (2, 2, None)
+    assert (view.epochs, view.covered_epochs, view.ended_ms) == (2, 2, None)
     assert one.records == 2 * first.records
     story = runs.story(one)
     assert len(story.curve) == 202
@@ -183,7 +183,7 @@ def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     (ledger.path / "results-00000001.parquet").write_bytes(b"torn")
     summary(tmp_path, [second])
     view = only(tmp_path)
-    assert (view.epochs, view.told_epochs) == (2, 1)
+    assert (view.epochs, view.covered_epochs) == (2, 1)
     assert len(runs.story(view.partitions[0]).curve) == 101
 
 

@@ -100,7 +100,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
         told = a_task_of(asked, *results).ends()
         assert told.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(*results), [EpochTaskResults(0, 0, results, told)])
+        run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, told)])
         run.close()
         names = sorted(span.name for span in taken.spans)
     assert names == sorted(
@@ -137,7 +137,7 @@ def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest
         assert sick.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
         tasks = [EpochTaskResults(0, 0, [result(0)], healthy), EpochTaskResults(1, 0, [expired(1)], sick)]
-        run.epoch(facts(result(0), expired(1)), tasks)
+        run.record_epoch(facts(result(0), expired(1)), tasks)
         run.close()
     partitions = {span.attributes["mirror.partition"] for span in taken.named("mirror.partition")}
     assert partitions == {0, 1}, "the healthy ones', too: the driver has made up for them"
@@ -150,7 +150,7 @@ def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
+        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
         run.close()
     assert taken.spans == []
     assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
@@ -169,7 +169,7 @@ def test_a_backend_that_hangs_holds_up_a_task_s_end_for_a_moment_only(
         assert not told.exported
         monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], told)])
+        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], told)])
         began = time.monotonic()
         run.close()
         assert time.monotonic() - began < 5
@@ -188,7 +188,7 @@ def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> N
     asked = TelemetrySettings.of({})
     results = [result(0), expired(1)]
     run = RunTelemetry(asked, tmp_path, SystemClock())
-    run.epoch(facts(*results), [EpochTaskResults(0, 0, results, a_task())])
+    run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, a_task())])
     run.close()
     spans = [span for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
     assert len(spans) == 6
@@ -211,15 +211,15 @@ def test_a_file_that_has_become_large_is_moved_away(tmp_path: Path, monkeypatch:
 
 def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({}), tmp_path / "gone", SystemClock())
-    run.epoch(facts(result(0)), [])
+    run.record_epoch(facts(result(0)), [])
     run.close()
-    assert run.trouble is not None
-    assert "cannot be written: No such file or directory" in run.trouble
+    assert run.file_error is not None
+    assert "cannot be written: No such file or directory" in run.file_error
 
 
 def test_disabled_is_nothing_at_all(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({"OTEL_SDK_DISABLED": "TRUE"}), tmp_path, SystemClock())
-    run.epoch(facts(result(0)), [])
+    run.record_epoch(facts(result(0)), [])
     run.close()
     assert list(tmp_path.iterdir()) == []
 

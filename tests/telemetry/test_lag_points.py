@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.telemetry.lag.lag_metrics import WORST, Place, take_lags
+from mirror.telemetry.lag.lag_metrics import WORST, PartitionLag, record_lags
 from mirror.telemetry.lag.lags import Lag, LagState
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.telemetry.test_measured import values
@@ -20,7 +20,11 @@ def lag(records: int, state: LagState = LagState.CATCHING_UP, **more: float) -> 
 def test_by_topic_all_and_by_partition_those_that_are_behind() -> None:
     measured = MetricStore()
     stuck = lag(9, LagState.STUCK, drain_s=math.inf, seconds=70.0, loss_s=-5.0)
-    take_lags(measured, "f", [Place("t", 0, lag(0, LagState.CAUGHT_UP)), Place("t", 1, stuck), Place("u", 0, lag(5))])
+    record_lags(
+        measured,
+        "f",
+        [PartitionLag("t", 0, lag(0, LagState.CAUGHT_UP)), PartitionLag("t", 1, stuck), PartitionLag("u", 0, lag(5))],
+    )
     told = values(measured)
     assert told["mirror.lag.records"] == {("f", "t"): 9, ("f", "u"): 5}
     assert told["mirror.lag.time"] == {("f", "t"): 70.0, ("f", "u"): 1.0}
@@ -36,11 +40,11 @@ def test_records_behind_open_transactions_are_counted_beside_the_lag() -> None:
     measured = MetricStore()
     one = OpenTransaction(topic="t", partition=0, offset=3, records=5, seen_ms=70_000, since_ms=60_000)
     places = [
-        Place("t", 0, lag(0, LagState.CAUGHT_UP), one),
-        Place("t", 1, lag(0, LagState.CAUGHT_UP), replace(one, records=2, start_ms=0)),
-        Place("u", 0, lag(5)),
+        PartitionLag("t", 0, lag(0, LagState.CAUGHT_UP), one),
+        PartitionLag("t", 1, lag(0, LagState.CAUGHT_UP), replace(one, records=2, start_ms=0)),
+        PartitionLag("u", 0, lag(5)),
     ]
-    take_lags(measured, "f", places)
+    record_lags(measured, "f", places)
     measures = values(measured)
     assert measures["mirror.withheld.records"] == {("f", "t"): 7, ("f", "u"): 0}
     assert measures["mirror.withheld.time"] == {("f", "t"): 70.0, ("f", "u"): 0.0}
@@ -48,9 +52,9 @@ def test_records_behind_open_transactions_are_counted_beside_the_lag() -> None:
 
 def test_the_next_look_takes_the_place_of_the_one_before() -> None:
     measured = MetricStore()
-    take_lags(measured, "f", [Place("t", 0, lag(9)), Place("gone", 0, lag(1))])
-    take_lags(measured, "g", [Place("t", 0, lag(3))])
-    take_lags(measured, "f", [Place("t", 0, lag(0, LagState.CAUGHT_UP))])
+    record_lags(measured, "f", [PartitionLag("t", 0, lag(9)), PartitionLag("gone", 0, lag(1))])
+    record_lags(measured, "g", [PartitionLag("t", 0, lag(3))])
+    record_lags(measured, "f", [PartitionLag("t", 0, lag(0, LagState.CAUGHT_UP))])
     told = values(measured)
     assert told["mirror.lag.records"] == {("g", "t"): 3, ("f", "t"): 0}
     assert told["mirror.partition.lag.records"] == {("g", "t", "0"): 3}
@@ -58,8 +62,8 @@ def test_the_next_look_takes_the_place_of_the_one_before() -> None:
 
 def test_of_many_the_worst_only_have_values_of_their_own() -> None:
     measured = MetricStore()
-    places = [Place("t", number, lag(number)) for number in range(1, 10_000)]
-    take_lags(measured, "f", [*places, Place("t", 0, lag(0, LagState.LOSING))])
+    places = [PartitionLag("t", number, lag(number)) for number in range(1, 10_000)]
+    record_lags(measured, "f", [*places, PartitionLag("t", 0, lag(0, LagState.LOSING))])
     told = values(measured)
     worst = {int(key[2]) for key in told["mirror.partition.lag.records"]}
     assert len(worst) == WORST

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirror.cluster.types import TopicPartition
 from mirror.telemetry.lag.lags import Lag, LagState, LagTracker, totals, worst_first
-from mirror.telemetry.lag.offset_history import MOST_LOOKS, Offsets
+from mirror.telemetry.lag.offset_history import MAX_SAMPLES, PartitionOffsets
 
 TP = TopicPartition("orders", 0)
 T0 = 1_800_000_000_000
@@ -33,7 +33,7 @@ def lag_of(
     lags = LagTracker()
     last_s = 0.0
     for last_s, earliest, end, progress in looks:
-        lags.look(T0 + round(last_s * 1000), {TP: Offsets(earliest, end, progress)})
+        lags.add_sample(T0 + round(last_s * 1000), {TP: PartitionOffsets(earliest, end, progress)})
     now_ms = T0 + round((last_s if at_s is None else at_s) * 1000)
     retention = {"orders": None if retention_s is None else round(retention_s * 1000)}
     return lags.estimates(now_ms, retention, stuck_after_s=stuck_after_s)[TP]
@@ -116,7 +116,7 @@ def test_a_steady_source_s_lag_in_seconds_is_exact_however_it_is_looked_at(
     for each in range(300):
         at_s = each * every_s
         end = base + round(rate * (at_s + 3_000))
-        lags.look(T0 + round(at_s * 1000), {TP: Offsets(0, end, end - rate * late_s)})
+        lags.add_sample(T0 + round(at_s * 1000), {TP: PartitionOffsets(0, end, end - rate * late_s)})
     found = lags.estimates(T0 + round(299 * every_s * 1000))[TP]
     assert found.records == rate * late_s
     assert found.seconds == pytest.approx(late_s, rel=1e-6, abs=1e-3)
@@ -321,7 +321,7 @@ def test_a_partition_that_had_nothing_to_copy_was_not_stuck_meanwhile() -> None:
 
 def test_states_stand_in_the_order_of_their_badness() -> None:
     assert [each.rank for each in LagState] == list(range(8))
-    assert [each for each in LagState if each.sick] == list(LagState)[:4]
+    assert [each for each in LagState if each.unhealthy] == list(LagState)[:4]
 
 
 # --- many partitions
@@ -331,34 +331,34 @@ def test_partitions_come_and_go_and_the_others_do_not_notice() -> None:
     other, third = TopicPartition("orders", 1), TopicPartition("clicks", 0)
     lags, alone = LagTracker(), LagTracker()
     for each in range(30):
-        mine = Offsets(0, 1_000 * each + 50_000, 900 * each)
+        mine = PartitionOffsets(0, 1_000 * each + 50_000, 900 * each)
         seen = {TP: mine}
         if each % 7 < 4:
-            seen = {other: Offsets(0, 10, 0), **seen}
+            seen = {other: PartitionOffsets(0, 10, 0), **seen}
         if each > 20:
-            seen[third] = Offsets(0, 5 * each, 3 * each)
-        lags.look(T0 + each * 2_000, seen)
-        alone.look(T0 + each * 2_000, {TP: mine})
+            seen[third] = PartitionOffsets(0, 5 * each, 3 * each)
+        lags.add_sample(T0 + each * 2_000, seen)
+        alone.add_sample(T0 + each * 2_000, {TP: mine})
     now_ms = T0 + 60_000
     found = lags.estimates(now_ms, {"orders": WEEK_MS})
     assert found[TP] == alone.estimates(now_ms, {"orders": WEEK_MS})[TP]
     assert found.keys() == {TP, other, third}
     assert found[third][2:4] == (1.5, 2.5)
-    lags.look(now_ms, {third: Offsets(0, 150, 90)})
+    lags.add_sample(now_ms, {third: PartitionOffsets(0, 150, 90)})
     assert lags.estimates(now_ms).keys() == {third}
 
 
 def test_a_partition_that_comes_is_not_stuck_at_once() -> None:
     lags = LagTracker()
-    lags.look(T0, {})
-    lags.look(T0 + 300_000, {TP: Offsets(0, 9, 1)})
+    lags.add_sample(T0, {})
+    lags.add_sample(T0 + 300_000, {TP: PartitionOffsets(0, 9, 1)})
     assert lags.estimates(T0 + 300_000)[TP].state is LagState.BEHIND
 
 
 def test_retention_is_the_topic_s() -> None:
     clicks = TopicPartition("clicks", 0)
     lags = LagTracker()
-    lags.look(T0, {TP: Offsets(0, 5, 5), clicks: Offsets(0, 5, 5)})
+    lags.add_sample(T0, {TP: PartitionOffsets(0, 5, 5), clicks: PartitionOffsets(0, 5, 5)})
     found = lags.estimates(T0, {"orders": 60_000, "clicks": None})
     assert (found[TP].loss_s, found[clicks].loss_s) == (60.0, None)
 
@@ -366,7 +366,7 @@ def test_retention_is_the_topic_s() -> None:
 def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
     lags = LagTracker()
     for at_s, end in [(0, 100), (10, 200), (20, 300), (5, 400)]:
-        lags.look(T0 + at_s * 1000, {TP: Offsets(0, end, 0)})
+        lags.add_sample(T0 + at_s * 1000, {TP: PartitionOffsets(0, end, 0)})
     found = lags.estimates(T0 + 5_000)[TP]
     assert (found.seconds, found.produced_per_s, found.state) == (None, None, LagState.BEHIND)
 
@@ -380,7 +380,7 @@ def test_two_looks_at_one_time_are_one() -> None:
 def test_nothing_was_looked_at() -> None:
     lags = LagTracker()
     assert lags.estimates(T0) == {}
-    lags.look(T0, {})
+    lags.add_sample(T0, {})
     assert lags.estimates(T0) == {}
 
 
@@ -426,28 +426,30 @@ maybe = st.one_of(unknown, offsets, offsets)
 steps = st.lists(st.tuples(st.integers(1, 200_000), maybe, maybe, maybe), min_size=1, max_size=40)
 
 
-def history_of(told: list[tuple[int, int | None, int | None, int | None]]) -> list[tuple[int, Offsets]]:
+def history_of(told: list[tuple[int, int | None, int | None, int | None]]) -> list[tuple[int, PartitionOffsets]]:
     """Any looks at all, in the order of time: offsets may fall, and be unknown."""
     at_ms, found = 0, []
     for step_ms, start, end, progress in told:
         at_ms += step_ms
         known = start is not None and end is not None
-        found.append((at_ms, Offsets(start if known else None, end if known else None, progress)))
+        found.append((at_ms, PartitionOffsets(start if known else None, end if known else None, progress)))
     return found
 
 
 histories = steps.map(history_of)
 
 
-def estimated(history: list[tuple[int, Offsets]], retention_ms: int | None, after_ms: int = 0) -> Lag:
+def estimated(history: list[tuple[int, PartitionOffsets]], retention_ms: int | None, after_ms: int = 0) -> Lag:
     lags = LagTracker()
     for at_ms, seen in history:
-        lags.look(T0 + at_ms, {TP: seen})
+        lags.add_sample(T0 + at_ms, {TP: seen})
     return lags.estimates(T0 + history[-1][0] + after_ms, {"orders": retention_ms})[TP]
 
 
 @given(histories, st.one_of(unknown, st.integers(0, 10**12)), st.integers(0, 10**7))
-def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int | None, after_ms: int) -> None:
+def test_what_always_holds(
+    history: list[tuple[int, PartitionOffsets]], retention_ms: int | None, after_ms: int
+) -> None:
     found = estimated(history, retention_ms, after_ms)
     last = history[-1][1]
     for each in (found.records, found.seconds, found.copied_per_s, found.produced_per_s, found.drain_s):
@@ -470,16 +472,18 @@ def test_what_always_holds(history: list[tuple[int, Offsets]], retention_ms: int
 
 
 @given(histories, st.integers(0, 10**10), st.integers(0, 10**10))
-def test_longer_retention_never_leaves_less_room(history: list[tuple[int, Offsets]], one_ms: int, more_ms: int) -> None:
+def test_longer_retention_never_leaves_less_room(
+    history: list[tuple[int, PartitionOffsets]], one_ms: int, more_ms: int
+) -> None:
     short, long = (estimated(history, each).loss_s for each in (one_ms, one_ms + more_ms))
     if short is not None and long is not None:
         assert long >= short
 
 
 @given(histories, st.integers(1, 10**9), st.integers(1, 10**15))
-def test_only_differences_count(history: list[tuple[int, Offsets]], later_ms: int, more: int) -> None:
-    def moved(seen: Offsets) -> Offsets:
-        return Offsets(*(None if each is None else each + more for each in seen))
+def test_only_differences_count(history: list[tuple[int, PartitionOffsets]], later_ms: int, more: int) -> None:
+    def moved(seen: PartitionOffsets) -> PartitionOffsets:
+        return PartitionOffsets(*(None if each is None else each + more for each in seen))
 
     there = estimated([(at_ms + later_ms, moved(seen)) for at_ms, seen in history], WEEK_MS)
     here = estimated(history, WEEK_MS)
@@ -493,29 +497,29 @@ def test_the_history_is_bounded_however_it_is_looked_at(gaps_ms: list[int]) -> N
     lags, at_ms = LagTracker(), T0
     for gap_ms in gaps_ms:
         at_ms += gap_ms
-        lags.look(at_ms, {TP: Offsets(0, 5, 1)})
-        assert len(lags._history.looks) <= MOST_LOOKS
-        assert lags._history.looks[-1].time_ms == at_ms
+        lags.add_sample(at_ms, {TP: PartitionOffsets(0, 5, 1)})
+        assert len(lags._history.samples) <= MAX_SAMPLES
+        assert lags._history.samples[-1].time_ms == at_ms
         rates = lags.estimates(at_ms)[TP][2:4]
         assert rates == ((None, None) if at_ms == T0 + gaps_ms[0] else (0.0, 0.0))
 
 
 @given(histories)
-def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tuple[int, Offsets]]) -> None:
+def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tuple[int, PartitionOffsets]]) -> None:
     """With a source that only grows, and looks that reach back: no younger than the first look that had more."""
     grown, end = [], 0
     for at_ms, seen in history[:12]:
         end += (seen.end or 0) % 1_000
-        grown.append((at_ms, Offsets(0, end, 0)))
+        grown.append((at_ms, PartitionOffsets(0, end, 0)))
     progress = end // 2
     if not grown[0][1].end or progress >= end or grown[0][1].end > progress:
         return
-    grown[-1] = (grown[-1][0], Offsets(0, end, progress))
+    grown[-1] = (grown[-1][0], PartitionOffsets(0, end, progress))
     lags = LagTracker()
     for at_ms, seen in grown:
-        lags.look(at_ms, {TP: seen})
+        lags.add_sample(at_ms, {TP: seen})
     now_ms = grown[-1][0]
-    kept = [(look.time_ms, look.ends[0]) for look in lags._history.looks]
+    kept = [(look.time_ms, look.ends[0]) for look in lags._history.samples]
     seconds = lags.estimates(now_ms)[TP].seconds
     at_most = (now_ms - max(at for at, there in kept if there <= progress)) / 1000
     at_least = (now_ms - min(at for at, there in kept if there > progress)) / 1000

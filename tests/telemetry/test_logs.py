@@ -36,7 +36,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
     configure(monkeypatch)
     logs.configure()  # a worker runs many tasks
-    logs.tell_partition(expired(1), EPOCH, 0)
+    logs.log_partition(expired(1), EPOCH, 0)
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(one["level"], one["message"]) for one in told] == [
         ("WARNING", "expired"),
@@ -52,7 +52,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
 
 def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
-    logs.tell_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
+    logs.log_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
     (line,) = capsys.readouterr().err.splitlines()
     assert " WARNING mirror.events fenced flow=f topic=orders partition=1 " in line
     assert 'error="a \\"newer\\" one"' in line
@@ -61,5 +61,5 @@ def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 def test_of_what_went_well_nothing_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
-    logs.tell_partition(result(1), EPOCH, 0)
+    logs.log_partition(result(1), EPOCH, 0)
     assert capsys.readouterr().err == ""

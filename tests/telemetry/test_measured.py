@@ -18,7 +18,7 @@ from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics import instruments as on
 from mirror.telemetry.metrics.instruments import ALL, Kind
 from mirror.telemetry.metrics.metric_store import MOST_POINTS, OTHER, MetricStore
-from mirror.telemetry.metrics.record_results import take_epoch, take_results, take_task
+from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
 from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
@@ -28,9 +28,9 @@ README = Path(__file__).parents[2] / "README.md"
 def an_epoch() -> MetricStore:
     measured = MetricStore()
     deep = result(0, deep={"offset gaps": 3}, skipped={"control": 2}, gaps={"retention": 7})
-    take_results(measured, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
-    take_task(measured, "f", a_task())
-    take_epoch(measured, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000, planned_ms=40)
+    record_results(measured, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
+    record_task(measured, "f", a_task())
+    record_epoch(measured, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000, planned_ms=40)
     return measured
 
 
@@ -61,8 +61,8 @@ def test_an_epoch_s_sums() -> None:
 
 def test_a_second_epoch_adds_to_the_first() -> None:
     measured = an_epoch()
-    take_results(measured, "f", [result(0)])
-    take_task(measured, "f", a_task())
+    record_results(measured, "f", [result(0)])
+    record_task(measured, "f", a_task())
     told = values(measured)
     assert told["messaging.client.sent.messages"] == {("f", "orders"): 240}
     commits = told["mirror.commit.duration"][("f",)]
@@ -92,7 +92,7 @@ def test_a_gauge_that_is_not_known_any_more_is_gone() -> None:
     measured.set(on.LAG, 7, flow="g", topic="t")
     measured.set(on.LAG, None, flow="f", topic="t")
     assert values(measured)["mirror.lag.records"] == {("g", "t"): 7}
-    measured.forget(on.LAG, flow="g")
+    measured.remove(on.LAG, flow="g")
     assert "mirror.lag.records" not in values(measured)
 
 

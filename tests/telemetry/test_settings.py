@@ -65,7 +65,7 @@ def test_a_copy_goes_on_and_says_so(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     with showing(tmp_path, Consoles()) as telemetry:
-        assert telemetry.on
+        assert telemetry.enabled
     assert capsys.readouterr().err.startswith("mirror: warning: OTEL_TRACES_EXPORTER: there is no exporter")
 
 

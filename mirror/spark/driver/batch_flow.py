@@ -179,7 +179,7 @@ class FlowRun:
 
     def _show_lag(self, flow: FlowConfig) -> None:
         """What is left; whoever does not answer now has been heard of already."""
-        if not self._telemetry.on:
+        if not self._telemetry.enabled:
             return
         with (
             contextlib.suppress(MirrorError),

@@ -44,7 +44,7 @@ class RunReader:
         self._histories: Final = dict[Key, PartitionHistory]()
         self._most = 0
         self._last: int | None = None
-        self.told_epochs = 0
+        self.covered_epochs = 0
 
     def read_on(self) -> None:
         """Take in the epochs that have ended since the last time. Raises OSError."""
@@ -62,7 +62,7 @@ class RunReader:
         self._last = last
 
     def _take_in(self, results: list[RangeResult], attempts: Iterable[Attempt], epoch: int) -> None:
-        self.told_epochs += 1
+        self.covered_epochs += 1
         self._most = self._most or max(_LEAST_POINTS, min(_MOST_POINTS, _POINTS_IN_ALL // max(1, len(results))))
         self._totals.add(results)
         tries: dict[Key, list[Attempt]] = {}
@@ -176,7 +176,7 @@ class ReportSource:
             ended_ms=_ms(entry["ended"]) if entry["ended"] else None,
             error=entry.get("error"),
             epochs=reader.epochs if reader is not None else None,
-            told_epochs=reader.told_epochs if reader is not None else None,
+            covered_epochs=reader.covered_epochs if reader is not None else None,
             trace=reader.trace if reader is not None else "",
             partitions=results,
         )
@@ -195,7 +195,7 @@ class ReportSource:
             ended_ms=max((story.ended_ms for story in stories), default=None),
             error=error.line if error is not None else None,
             epochs=reader.epochs,
-            told_epochs=reader.told_epochs,
+            covered_epochs=reader.covered_epochs,
             trace=reader.trace,
             partitions=results,
         )

@@ -41,8 +41,8 @@ def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
         yield telemetry
     finally:
         telemetry.close()
-        if telemetry.trouble:
-            consoles.warning(telemetry.trouble)
+        if telemetry.file_error:
+            consoles.warning(telemetry.file_error)
 
 
 def _scraped_at(host: str, port: int | None) -> str:
@@ -76,7 +76,7 @@ def show_epoch(
         planned_ms=plan.took_ms,
         results=tuple(results),
     )
-    telemetry.epoch(facts, tasks_of(attempts, ledger.task_reports(epoch)))
+    telemetry.record_epoch(facts, tasks_of(attempts, ledger.task_reports(epoch)))
     telemetry.export_metrics()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from mirror.errors import MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader
-from mirror.telemetry.lag.lag_metrics import Place, take_lags
+from mirror.telemetry.lag import lag_metrics
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -70,7 +70,7 @@ class LagMonitor:
         self._thread.join(_JOIN_S)
 
     def _go_on(self) -> None:
-        measured_ms = min(EVERY_MS, self._telemetry.every_ms)
+        measured_ms = min(EVERY_MS, self._telemetry.export_interval_ms)
         due_ms, wait_s, first = 0, 0.0, True
         with self._watch:
             while not self._over.wait(wait_s):
@@ -81,7 +81,7 @@ class LagMonitor:
                 except MirrorError as error:
                     status = None
                     self._listener.on_error(error)
-                if self._telemetry.on and began_ms >= due_ms:
+                if self._telemetry.enabled and began_ms >= due_ms:
                     due_ms = began_ms + measured_ms
                     self._measure(status)
                 took_ms = 0 if first else self._clock.now() - began_ms  # the first one makes the connections
@@ -98,6 +98,6 @@ class LagMonitor:
 
 def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
     """Tell telemetry how far a flow is."""
-    places = [Place(one.topic, one.partition, one.lag, one.withheld) for one in status.partitions]
-    with telemetry.measured.lock:
-        take_lags(telemetry.measured, status.flow, places)
+    lags = [lag_metrics.PartitionLag(one.topic, one.partition, one.lag, one.withheld) for one in status.partitions]
+    with telemetry.metrics.lock:
+        lag_metrics.record_lags(telemetry.metrics, status.flow, lags)

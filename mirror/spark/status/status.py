@@ -20,7 +20,7 @@ from mirror.spark.planning.open_transactions import high_watermarks, with_produc
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics
 from mirror.spark.run_control import RunControlClient
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTotals, LagTracker, totals
-from mirror.telemetry.lag.offset_history import Offsets
+from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -136,7 +136,7 @@ class _Seen:
 
     time_ms: int
     run: RunControl | None
-    offsets: dict[TopicPartition, Offsets]
+    offsets: dict[TopicPartition, PartitionOffsets]
     progress: dict[TopicPartition, Progress]
     silent: dict[TopicPartition, str]
     gaps: dict[TopicPartition, Gap]
@@ -229,14 +229,16 @@ class StatusReader:
 
     def _look(self, source: Admin, target: Admin) -> FlowStatus:
         seen = self._see(source, target)
-        self._lags.look(seen.time_ms, seen.offsets)
+        self._lags.add_sample(seen.time_ms, seen.offsets)
         # Between scheduled runs nothing moves, and nothing is stuck.
         stuck_after_s = math.inf if seen.run is None else STUCK_AFTER_S
         retention_ms = self._retention(source, {tp.topic for tp in seen.offsets})
         lags = self._lags.estimates(self._wall(), retention_ms, stuck_after_s=stuck_after_s)
         lags |= {tp: _behind_a_gap(lags[tp], gap, seen.offsets[tp]) for tp, gap in seen.gaps.items()}
         lags |= {tp: lags[tp]._replace(state=LagState.STUCK) for tp in seen.blocked}
-        told = {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.sick])
+        told = (
+            {} if self._troubles is None else self._troubles.of([tp for tp, lag in lags.items() if lag.state.unhealthy])
+        )
         gaps = {tp: str(gap) for tp, gap in seen.gaps.items()}
         troubles = told | {
             tp: LastError(line, seen.time_ms) for tp, line in (seen.silent | gaps | seen.blocked).items()
@@ -269,7 +271,8 @@ class StatusReader:
         high = {tp: min(end, self._until.get(tp, end)) for tp, end in high.items()}
         progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
         offsets = {
-            tp: Offsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None) for tp, _ in tps
+            tp: PartitionOffsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None)
+            for tp, _ in tps
         }
         ids = {name: str(topic.topic_id or "") for name, topic in wanted.items()}
         gaps = {tp: self._gap(one, ids[tp.topic], offsets[tp], tp) for tp, one in progress.items()}
@@ -335,7 +338,7 @@ class StatusReader:
             self._until |= {tp: offset for tp, offset in found.items() if offset >= 0}
         return {tp: min(end, self._until.get(tp, end)) for tp, end in ends.items()}
 
-    def _gap(self, progress: Progress, topic_id: str, seen: Offsets, tp: TopicPartition) -> Gap | None:
+    def _gap(self, progress: Progress, topic_id: str, seen: PartitionOffsets, tp: TopicPartition) -> Gap | None:
         """Why a copy could not go on from the progress, or None."""
         if seen.earliest is None or seen.end is None:
             return None
@@ -361,7 +364,7 @@ class StatusReader:
         return self._retention_ms
 
 
-def _behind_a_gap(lag: Lag, gap: Gap, seen: Offsets) -> Lag:
+def _behind_a_gap(lag: Lag, gap: Gap, seen: PartitionOffsets) -> Lag:
     """The lag of a partition that its copy cannot go on with: its progress is no place in the log of now.
 
     Of a topic that was made again nothing is copied. What a log that was cut back has had since is not known.

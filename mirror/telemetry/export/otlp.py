@@ -33,7 +33,7 @@ from mirror.telemetry.metrics.instruments import Instrument, Kind
 from mirror.telemetry.settings import SERVICE
 
 if TYPE_CHECKING:
-    from mirror.telemetry.metrics.metric_store import MetricStore, Point
+    from mirror.telemetry.metrics.metric_store import MetricPoint, MetricStore
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.traces.ids import SpanId
     from mirror.telemetry.traces.spans import Span
@@ -92,7 +92,7 @@ def as_metrics(measured: MetricStore, began_ms: int, now_ms: int, without: Colle
     return MetricsData([ResourceMetrics(resource(), [scope], "")])
 
 
-def _metric(what: Instrument, points: Iterable[Point], began_ns: int, now_ns: int) -> Metric:
+def _metric(what: Instrument, points: Iterable[MetricPoint], began_ns: int, now_ns: int) -> Metric:
     data: Any
     if what.kind is Kind.HISTOGRAM:
         histograms = [_histogram(one, began_ns, now_ns) for one in points if isinstance(one.value, Histogram)]
@@ -108,7 +108,7 @@ def _metric(what: Instrument, points: Iterable[Point], began_ns: int, now_ns: in
     return Metric(what.name, what.meaning, what.unit, data)
 
 
-def _histogram(point: Point, began_ns: int, now_ns: int) -> HistogramDataPoint:
+def _histogram(point: MetricPoint, began_ns: int, now_ns: int) -> HistogramDataPoint:
     value = point.value
     assert isinstance(value, Histogram)  # noqa: S101 - asked for by kind
     return HistogramDataPoint(

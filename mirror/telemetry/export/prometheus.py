@@ -16,7 +16,7 @@ from mirror.telemetry.metrics.instruments import Instrument, Kind
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from mirror.telemetry.metrics.metric_store import MetricStore, Point
+    from mirror.telemetry.metrics.metric_store import MetricPoint, MetricStore
 
 _CLOSE_S: Final = 1.0
 
@@ -60,7 +60,7 @@ class _Measurements(Collector):
             yield _family(what, points)
 
 
-def _family(what: Instrument, points: Iterable[Point]) -> Metric:
+def _family(what: Instrument, points: Iterable[MetricPoint]) -> Metric:
     labels = [_label(name) for name in what.attributes]
     if what.kind is Kind.HISTOGRAM:
         histograms = HistogramMetricFamily(what.prometheus, what.meaning, labels=labels)
@@ -76,7 +76,7 @@ def _family(what: Instrument, points: Iterable[Point]) -> Metric:
     return numbers
 
 
-def _values(what: Instrument, point: Point) -> list[str]:
+def _values(what: Instrument, point: MetricPoint) -> list[str]:
     known = dict(point.attributes)
     return [known.get(name, "") for name in what.attributes]
 

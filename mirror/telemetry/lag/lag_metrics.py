@@ -19,7 +19,7 @@ _OF_LAG: Final = (on.LAG, on.LAG_TIME, on.RATE, on.DRAIN, on.LOSS, on.WITHHELD, 
 _OF_PARTITIONS: Final = (on.PARTITION_LAG, on.PARTITION_LAG_TIME, on.PARTITION_DRAIN, on.PARTITION_LOSS)
 
 
-class Place(NamedTuple):
+class PartitionLag(NamedTuple):
     """A source partition, and how far its copy is.
 
     ``withheld`` is the open transaction of the source that keeps records from being copied.
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     withheld: OpenTransaction | None = None
 
 
-def take_lags(measured: MetricStore, flow: str, places: Iterable[Place]) -> None:
+def record_lags(measured: MetricStore, flow: str, places: Iterable[PartitionLag]) -> None:
     """What one look showed, in place of what the one before did."""
     forget_lags(measured, flow)
     by_topic: dict[str, list[Lag]] = defaultdict(list)
@@ -68,8 +68,8 @@ def take_lags(measured: MetricStore, flow: str, places: Iterable[Place]) -> None
 def forget_lags(measured: MetricStore, flow: str) -> None:
     """Nothing is known of this flow any more."""
     for what in (*_OF_LAG, *_OF_PARTITIONS):
-        measured.forget(what, flow=flow)
+        measured.remove(what, flow=flow)
 
 
-def _badness(place: Place) -> tuple[int, float, int, TopicPartition]:
+def _badness(place: PartitionLag) -> tuple[int, float, int, TopicPartition]:
     return worst_first(TopicPartition(place.topic, place.partition), place.lag)

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
-from mirror.telemetry.lag.offset_history import WINDOW_MS, OffsetHistory, Offsets, OffsetSample
+from mirror.telemetry.lag.offset_history import WINDOW_MS, OffsetHistory, OffsetSample, PartitionOffsets
 
 STUCK_AFTER_S: Final = 60.0
 CAUGHT_UP_S: Final = 5.0
@@ -60,7 +60,7 @@ class LagState(enum.StrEnum):
     """Nothing is left but what is on its way."""
 
     @property
-    def sick(self) -> bool:
+    def unhealthy(self) -> bool:
         """Whether somebody should look after it."""
         return self in _SICK
 
@@ -133,12 +133,12 @@ class LagTracker:
     def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
         self._history: Final = OffsetHistory(window_ms=window_ms)
 
-    def look(self, time_ms: int, seen: Mapping[TopicPartition, Offsets]) -> None:
+    def add_sample(self, time_ms: int, seen: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """All partitions as they were at ``time_ms`` (ms since 1970); those that are not ``seen`` are forgotten.
 
         A clock that was set back makes the looks before worthless: they are forgotten, too.
         """
-        self._history.look(time_ms, seen)
+        self._history.add_sample(time_ms, seen)
 
     def estimates(
         self,
@@ -153,9 +153,9 @@ class LagTracker:
         is stuck that did not move for longer than ``stuck_after_s``; ``inf`` where nothing is meant to be copied now.
         """
         history = self._history
-        if not history.looks:
+        if not history.samples:
             return {}
-        looks = _Looks(history.looks, now_ms, max(CAUGHT_UP_S, (now_ms - (history.before_ms or now_ms)) / 1000))
+        looks = _Looks(history.samples, now_ms, max(CAUGHT_UP_S, (now_ms - (history.before_ms or now_ms)) / 1000))
         retention_s = {topic: ms / 1000 for topic, ms in (retention_ms or {}).items() if ms is not None}
         still_ms = now_ms - stuck_after_s * 1000
         earliest, ends, progress = history.recent()

@@ -12,7 +12,7 @@ from mirror.cluster.types import TopicPartition
 
 WINDOW_MS: Final = 60_000
 """What rates are measured over."""
-MOST_LOOKS: Final = 24
+MAX_SAMPLES: Final = 24
 UNKNOWN: Final = -1
 
 _STEPS: Final = 6
@@ -22,7 +22,7 @@ _KEPT_WHOLE: Final = 1.25
 """How many windows of looks have all their columns: the oldest of a window may be a step older than it."""
 
 
-class Offsets(NamedTuple):
+class PartitionOffsets(NamedTuple):
     """What a look shows of a partition: its log's start and end, and the next offset to copy.
 
     ``end`` is the last stable offset. None: not known (a partition without a leader), or not there (no progress yet).
@@ -47,7 +47,7 @@ class OffsetSample:
 
 
 class OffsetHistory:
-    """At most :data:`MOST_LOOKS` looks at all partitions. Not for several threads at once.
+    """At most :data:`MAX_SAMPLES` looks at all partitions. Not for several threads at once.
 
     ``looks`` are in the order of time, ``tps`` the partitions, in the order of the columns. ``before_ms`` is when the
     look before the last was (0: there was none), whether it is kept or not. ``moved_ms``: the look at which each
@@ -57,40 +57,40 @@ class OffsetHistory:
     def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
         self._window_ms: Final = window_ms
         self.tps: list[TopicPartition] = []
-        self.looks: list[OffsetSample] = []
+        self.samples: list[OffsetSample] = []
         self.before_ms = 0
         self.moved_ms = array("q")
 
-    def look(self, time_ms: int, seen: Mapping[TopicPartition, Offsets]) -> None:
+    def add_sample(self, time_ms: int, seen: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """All partitions as they were at ``time_ms`` (ms since 1970); those that are not ``seen`` are forgotten.
 
         A clock that was set back makes the looks before worthless: they are forgotten, too.
         """
-        if self.looks and time_ms < self.looks[-1].time_ms:
-            self.looks.clear()
+        if self.samples and time_ms < self.samples[-1].time_ms:
+            self.samples.clear()
             self.tps, self.before_ms = [], 0
         tps = list(seen)
         if tps != self.tps:
             self._rearrange(tps, time_ms)
         earliest, ends, progress = (_column(each) for each in (zip(*seen.values(), strict=True) if seen else ((),) * 3))
-        if self.looks:
-            last = self.looks[-1]
+        if self.samples:
+            last = self.samples[-1]
             rows = zip(progress, last.progress or (), last.ends, self.moved_ms, strict=True)
             self.moved_ms = array(
                 "q", [time_ms if new != old or old >= end else since_ms for new, old, end, since_ms in rows]
             )
             if last.time_ms == time_ms:
-                self.looks.pop()  # in no time nothing has a rate
+                self.samples.pop()  # in no time nothing has a rate
             else:
                 self.before_ms = last.time_ms
-        self.looks.append(OffsetSample(time_ms, ends, progress, earliest))
+        self.samples.append(OffsetSample(time_ms, ends, progress, earliest))
         self._thin()
 
     def _rearrange(self, tps: list[TopicPartition], time_ms: int) -> None:
         """From now on columns are of ``tps``."""
         places = {tp: place for place, tp in enumerate(self.tps)}
         taken = [places.get(tp, UNKNOWN) for tp in tps]
-        for look in self.looks:
+        for look in self.samples:
             look.ends = _taken(look.ends, taken, UNKNOWN)
             look.progress = None if look.progress is None else _taken(look.progress, taken, UNKNOWN)
             look.earliest = None if look.earliest is None else _taken(look.earliest, taken, UNKNOWN)
@@ -99,25 +99,25 @@ class OffsetHistory:
 
     def _thin(self) -> None:
         """Forget looks that tell little: gaps may be as wide as half their age, and as a step inside the window."""
-        looks = self.looks
+        looks = self.samples
         now_ms, step_ms, whole_ms = looks[-1].time_ms, self._window_ms / _STEPS, self._window_ms * _KEPT_WHOLE
         kept = looks[:1]
         for look, after in itertools.pairwise(looks[1:]):
             age_ms = now_ms - look.time_ms
             if after.time_ms - kept[-1].time_ms > (min(step_ms, age_ms / 2) if age_ms <= whole_ms else age_ms / 2):
                 kept.append(look)
-        self.looks = [*kept[-(MOST_LOOKS - 1) :], looks[-1]] if len(looks) > 1 else kept
-        for look in self.looks[: -self._recent_count()]:
+        self.samples = [*kept[-(MAX_SAMPLES - 1) :], looks[-1]] if len(looks) > 1 else kept
+        for look in self.samples[: -self._recent_count()]:
             look.progress = look.earliest = None
 
     def _recent_count(self) -> int:
         """How many of the last looks rates are of: those of a window, but three at least."""
-        since_ms = self.looks[-1].time_ms - self._window_ms * _KEPT_WHOLE
-        return max(sum(look.time_ms >= since_ms for look in self.looks), _SLOPES)
+        since_ms = self.samples[-1].time_ms - self._window_ms * _KEPT_WHOLE
+        return max(sum(look.time_ms >= since_ms for look in self.samples), _SLOPES)
 
     def recent(self) -> tuple[Series, Series, Series]:
         """How start, end and progress went lately. There has been a look."""
-        looks = self.looks[-self._recent_count() :]
+        looks = self.samples[-self._recent_count() :]
         # One that is recent only because others were forgotten has its ends alone.
         return (
             Series([(look.time_ms, look.earliest) for look in looks if look.earliest is not None]),

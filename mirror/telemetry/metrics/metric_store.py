@@ -21,7 +21,7 @@ OTHER: Final = "other"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MetricPoint:
     """One value: a number, or a histogram of ms."""
 
     attributes: Attributes
@@ -51,14 +51,14 @@ class MetricStore:
         else:
             points[key] = value
 
-    def forget(self, what: Instrument, **about: object) -> None:
+    def remove(self, what: Instrument, **about: object) -> None:
         """All points of a gauge that have these attributes: what they were about may be gone."""
         gone = {(name, str(value)) for name, value in about.items()}
         points = self._values.get(what, {})
         for key in [key for key in points if gone <= set(key)]:
             del points[key]
 
-    def take(self, what: Instrument, more: Histogram, **about: object) -> None:
+    def merge(self, what: Instrument, more: Histogram, **about: object) -> None:
         """What a histogram has counted elsewhere."""
         if more.count:
             points, key = self._place(what, Kind.HISTOGRAM, about)
@@ -77,11 +77,11 @@ class MetricStore:
             key = tuple((name, value if name == "flow" else OTHER) for name, value in key)
         return points, key
 
-    def points(self) -> Iterator[tuple[Instrument, list[Point]]]:
+    def points(self) -> Iterator[tuple[Instrument, list[MetricPoint]]]:
         """All of them, by instrument."""
         for what, points in self._values.items():
             if points:
-                yield what, [Point(key, _copy(value)) for key, value in points.items()]
+                yield what, [MetricPoint(key, _copy(value)) for key, value in points.items()]
 
 
 def _copy(value: float | Histogram) -> float | Histogram:

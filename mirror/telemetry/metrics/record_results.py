@@ -12,7 +12,7 @@ from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.task_report import TaskReport
 
 
-def take_results(measured: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
+def record_results(measured: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
     """What an epoch's partitions have done."""
     by_topic: dict[str, Counter[str]] = {}
     for one in results:
@@ -44,15 +44,15 @@ def _take_batches(measured: MetricStore, flow: str, one: RangeResult) -> None:
         measured.add(on.GAPS, count, flow=flow, kind=kind)
 
 
-def take_task(measured: MetricStore, flow: str, told: TaskReport) -> None:
+def record_task(measured: MetricStore, flow: str, told: TaskReport) -> None:
     """What a task has counted."""
-    measured.take(on.COMMIT_DURATION, told.commits, flow=flow)
+    measured.merge(on.COMMIT_DURATION, told.commits, flow=flow)
     wall_ms = max(1, told.ended_ms - told.began_ms)
     for cluster, look in told.networks.items():
         measured.set(on.BUSY, round(look.busy_ms / wall_ms, 4), flow=flow, cluster=cluster, task=told.task)
         for api, meter in look.requests.items():
             about = {"flow": flow, "cluster": cluster, "messaging.operation.name": api}
-            measured.take(on.REQUEST_DURATION, meter.took, **about, **{"messaging.system": "kafka"})
+            measured.merge(on.REQUEST_DURATION, meter.took, **about, **{"messaging.system": "kafka"})
             measured.add(on.REQUESTS_LOST, meter.lost, **about)
             measured.add(on.THROTTLED, meter.throttled_ms / 1000, **about)
     for what, peak in (
@@ -66,15 +66,15 @@ def take_task(measured: MetricStore, flow: str, told: TaskReport) -> None:
         measured.add(on.DROPPED, count, signal=signal)
 
 
-def take_epoch(
+def record_epoch(
     measured: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int, planned_ms: int | None
 ) -> None:
     """An epoch has ended, at ``ended_ms`` since 1970, after ``took_ms``."""
     measured.add(on.EPOCHS, 1, flow=flow, outcome=outcome)
     measured.set(on.LAST_EPOCH, ended_ms / 1000, flow=flow)
-    measured.take(on.EPOCH_DURATION, _one(took_ms), flow=flow)
+    measured.merge(on.EPOCH_DURATION, _one(took_ms), flow=flow)
     if planned_ms is not None:
-        measured.take(on.PLAN_DURATION, _one(planned_ms), flow=flow)
+        measured.merge(on.PLAN_DURATION, _one(planned_ms), flow=flow)
 
 
 def _one(ms: int) -> Histogram:

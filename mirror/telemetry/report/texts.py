@@ -152,9 +152,11 @@ def _phase(name: str, ms: int, whole_ms: int) -> dict[str, str]:
 
 
 def _curves_from(flow: FlowReportData) -> str:
-    if flow.epochs is None or flow.told_epochs is None or flow.told_epochs >= flow.epochs:
+    if flow.epochs is None or flow.covered_epochs is None or flow.covered_epochs >= flow.epochs:
         return ""
-    return f" Curves and times are those of the last {flow.told_epochs:,} epochs; the figures above are those of all."
+    return (
+        f" Curves and times are those of the last {flow.covered_epochs:,} epochs; the figures above are those of all."
+    )
 
 
 def _table_said(flow: FlowReportData, shown: FlowReportData) -> str:
