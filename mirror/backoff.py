@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter, for every retry of every client (KIP-580, seed 004)."""
+"""Exponential backoff with jitter, for every retry of every client (KIP-580)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ JITTER: Final = 0.2
 
 
 class Backoff:
-    """``MIN(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))`` milliseconds.
+    """Computes ``min(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))`` milliseconds.
 
-    With ``initial_ms > max_ms`` the wait is ``max_ms`` from the beginning, without growth or jitter; who reads the
-    configuration warns of it once. ``rng`` is handed in: seeded per process, also after a fork, so that clients do
-    not retry in step.
+    If ``initial_ms > max_ms``, every wait is ``max_ms``, without growth or jitter; the configuration's reader warns
+    about it once. The caller passes ``rng``, which is seeded per process, also after a fork: clients with the same seed
+    would retry in step.
     """
 
     __slots__ = ("_initial_ms", "_max_ms", "_rng")
@@ -25,9 +25,9 @@ class Backoff:
         self._rng = rng
 
     def after(self, failures: int) -> int:
-        """Milliseconds to wait after ``failures`` (>= 1) failed attempts in a row."""
+        """Return the milliseconds to wait after ``failures`` (>= 1) consecutive failed attempts."""
         if self._initial_ms > self._max_ms:
             return self._max_ms
-        # Beyond 62 doublings every initial value is above every legal maximum: no need for huge powers.
+        # After 62 doublings every initial value exceeds every legal maximum, so larger powers are not needed.
         doubled = self._initial_ms * 2 ** min(failures - 1, 62)
         return int(min(self._max_ms, doubled * self._rng.uniform(1 - JITTER, 1 + JITTER)))

@@ -1,4 +1,4 @@
-"""The client, as applications import it: ``from mirror.client import Consumer, Producer, Admin, TopicPartition``."""
+"""The client API: ``from mirror.client import Consumer, Producer, Admin, TopicPartition``."""
 
 from __future__ import annotations
 

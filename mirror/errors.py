@@ -3,40 +3,40 @@
 ::
 
     MirrorError
-    ├── ConfigError              a configuration is wrong; carries every problem found, not only the first
+    ├── ConfigError              a configuration is wrong; carries every problem found, not only the first one
     ├── SandboxError             the embedded brokers could not be fetched, started or stopped
-    ├── FlowError                a flow cannot run as asked: no topic matches, target refuses, progress lost
-    └── KafkaError               what the client cores report
-        ├── KafkaTimeout         an API call outlived its timeout (also a builtin TimeoutError)
-        │   └── DeliveryTimeout  a batch outlived delivery.timeout.ms (KIP-91)
-        ├── ConnectionFailed     no broker, or not this one, could be reached, or it went away
-        ├── NotRetriable             trying again cannot help: calls fail at once instead of waiting for their timeout
+    ├── FlowError                a flow cannot run: no topic matches, the target refuses, progress was lost
+    └── KafkaError               reported by the client cores
+        ├── KafkaTimeout         an API call exceeded its timeout (also a builtin TimeoutError)
+        │   └── DeliveryTimeout  a batch exceeded delivery.timeout.ms (KIP-91)
+        ├── ConnectionFailed     a broker could not be reached, or the connection broke
+        ├── NotRetriable         a retry cannot succeed: calls fail immediately instead of waiting for their timeout
         │   ├── UnsupportedVersion     the broker and this client share no version of a request
         │   ├── AuthenticationFailed   TLS or SASL: one side did not accept the other
-        │   ├── InvalidArgument        a call was given what cannot be sent (also a builtin ValueError)
-        │   └── WrongState             a call that does not fit the transaction's state
+        │   ├── InvalidArgument        an argument cannot be sent (also a builtin ValueError)
+        │   └── WrongState             the transaction's state does not allow the call
         ├── ProtocolError        bytes that do not follow the protocol
         │   ├── CorruptBatch     a record batch whose CRC-32C or structure is wrong
-        │   └── BatchTooLarge    a record batch that unfolds to more than its reader has room for
-        ├── NeedsAbort           the transaction cannot be committed any more; carries why
-        ├── BrokerError          a broker answered with an error code
-        │   ├── AuthorizationFailed   a permission is missing; says which, and on what
+        │   └── BatchTooLarge    a record batch whose decompressed size exceeds its reader's limit
+        ├── NeedsAbort           the transaction can only be aborted; carries the reason
+        ├── BrokerError          a broker responded with an error code
+        │   ├── AuthorizationFailed   a permission is missing; names the operation and the resource
         │   ├── Fenced                a newer producer took over this producer id or transactional id
         │   ├── OutOfOrderSequence    acknowledged data is gone from the log (KIP-185)
-        │   ├── TransactionExpired    the transaction outlived transaction.timeout.ms: the coordinator aborted it
-        │   ├── RecordRejected        the batch itself is refused: invalid, forbidden timestamp
-        │   │   └── RecordTooLarge    it is larger than the topic or broker allows: split it, or let it go
-        │   └── OffsetOutOfRange      the offset asked for is not in the log (any more)
-        ├── NoPosition           a partition without a position and without a rule for where to begin
-        ├── LogTruncated         the log was cut back below the position: records that were read are gone (KIP-320)
-        │   └── TopicRecreated   the topic was deleted and made again under its name (KIP-516)
-        ├── ClientClosed         the call came after, or was cut short by, close()
-        └── NetworkThreadDied    the network thread is gone; carries what killed it
+        │   ├── TransactionExpired    the transaction exceeded transaction.timeout.ms: the coordinator aborted it
+        │   ├── RecordRejected        the broker refuses the batch itself: an invalid record, a forbidden timestamp
+        │   │   └── RecordTooLarge    the batch is larger than the topic or the broker allows: split or skip it
+        │   └── OffsetOutOfRange      the log does not (or no longer) contain the requested offset
+        ├── NoPosition           a partition has neither a position nor a rule for where to begin
+        ├── LogTruncated         the log was truncated below the position: records that were read are lost (KIP-320)
+        │   └── TopicRecreated   the topic was deleted and created again under the same name (KIP-516)
+        ├── ClientClosed         the call came after close(), or close() interrupted it
+        └── NetworkThreadDied    the network thread has ended; carries the exception that ended it
 
-Who raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and children;
-``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and thread errors,
-and InvalidArgument before anything is sent (``cluster`` too, for what slipped through);
-``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
+Which package raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and
+its children; ``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and
+thread errors, and InvalidArgument before anything is sent (``cluster`` raises it, too, for arguments that passed that
+check); ``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from typing import Any, ClassVar
 
 
 def printable(text: str) -> str:
-    """``text`` without line breaks, control or escape characters: what they were is shown instead.
+    """Return ``text`` with line breaks, control and escape characters replaced by their escape sequences.
 
-    Names, addresses and messages come from brokers; they must not be able to speak to a terminal, or forge a line.
+    Names, addresses and messages come from brokers: they must not control a terminal or forge a line.
     """
     if text.isprintable():
         return text
@@ -58,9 +58,9 @@ def printable(text: str) -> str:
 
 
 def brief(text: str, longest: int = 500) -> str:
-    """``text`` of a broker in one printable line of at most ``longest`` characters and an ellipsis.
+    """Return a broker's ``text`` as one printable line of at most ``longest`` characters and an ellipsis.
 
-    The broker may have sent millions, and what is not printable is shown as up to ten characters each.
+    The broker may have sent millions of characters, and an unprintable character becomes up to ten printable ones.
     """
     text = text.strip()
     line = printable(" ".join(text[:longest].split()))
@@ -68,12 +68,10 @@ def brief(text: str, longest: int = 500) -> str:
 
 
 class MirrorError(Exception):
-    """Root of all errors raised on purpose; its text is one line that says what, where and what to do.
-
-    ``several_lines``: a line for each problem instead, none of them with anything of a broker's.
-    """
+    """Root of all errors raised on purpose. Its text is one line that says what happened, where, and what to do."""
 
     several_lines: ClassVar[bool] = False
+    """The text has one line per problem instead; none of the lines contains text from a broker."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -82,16 +80,16 @@ class MirrorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a configuration.
-
-    ``where`` is the file or section, ``key`` the full key, ``value`` the offending value as text (``"***"`` for a
-    secret), ``allowed`` what would be right.
-    """
+    """One problem in a configuration."""
 
     where: str
+    """The file or section."""
     key: str
+    """The full key."""
     value: str
+    """The wrong value as text (``"***"`` for a secret)."""
     allowed: str
+    """The values that are allowed."""
 
     def __str__(self) -> str:
         place = f"{self.where}: {self.key}" if self.where else self.key
@@ -99,7 +97,7 @@ class Problem:
 
 
 class ConfigError(MirrorError):
-    """A configuration is wrong. ``problems`` holds all that was found, one line each in the text."""
+    """A configuration is wrong. ``problems`` holds every problem found; the text has one line for each."""
 
     several_lines = True
 
@@ -118,24 +116,22 @@ class SandboxError(MirrorError):
 
 
 class FlowError(MirrorError):
-    """A flow cannot run as asked; nothing was half-written that the next run would not continue."""
+    """A flow cannot run. The next run continues from what this one committed."""
 
 
 class KafkaError(MirrorError):
-    """Root of what the client cores report.
-
-    ``may_have_been_written`` is True where it ends a batch whose outcome is not known: "unknown" is no plain failure.
-    """
+    """Root of the errors that the client cores report."""
 
     may_have_been_written: bool = False
+    """The error ends a batch whose outcome is unknown: it may be in the log."""
 
 
 class KafkaTimeout(KafkaError, TimeoutError):
-    """An API call outlived its timeout. The last error seen on the way, where there was one, is the ``__cause__``."""
+    """An API call exceeded its timeout. ``__cause__`` is the last error before that, if there was one."""
 
 
 class DeliveryPhase(enum.StrEnum):
-    """Where a batch was when its time was up."""
+    """What a batch was waiting for when it expired."""
 
     FENCING = "fencing"
     METADATA = "metadata"
@@ -146,7 +142,7 @@ class DeliveryPhase(enum.StrEnum):
 
 
 class DeliveryCause(enum.StrEnum):
-    """Why a batch's time was up: an unavailable partition is told from mere waiting behind others (``BACKLOG``)."""
+    """Why a batch expired. ``BACKLOG`` means that the partition was available but other batches were ahead."""
 
     NO_LEADER = "no leader"
     NOT_ENOUGH_REPLICAS = "not enough replicas"
@@ -158,12 +154,11 @@ class DeliveryCause(enum.StrEnum):
 
 
 class DeliveryTimeout(KafkaTimeout):
-    """A batch outlived ``delivery.timeout.ms`` (KIP-91).
+    """A batch exceeded ``delivery.timeout.ms`` (KIP-91).
 
-    ``topic``, ``partition`` and ``record_count`` say what it was; ``age_ms`` is the time since its creation, of which
-    it spent ``queued_ms`` waiting and ``in_flight_ms`` unanswered, over ``attempts`` attempts; ``phase`` is where it
-    was, ``cause`` why, ``last_error`` the last failure seen. ``may_have_been_written`` is True where a Produce for it
-    was sent and its outcome is not known: it may be in the log, or come to be.
+    ``age_ms`` is the time since the batch was created: ``queued_ms`` of it were spent waiting and ``in_flight_ms``
+    without a response, over ``attempts`` attempts. ``may_have_been_written`` is True if a Produce request with the
+    batch was sent and its outcome is unknown: the batch may be in the log, or get there later.
     """
 
     def __init__(
@@ -199,10 +194,9 @@ class DeliveryTimeout(KafkaTimeout):
         return type(self), (str(self),), self.__dict__
 
     def describe(self) -> dict[str, object]:
-        """What is known of the expiry as plain values (str, int, bool, None), for results and telemetry.
+        """Return the expiry as plain values (str, int, bool, None) by attribute name, for results and telemetry.
 
-        The keys are the attributes' names; ``phase``, ``cause`` and ``last_error`` (None where there was none) are
-        texts, times are ms.
+        ``phase``, ``cause`` and ``last_error`` (None if there was none) are texts.
         """
         return {
             "phase": self.phase.value,
@@ -218,15 +212,15 @@ class DeliveryTimeout(KafkaTimeout):
 
 
 class ConnectionFailed(KafkaError):
-    """A broker could not be reached, or the connection broke before the answer came."""
+    """A broker could not be reached, or the connection broke before the response arrived."""
 
 
 class NotRetriable(KafkaError):
-    """Trying again cannot help until somebody changes something; calls fail at once."""
+    """A retry cannot succeed until an operator changes something, so calls fail immediately."""
 
 
 class UnsupportedVersion(NotRetriable):
-    """The broker and this client share no version of a request (KIP-35), or a feature is not there."""
+    """The broker and this client share no version of a request (KIP-35), or the broker lacks a feature."""
 
 
 class AuthenticationFailed(NotRetriable):
@@ -237,18 +231,18 @@ class AuthenticationFailed(NotRetriable):
 
 
 class InvalidArgument(NotRetriable, ValueError):
-    """A call was given what cannot be sent: a wrong type, a number out of range, a text too long.
+    """An argument cannot be sent: a wrong type, a number out of range, a text that is too long.
 
-    The text says which argument, what it was, and what is allowed.
+    The text names the argument, its value, and the values that are allowed.
     """
 
 
 class WrongState(NotRetriable):
-    """A call that the transaction's state does not allow; the text names both, and the call that comes first."""
+    """The transaction's state does not allow the call. The text names both, and the call that has to come first."""
 
 
 class NeedsAbort(KafkaError):
-    """The transaction cannot be committed any more: call ``abort_transaction()``; ``__cause__`` is what failed."""
+    """The transaction can only be aborted: call ``abort_transaction()``. ``__cause__`` is the failure."""
 
 
 class ProtocolError(KafkaError):
@@ -256,15 +250,15 @@ class ProtocolError(KafkaError):
 
 
 class CorruptBatch(ProtocolError):
-    """A record batch whose CRC-32C or structure is wrong; names topic, partition and offset once they are known."""
+    """A record batch whose CRC-32C or structure is wrong. Names topic, partition and offset once they are known."""
 
 
 class BatchTooLarge(ProtocolError):
-    """A record batch that, decompressed, is more than its reader has room for: a bomb, or a limit that is too low."""
+    """A record batch whose decompressed size exceeds its reader's limit: a decompression bomb, or a limit too low."""
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code (``code``, as in Kafka's ``Errors``)."""
+    """A broker responded with an error code (``code``, as in Kafka's ``Errors``)."""
 
     def __init__(self, message: str, code: int = -1) -> None:
         super().__init__(message)
@@ -275,7 +269,7 @@ class BrokerError(KafkaError):
 
 
 class AuthorizationFailed(BrokerError):
-    """A permission is missing on the topic, group, transactional id or cluster that the text names."""
+    """The client lacks a permission on the topic, group, transactional id or cluster that the text names."""
 
 
 class Fenced(BrokerError):
@@ -283,41 +277,39 @@ class Fenced(BrokerError):
 
 
 class OutOfOrderSequence(BrokerError):
-    """A gap in a producer's sequence numbers: acknowledged data is gone from the log (KIP-185)."""
+    """A gap in a producer's sequence numbers: the log has lost acknowledged data (KIP-185)."""
 
 
 class RecordRejected(BrokerError):
-    """The broker refuses the batch itself (too large, invalid record or timestamp); a retry cannot help."""
+    """The broker refuses the batch itself (too large, invalid record or timestamp): a retry cannot succeed."""
 
 
 class RecordTooLarge(RecordRejected):
-    """The batch is larger than ``max.message.bytes`` (error 10) or the segment (18); smaller ones may be taken."""
+    """The batch is larger than ``max.message.bytes`` (error 10) or the segment (18). Smaller ones may be accepted."""
 
 
 class TransactionExpired(BrokerError):
     """The transaction was open for longer than ``transaction.timeout.ms``: its coordinator has aborted it.
 
-    The broker answers as if another producer had taken over (47 or 90); the clock tells the two apart.
+    The broker responds as if another producer had taken over (47 or 90); the elapsed time distinguishes the two.
     """
 
 
 class OffsetOutOfRange(BrokerError):
-    """The offset asked for is not in the partition's log, or not any more.
-
-    ``log_start`` is where the log begins, where the broker told it; Apache Kafka's own (seen: 4.3) never does.
-    """
+    """The partition's log does not, or no longer, contain the requested offset."""
 
     log_start: int | None = None
+    """The log start offset if the broker sent it. Apache Kafka's brokers (seen: 4.3) never send it."""
 
 
 class NoPosition(KafkaError):
-    """A partition has no position: none was sought or committed, and ``auto.offset.reset`` is ``none``."""
+    """A partition has no position: no offset was sought or committed, and ``auto.offset.reset`` is ``none``."""
 
 
 class LogTruncated(KafkaError):
-    """The log was cut back below the position (KIP-320): reading on would hide that records read before are gone.
+    """The log was truncated below the position (KIP-320): to continue reading would hide the loss of records.
 
-    ``diverging_offset`` is where the logs part, where that is known.
+    ``diverging_offset`` is the offset from which the logs differ, or None if it is not known.
     """
 
     def __init__(self, message: str, diverging_offset: int | None = None) -> None:
@@ -329,7 +321,7 @@ class LogTruncated(KafkaError):
 
 
 class TopicRecreated(LogTruncated):
-    """The topic was deleted and made again under its name (KIP-516): the same offset means another record there."""
+    """The topic was deleted and created again under the same name (KIP-516): its offsets mean other records."""
 
 
 class ClientClosed(KafkaError):
@@ -337,4 +329,4 @@ class ClientClosed(KafkaError):
 
 
 class NetworkThreadDied(KafkaError):
-    """The network thread could not start or is gone; ``__cause__`` is what killed it."""
+    """The network thread could not start or has ended. ``__cause__`` is the exception that ended it."""

@@ -1,6 +1,6 @@
-"""What the operator looks at: traces, measurements, logs, a report. The one place that knows OpenTelemetry.
+"""Traces, metrics, logs and a report for operators. The only package that imports OpenTelemetry.
 
-Above the relay, whose values it shows, and below Spark, which brings them.
+It is above the relay, whose values it presents, and below Spark, which collects them.
 """
 
 from __future__ import annotations

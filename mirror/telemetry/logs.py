@@ -1,8 +1,8 @@
-"""Structured logs: a line for each event that a person may have to act on, with the ids of its trace.
+"""Structured logs: one line for each event that an operator may have to act on, with the ids of its trace.
 
     2026-01-31 12:00:00,000 WARNING mirror.events expired topic=orders partition=3 ... trace_id=4bf9... span_id=00f0...
 
-``MIRROR_LOG_FORMAT=json`` makes each line a JSON object. In executors they go to stderr, which Spark keeps.
+``MIRROR_LOG_FORMAT=json`` makes each line a JSON object. Executors write them to stderr, which Spark stores.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _LEVELS: Final = {Outcome.COMPLETE: logging.INFO, Outcome.UNFINISHED: logging.IN
 
 
 class _Text(logging.Formatter):
-    """One line: time, level, logger, message, then ``key=value``."""
+    """Formats a record as one line: time, level, logger, message, then ``key=value`` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, _FIELDS, {})
-        told = " ".join(f"{name}={_text(value)}" for name, value in fields.items())
+        pairs = " ".join(f"{name}={_text(value)}" for name, value in fields.items())
         line = f"{_time(record)} {record.levelname} {record.name} {record.getMessage()}"
-        return printable(f"{line} {told}" if told else line)
+        return printable(f"{line} {pairs}" if pairs else line)
 
 
 class _Json(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one line with a JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        values = {
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
@@ -46,8 +46,8 @@ class _Json(logging.Formatter):
             **getattr(record, _FIELDS, {}),
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+            values["exception"] = self.formatException(record.exc_info)
+        return json.dumps(values, default=str)
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -60,7 +60,7 @@ def _text(value: object) -> str:
 
 
 def configure() -> None:
-    """Have the events of this process written to its stderr, once; whoever configured logging already keeps it."""
+    """Write the events of this process to stderr. Does nothing if logging is configured already."""
     if EVENTS.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
@@ -70,22 +70,22 @@ def configure() -> None:
     EVENTS.propagate = False
 
 
-def tell(level: int, message: str, at: SpanId, **fields: Any) -> None:
-    """One line."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    told |= {"trace_id": at.trace_hex, "span_id": at.span_hex}
-    EVENTS.log(level, message, extra={_FIELDS: told})
+def log_event(level: int, message: str, span: SpanId, **fields: Any) -> None:
+    """Log one event that belongs to ``span``; fields that are None are omitted."""
+    present = {name: value for name, value in fields.items() if value is not None}
+    present |= {"trace_id": span.trace_hex, "span_id": span.span_hex}
+    EVENTS.log(level, message, extra={_FIELDS: present})
 
 
 def log_partition(result: RangeResult, epoch: SpanId, attempt: int) -> None:
-    """What happened to one partition in one attempt: each expiry, and how it ended where that was not well."""
-    at = partition_id(epoch, result.topic, result.partition, attempt)
-    about = {"flow": result.flow, "topic": result.topic, "partition": result.partition}
+    """Log one attempt at a partition: its expiries, its events, and its outcome unless it is complete."""
+    span = partition_id(epoch, result.topic, result.partition, attempt)
+    labels = {"flow": result.flow, "topic": result.topic, "partition": result.partition}
     for expiry in result.expiries:
-        tell(logging.WARNING, "expired", at, **about, **expiry)
+        log_event(logging.WARNING, "expired", span, **labels, **expiry)
     for event in result.story.events if result.story else ():
-        known = {name: value for name, value in event.items() if name != "name"}
-        tell(logging.INFO, event["name"].removeprefix("mirror."), at, **about, **known)
+        fields = {name: value for name, value in event.items() if name != "name"}
+        log_event(logging.INFO, event["name"].removeprefix("mirror."), span, **labels, **fields)
     if result.outcome is not Outcome.COMPLETE:
         level = _LEVELS.get(result.outcome, logging.ERROR)
-        tell(level, result.outcome.value, at, **about, start=result.start, end=result.end, error=result.error)
+        log_event(level, result.outcome.value, span, **labels, start=result.start, end=result.end, error=result.error)

@@ -1,4 +1,4 @@
-"""A run's telemetry, in the driver's script: the epochs' roots, what all tasks counted, files, and the endpoint."""
+"""A run's telemetry in the driver: the root spans of epochs, the sums of all tasks, files, and the HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.model.ranges import RangeResult
 from mirror.telemetry.export.process import exports
-from mirror.telemetry.lag.lag_metrics import forget_lags
+from mirror.telemetry.lag.lag_metrics import remove_lags
 from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
-from mirror.telemetry.settings import sampled
+from mirror.telemetry.settings import is_sampled
 from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
 
 if TYPE_CHECKING:
@@ -23,72 +23,73 @@ if TYPE_CHECKING:
     from mirror.timing import Clock
 
 FLUSH_MS: Final = 5_000
-"""How long a run's end waits for a backend."""
-_SPANS_A_LINE: Final = 200
+"""How long the end of a run waits for a backend."""
+_SPANS_PER_LINE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTaskResults:
-    """What one attempt of a task answered; ``told`` is None where it told nothing of itself."""
+    """The results of one attempt of a task in an epoch."""
 
     task: int
     attempt: int
     results: Sequence[RangeResult]
     report: TaskReport | None
+    """None if the attempt left no report."""
 
 
 class RunTelemetry:
-    """Of all flows of a run. Nothing of it raises for what a backend does."""
+    """The telemetry of all flows of a run. No method raises because of a backend."""
 
     def __init__(self, settings: TelemetrySettings, report_dir: Path, clock: Clock) -> None:
-        """Raises FlowError where Prometheus is to find an endpoint, and the port is taken."""
+        """Raises FlowError if the port of the Prometheus endpoint cannot be used."""
         self.metrics: Final = MetricStore()
         self.port: int | None = None
-        """Where Prometheus finds it."""
+        """The port of the Prometheus endpoint."""
         self.file_error: str | None = None
         """Why the files cannot be written, in one line."""
         self._settings: Final = settings
         self._report_dir: Final = report_dir
         self._clock: Final = clock
         self._began_ms: Final = clock.unix_ms()
-        self._next_ms = self._began_ms
+        self._next_export_ms = self._began_ms
         self._exports: Final = exports(settings)
         self._dropped: dict[str, int] = {}
-        self._open: Final = contextlib.ExitStack()
+        self._resources: Final = contextlib.ExitStack()
         if settings.prometheus is not None:
             from mirror.telemetry.export.prometheus import Endpoint
 
             endpoint = Endpoint(self.metrics, *settings.prometheus)
             self.port = endpoint.port
-            self._open.callback(endpoint.close)
+            self._resources.callback(endpoint.close)
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is made."""
+        """Whether any telemetry is produced."""
         return not self._settings.disabled
 
     @property
     def export_interval_ms(self) -> int:
-        """How often a backend wants to hear of measurements."""
+        """The interval between exports of metrics."""
         return self._settings.metrics_every_ms
 
-    def forget_lags(self, flow: str) -> None:
-        """How far a flow is cannot be seen any more."""
+    def remove_lags(self, flow: str) -> None:
+        """Remove a flow's lags: they are no longer known."""
         with self.metrics.lock:
-            forget_lags(self.metrics, flow)
+            remove_lags(self.metrics, flow)
 
     def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults]) -> None:
-        """An epoch is over. Returns at once."""
+        """Record the metrics and export the spans of an epoch that has ended. Returns immediately."""
         if self._settings.disabled:
             return
         tasks = list(tasks)
         with self.metrics.lock:
-            self._measure(facts, tasks)
-        expired = any(one.expiries for task in tasks for one in task.results)
-        if sampled(facts.id.trace, self._settings.ratio) or expired:
+            self._record_metrics(facts, tasks)
+        expired = any(result.expiries for task in tasks for result in task.results)
+        if is_sampled(facts.id.trace, self._settings.ratio) or expired:
             self._trace(facts, tasks)
 
-    def _measure(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
+    def _record_metrics(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
         record_results(self.metrics, facts.flow, facts.results)
         for task in tasks:
             if task.report is not None:
@@ -103,27 +104,28 @@ class RunTelemetry:
         )
 
     def _trace(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
-        """The root; and what tasks have not exported themselves: the ids are the same, whoever does it."""
+        """Export the root span, and the spans that tasks have not exported: ids are the same in every process."""
         root = list(epoch_spans(facts))
         if self._settings.traces:
-            self._exports.spans(root)
-            self._exports.spans(_spans([task for task in tasks if not (task.report and task.report.exported)], facts))
+            self._exports.export_spans(root)
+            missing = [task for task in tasks if not (task.report and task.report.exported)]
+            self._exports.export_spans(_spans(missing, facts))
         else:
             self._write_traces([*root, *_spans(tasks, facts)])
 
     def export_metrics(self, *, at_once: bool = False) -> None:
-        """What was measured so far goes where it is to go, from any thread, where it is time for that, or ``at_once``.
+        """Export the metrics if the export interval has passed, or ``at_once``.
 
-        Returns at once.
+        Returns immediately. Any thread may call this.
         """
         now_ms = self._clock.unix_ms()
         with self.metrics.lock:
-            if self._settings.disabled or (now_ms < self._next_ms and not at_once):
+            if self._settings.disabled or (now_ms < self._next_export_ms and not at_once):
                 return
-            self._next_ms = now_ms + self._settings.metrics_every_ms
+            self._next_export_ms = now_ms + self._settings.metrics_every_ms
             self._count_dropped()
         if self._settings.metrics:
-            self._exports.metrics(self.metrics, self._began_ms, now_ms, without=OF_TASKS)
+            self._exports.export_metrics(self.metrics, self._began_ms, now_ms, without=OF_TASKS)
         elif self._settings.prometheus is None:
             self._write_metrics(now_ms)
 
@@ -133,20 +135,20 @@ class RunTelemetry:
             self._dropped[signal] = count
 
     def close(self) -> None:
-        """The run is over; waits for a backend, but not for long."""
+        """Export what is left, and wait for the backend for at most :data:`FLUSH_MS`."""
         self.export_metrics(at_once=True)
         self._exports.flush(FLUSH_MS)
-        self._open.close()
+        self._resources.close()
 
-    # --- files, where there is no backend
+    # --- files, if there is no backend
 
     def _write_traces(self, spans: Sequence[Span]) -> None:
         from mirror.telemetry.export import jsonl
         from mirror.telemetry.export.otlp import as_span
 
-        for first in range(0, len(spans), _SPANS_A_LINE):
-            some = [as_span(one) for one in spans[first : first + _SPANS_A_LINE]]
-            self._append(jsonl.TRACES, jsonl.spans_line(some))
+        for first in range(0, len(spans), _SPANS_PER_LINE):
+            converted = [as_span(span) for span in spans[first : first + _SPANS_PER_LINE]]
+            self._append(jsonl.TRACES, jsonl.spans_line(converted))
 
     def _write_metrics(self, now_ms: int) -> None:
         from mirror.telemetry.export import jsonl
@@ -165,17 +167,17 @@ class RunTelemetry:
 
 def _spans(tasks: Iterable[EpochTaskResults], facts: EpochFacts) -> Iterator[Span]:
     for task in tasks:
-        told = task.report
+        report = task.report
         yield from task_spans(
             TaskFacts(
                 epoch=facts.id,
                 flow=facts.flow,
                 task=task.task,
                 attempt=task.attempt,
-                host=told.host if told else "",
-                pid=told.pid if told else 0,
-                began_ms=told.began_ms if told else facts.began_ms,
-                ended_ms=told.ended_ms if told else facts.ended_ms,
+                host=report.host if report else "",
+                pid=report.pid if report else 0,
+                began_ms=report.began_ms if report else facts.began_ms,
+                ended_ms=report.ended_ms if report else facts.ended_ms,
             ),
             task.results,
         )

@@ -1,6 +1,6 @@
-"""What one attempt of a task tells of itself besides its results: where and when it ran, and what it measured.
+"""What one attempt of a task reports besides its results: where and when it ran, and its measurements.
 
-It travels as plain values with the results, and lies in the ledger (``told-<epoch>.json``).
+The report travels as plain values with the results and is stored in the ledger (``told-<epoch>.json``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from mirror.meters import Histogram, NetworkSnapshot, RequestMeter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """Times are ms since 1970. ``exported``: its spans went to a backend from where it ran.
-
-    ``networks`` are by "source" and "target". ``peaks`` are the most bytes at a time: ``buffer`` of ``buffer_size``,
-    ``in_flight``, ``held``. ``dropped`` counts by signal what no backend took.
-    """
+    """Times are ms since 1970."""
 
     task: int
     attempt: int
@@ -27,26 +23,30 @@ class TaskReport:
     began_ms: int
     ended_ms: int
     exported: bool = False
+    """The task has exported its spans to a backend itself."""
     networks: Mapping[str, NetworkSnapshot] = field(default_factory=dict)
+    """By "source" and "target"."""
     commits: Histogram = field(default_factory=Histogram)
     peaks: Mapping[str, int] = field(default_factory=dict)
+    """Largest number of bytes at a time: ``buffer`` of ``buffer_size``, ``in_flight``, ``held``."""
     dropped: Mapping[str, int] = field(default_factory=dict)
+    """By signal, the number of items that no backend accepted."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the report as plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskReport:
-        """The inverse of :meth:`to_json`."""
+        """Return the report that :meth:`to_json` wrote."""
         networks = {
             cluster: NetworkSnapshot(
                 {
-                    api: RequestMeter(Histogram(**one["took"]), one["lost"], one["throttled_ms"])
-                    for api, one in look["requests"].items()
+                    api: RequestMeter(Histogram(**meter["took"]), meter["lost"], meter["throttled_ms"])
+                    for api, meter in snapshot["requests"].items()
                 },
-                look["busy_ms"],
+                snapshot["busy_ms"],
             )
-            for cluster, look in values["networks"].items()
+            for cluster, snapshot in values["networks"].items()
         }
         return cls(**{**values, "networks": networks, "commits": Histogram(**values["commits"])})

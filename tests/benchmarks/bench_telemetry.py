@@ -113,7 +113,7 @@ def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> di
     )
     copied = time.monotonic()
     if watcher is not None:
-        watcher.ends()
+        watcher.finish()
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert all(one.outcome is Outcome.COMPLETE for one in results), results
     batches = sum(one.batches for one in results)

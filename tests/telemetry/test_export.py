@@ -97,7 +97,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
     with receiver.http() if protocol != "grpc" else receiver.grpc_server() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
         results = [result(0), expired(1)]
-        told = a_task_of(asked, *results).ends()
+        told = a_task_of(asked, *results).finish()
         assert told.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
         run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, told)])
@@ -123,17 +123,17 @@ def test_a_partition_is_exported_while_others_are_still_copied(monkeypatch: pyte
         telemetry = a_task_of(of_environment(address, monkeypatch, **HTTP), result(0))
         eventually(lambda: taken.named("mirror.partition"), what="the first partition's span")
         assert not taken.named("mirror.task")
-        telemetry.ends()
+        telemetry.finish()
         assert taken.named("mirror.task")
 
 
 def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
-        healthy = a_task_of(asked, result(0)).ends()
+        healthy = a_task_of(asked, result(0)).finish()
         assert not healthy.exported
         assert taken.spans == []
-        sick = a_task_of(asked, expired(1)).ends()
+        sick = a_task_of(asked, expired(1)).finish()
         assert sick.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
         tasks = [EpochTaskResults(0, 0, [result(0)], healthy), EpochTaskResults(1, 0, [expired(1)], sick)]
@@ -150,7 +150,7 @@ def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).ends())])
+        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).finish())])
         run.close()
     assert taken.spans == []
     assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
@@ -163,7 +163,7 @@ def test_a_backend_that_hangs_holds_up_a_task_s_end_for_a_moment_only(
         asked = of_environment(address, monkeypatch)
         telemetry = a_task_of(asked, result(0), expired(1), follows=True)
         began = time.monotonic()
-        told = telemetry.ends()
+        told = telemetry.finish()
         assert time.monotonic() - began < 5
         assert taken.asked.wait(10)
         assert not told.exported
@@ -179,7 +179,7 @@ def test_idle_partitions_have_no_span_and_sick_ones_do(monkeypatch: pytest.Monke
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch)
         idle = result(0, records=0, batches=0, bytes=0)
-        a_task_of(asked, idle, result(1, Outcome.FAILED, records=0, error="no leader")).ends()
+        a_task_of(asked, idle, result(1, Outcome.FAILED, records=0, error="no leader")).finish()
     assert [span.attributes["mirror.partition"] for span in taken.named("mirror.partition")] == [1]
     assert taken.named("mirror.task")[0].attributes["mirror.partitions"] == 2
 
@@ -201,7 +201,7 @@ def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> N
 
 
 def test_a_file_that_has_become_large_is_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "LARGEST", 10)
+    monkeypatch.setattr(jsonl, "MAX_FILE_BYTES", 10)
     path = tmp_path / "traces.jsonl"
     for number in range(3):
         jsonl.append(path, json.dumps({"line": "x" * 20, "number": number}))

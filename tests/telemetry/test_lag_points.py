@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.telemetry.lag.lag_metrics import WORST, PartitionLag, record_lags
+from mirror.telemetry.lag.lag_metrics import MAX_PARTITIONS, PartitionLag, record_lags
 from mirror.telemetry.lag.lags import Lag, LagState
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.telemetry.test_measured import values
@@ -66,6 +66,6 @@ def test_of_many_the_worst_only_have_values_of_their_own() -> None:
     record_lags(measured, "f", [*places, PartitionLag("t", 0, lag(0, LagState.LOSING))])
     told = values(measured)
     worst = {int(key[2]) for key in told["mirror.partition.lag.records"]}
-    assert len(worst) == WORST
-    assert worst == {0, *range(9_999, 9_999 - WORST + 1, -1)}
+    assert len(worst) == MAX_PARTITIONS
+    assert worst == {0, *range(9_999, 9_999 - MAX_PARTITIONS + 1, -1)}
     assert told["mirror.lag.records"] == {("f", "t"): sum(range(10_000))}

@@ -17,7 +17,7 @@ from mirror.telemetry.export.otlp import as_metrics
 from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics import instruments as on
 from mirror.telemetry.metrics.instruments import ALL, Kind
-from mirror.telemetry.metrics.metric_store import MOST_POINTS, OTHER, MetricStore
+from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
 from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
 from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
@@ -78,12 +78,12 @@ def test_what_a_task_tells_travels_as_plain_values() -> None:
 
 def test_topics_without_number_are_bounded_and_no_sum_is_wrong() -> None:
     measured = MetricStore()
-    for number in range(MOST_POINTS + 10):
+    for number in range(MAX_POINTS + 10):
         measured.add(on.SENT, 1, flow="f", topic=f"t{number}")
     told = values(measured)["messaging.client.sent.messages"]
-    assert len(told) == MOST_POINTS + 1
+    assert len(told) == MAX_POINTS + 1
     assert told["f", OTHER] == 10
-    assert sum(value for value in told.values() if not isinstance(value, Histogram)) == MOST_POINTS + 10
+    assert sum(value for value in told.values() if not isinstance(value, Histogram)) == MAX_POINTS + 10
 
 
 def test_a_gauge_that_is_not_known_any_more_is_gone() -> None:

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from mirror.errors import ConfigError
 from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.telemetry_bridge import showing
-from mirror.telemetry.settings import TelemetrySettings, sampled
+from mirror.telemetry.settings import TelemetrySettings, is_sampled
 from mirror.telemetry.traces.ids import epoch_id
 
 
@@ -56,7 +56,8 @@ def test_an_exporter_that_is_not_there_is_ignored_with_a_warning(asked: str, tra
     settings = TelemetrySettings.of(environment)
     assert settings.traces == traces
     assert settings.warnings == tuple(
-        f'OTEL_TRACES_EXPORTER: there is no exporter "{one}" here, only none, otlp; it is ignored' for one in ignored
+        f'OTEL_TRACES_EXPORTER: the exporter "{exporter}" is not supported and ignored; supported are none, otlp'
+        for exporter in ignored
     )
 
 
@@ -66,7 +67,7 @@ def test_a_copy_goes_on_and_says_so(
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     with showing(tmp_path, Consoles()) as telemetry:
         assert telemetry.enabled
-    assert capsys.readouterr().err.startswith("mirror: warning: OTEL_TRACES_EXPORTER: there is no exporter")
+    assert capsys.readouterr().err.startswith('mirror: warning: OTEL_TRACES_EXPORTER: the exporter "console"')
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -100,6 +101,6 @@ def test_epochs_are_sampled_as_the_sdk_samples(ratio: float) -> None:
     for epoch in range(500):
         trace = epoch_id("f", "r", epoch).trace
         decision = theirs.should_sample(None, trace, "mirror.epoch").decision
-        assert sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
-        ours += sampled(trace, ratio)
+        assert is_sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
+        ours += is_sampled(trace, ratio)
     assert abs(ours - 500 * ratio) < 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirror.relay.model.ranges import Outcome
-from mirror.telemetry.traces.ids import SpanId, epoch_id, part_id, partition_id, task_id
+from mirror.telemetry.traces.ids import SpanId, epoch_id, partition_id, subspan_id, task_id
 from mirror.telemetry.traces.spans import (
     EXPIRED,
     EpochFacts,
@@ -49,7 +49,7 @@ def test_ids_are_the_same_in_every_process_and_differ_by_what_they_are_about() -
         partition_id(EPOCH, "t", 0, 0),
         partition_id(EPOCH, "t", 1, 0),
         partition_id(EPOCH, "t", 0, 1),
-        part_id(partition_id(EPOCH, "t", 0, 0), "mirror.attempt", 5),
+        subspan_id(partition_id(EPOCH, "t", 0, 0), "mirror.attempt", 5),
     ]
     assert len(set(told)) == len(told)
     assert all(0 < one.trace < 2**128 and 0 < one.span < 2**64 for one in told)

@@ -134,7 +134,7 @@ def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResu
         attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
         attempts = [Attempt(spec.task, attempt, result) for result in results]
-    return TaskResults(attempts, spec.epoch, telemetry.ends() if telemetry else None)
+    return TaskResults(attempts, spec.epoch, telemetry.finish() if telemetry else None)
 
 
 def _telemetry(options: FlowOptions, spec: rows.TaskSpec, attempt: int, flow: str) -> TaskTelemetry | None:

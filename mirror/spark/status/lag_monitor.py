@@ -90,7 +90,7 @@ class LagMonitor:
 
     def _measure(self, status: FlowStatus | None) -> None:
         if status is None:
-            self._telemetry.forget_lags(self._flow.name)
+            self._telemetry.remove_lags(self._flow.name)
         else:
             record_lags(self._telemetry, status)
         self._telemetry.export_metrics()

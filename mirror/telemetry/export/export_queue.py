@@ -1,6 +1,6 @@
-"""A bounded queue with a thread behind it: what goes to a backend never waits for one, whatever the backend does.
+"""A bounded queue that a thread of its own exports, so that a copy never waits for a telemetry backend.
 
-OpenTelemetry's own BatchSpanProcessor waits in ``force_flush`` for as long as the exporter takes, and does not tell
+OpenTelemetry's own BatchSpanProcessor waits in ``force_flush`` for as long as the exporter takes, and does not count
 what it dropped (opentelemetry-python #4568, #4555).
 """
 
@@ -18,10 +18,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ExportQueue(Generic[T]):
-    """Hands what it is given to ``export``, in batches, from a thread of its own.
+    """Passes items to ``export`` in batches, from its own thread.
 
-    ``export`` says whether the backend has taken a batch; it may wait, and raise. ``dropped`` counts what did not get
-    there: the queue was full, the backend refused, or the time at the end was up. Start it after a fork only.
+    ``export`` returns whether the backend accepted the batch; it may block, and it may raise. ``dropped`` counts the
+    items that were not exported: the queue was full, the backend refused them, or the timeout of the last flush passed.
+    Create it after a fork, because a fork does not copy the thread.
     """
 
     def __init__(
@@ -34,14 +35,17 @@ class ExportQueue(Generic[T]):
         self._batch_size: Final = batch_size
         self._delay_s: Final = delay_ms / 1000
         self._queue: deque[T] = deque()
-        self._under_way = 0
-        self._closing = self._in_a_hurry = self._failing = False
+        self._exporting = 0
+        self._closing = self._flushing = self._failing = False
         self._changed: Final = threading.Condition()
         self._thread: Final = threading.Thread(target=self._run, name=f"mirror-{name}", daemon=True)
         self._thread.start()
 
     def put(self, item: T) -> None:
-        """Returns at once. What comes last is dropped where there is no room: what is there tells how it began."""
+        """Queue an item and return immediately.
+
+        If the queue is full, drop the new item: the oldest spans show how the problem began.
+        """
         with self._changed:
             if self._closing or len(self._queue) >= self._queue_size:
                 self.dropped += 1
@@ -51,25 +55,25 @@ class ExportQueue(Generic[T]):
                 self._changed.notify_all()
 
     def flush(self, timeout_ms: int) -> bool:
-        """Have all that is queued exported now; whether that was done within ``timeout_ms``.
+        """Export everything queued now; return whether the backend accepted all of it within ``timeout_ms``.
 
-        A backend that did not take the last batch is not waited for.
+        This does not wait for a backend that refused the last batch.
         """
         with self._changed:
             if self._failing:
                 return False
-            self._in_a_hurry = True
+            self._flushing = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._failing or self._empty, timeout_ms / 1000)
-            self._in_a_hurry = False
+            self._flushing = False
             return self._empty and not self._failing
 
     @property
     def _empty(self) -> bool:
-        return not self._queue and not self._under_way
+        return not self._queue and not self._exporting
 
     def close(self, timeout_ms: int) -> None:
-        """Flush, and let go of what is left by then."""
+        """Flush, then drop what is left."""
         self.flush(timeout_ms)
         with self._changed:
             self._closing = True
@@ -79,11 +83,11 @@ class ExportQueue(Generic[T]):
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            taken = self._try(batch)
+            accepted = self._try(batch)
             with self._changed:
-                self._under_way = 0
-                self._failing = not taken
-                self.dropped += 0 if taken else len(batch)
+                self._exporting = 0
+                self._failing = not accepted
+                self.dropped += 0 if accepted else len(batch)
                 self._changed.notify_all()
 
     def _next(self) -> list[T] | None:
@@ -93,15 +97,15 @@ class ExportQueue(Generic[T]):
             if self._closing:
                 return None
             batch = [self._queue.popleft() for _ in range(min(self._batch_size, len(self._queue)))]
-            self._under_way = len(batch)
+            self._exporting = len(batch)
             return batch
 
     def _is_due(self) -> bool:
-        return self._closing or self._in_a_hurry or len(self._queue) >= self._batch_size
+        return self._closing or self._flushing or len(self._queue) >= self._batch_size
 
     def _try(self, batch: Sequence[T]) -> bool:
         try:
             return self._export(batch)
-        except Exception as error:  # noqa: BLE001 - a backend's trouble is no reason for a copy to end
+        except Exception as error:  # noqa: BLE001 - a failing backend must not end a copy
             _log.debug("%s: not exported: %s", self._name, error)
             return False

@@ -1,6 +1,6 @@
-"""OTLP as JSON lines, as OpenTelemetry's file exporter writes them: one ``TracesData`` or ``MetricsData`` a line.
+"""OTLP as JSON lines, as OpenTelemetry's file exporter writes them: one ``TracesData`` or ``MetricsData`` per line.
 
-For who has no backend: the files can be read by people, by ``jq``, and by the collector's ``otlpjsonfile`` receiver.
+The files replace a backend: people, ``jq`` and the collector's ``otlpjsonfile`` receiver can read them.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
 TRACES: Final = "traces.jsonl"
 METRICS: Final = "metrics.jsonl"
-LARGEST: Final = 64 * 1024 * 1024
-"""A file that has become so large is moved to ``<name>.1``, in place of the one before."""
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""In bytes. A larger file is renamed to ``<name>.1`` and replaces the previous file of that name."""
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId"})
 
 
 def spans_line(spans: Sequence[ReadableSpan]) -> str:
-    """One line, without its end."""
+    """Return ``spans`` as one line without a line break."""
     return _line(encode_spans(spans))
 
 
 def metrics_line(data: MetricsData) -> str:
-    """One line, without its end."""
+    """Return ``data`` as one line without a line break."""
     return _line(encode_metrics(data))
 
 
 def _line(message: Message) -> str:
-    # Enums as numbers and ids in hex is how OTLP/JSON differs from protobuf's own JSON.
+    # OTLP/JSON differs from protobuf's own JSON: enums are numbers, ids are hexadecimal.
     return json.dumps(_with_hex_ids(MessageToDict(message, use_integers_for_enums=True)), separators=(",", ":"))
 
 
 def _with_hex_ids(value: Any) -> Any:
     if isinstance(value, list):
-        return [_with_hex_ids(one) for one in value]
+        return [_with_hex_ids(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {name: base64.b64decode(one).hex() if name in _IDS else _with_hex_ids(one) for name, one in value.items()}
+    return {name: base64.b64decode(item).hex() if name in _IDS else _with_hex_ids(item) for name, item in value.items()}
 
 
 def append(path: Path, line: str) -> None:
-    """At the end of the file. Raises OSError."""
-    if path.exists() and path.stat().st_size > LARGEST:
+    """Append ``line`` to the file. Raises OSError."""
+    if path.exists() and path.stat().st_size > MAX_FILE_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

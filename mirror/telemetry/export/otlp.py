@@ -1,4 +1,4 @@
-"""Our spans and measurements as OpenTelemetry's own values, and the exporters that its variables ask for."""
+"""Converts spans and metrics to OpenTelemetry's own types, and creates the exporters that its variables name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BOUNDS_S: Final = tuple(bound / 1000 for bound in BOUNDS_MS)
 
 @functools.cache
 def resource() -> Resource:
-    """What this process is: ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` come before ours."""
+    """Describe this process. ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME`` override our attributes."""
     host = socket.gethostname()
     ours = Resource(
         {
@@ -56,21 +56,21 @@ def resource() -> Resource:
             "process.pid": os.getpid(),
         }
     )
-    asked = OTELResourceDetector().detect()
-    named = {name: value for name, value in asked.attributes.items() if value not in {"unknown_service", ""}}
-    return ours.merge(Resource(named))
+    detected = OTELResourceDetector().detect()
+    overrides = {name: value for name, value in detected.attributes.items() if value not in {"unknown_service", ""}}
+    return ours.merge(Resource(overrides))
 
 
 def as_span(span: Span) -> ReadableSpan:
-    """As the SDK's tracer would have made it. Times in ms become ns."""
+    """Return the span that the SDK's tracer would have created. Times in ms become ns."""
     return ReadableSpan(
         name=span.name,
         context=_context(span.id),
         parent=None if span.parent is None else _context(span.parent),
         resource=resource(),
         attributes=dict(span.attributes),
-        events=[Event(one.name, dict(one.attributes), one.time_ms * _NS) for one in span.events],
-        links=[Link(_context(one.to), dict(one.attributes)) for one in span.links],
+        events=[Event(event.name, dict(event.attributes), event.time_ms * _NS) for event in span.events],
+        links=[Link(_context(link.to), dict(link.attributes)) for link in span.links],
         kind=SpanKind.INTERNAL,
         status=Status(StatusCode.UNSET) if span.error is None else Status(StatusCode.ERROR, span.error),
         start_time=span.began_ms * _NS,
@@ -79,38 +79,38 @@ def as_span(span: Span) -> ReadableSpan:
     )
 
 
-def _context(one: SpanId) -> SpanContext:
-    return SpanContext(one.trace, one.span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+def _context(ids: SpanId) -> SpanContext:
+    return SpanContext(ids.trace, ids.span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def as_metrics(measured: MetricStore, began_ms: int, now_ms: int, without: Collection[Instrument] = ()) -> MetricsData:
-    """All points but for those of some instruments, cumulative since ``began_ms``; times in ms since 1970."""
-    with measured.lock:
-        found = [(what, points) for what, points in measured.points() if what not in without]
-    metrics = [_metric(what, points, began_ms * _NS, now_ms * _NS) for what, points in found]
-    scope = ScopeMetrics(_SCOPE, metrics, "")
+def as_metrics(metrics: MetricStore, began_ms: int, now_ms: int, without: Collection[Instrument] = ()) -> MetricsData:
+    """Return all points except those of some instruments, cumulative since ``began_ms``; times are ms since 1970."""
+    with metrics.lock:
+        stored = [(instrument, points) for instrument, points in metrics.points() if instrument not in without]
+    converted = [_metric(instrument, points, began_ms * _NS, now_ms * _NS) for instrument, points in stored]
+    scope = ScopeMetrics(_SCOPE, converted, "")
     return MetricsData([ResourceMetrics(resource(), [scope], "")])
 
 
-def _metric(what: Instrument, points: Iterable[MetricPoint], began_ns: int, now_ns: int) -> Metric:
+def _metric(instrument: Instrument, points: Iterable[MetricPoint], began_ns: int, now_ns: int) -> Metric:
     data: Any
-    if what.kind is Kind.HISTOGRAM:
-        histograms = [_histogram(one, began_ns, now_ns) for one in points if isinstance(one.value, Histogram)]
+    if instrument.kind is Kind.HISTOGRAM:
+        histograms = [_histogram(point, began_ns, now_ns) for point in points if isinstance(point.value, Histogram)]
         data = HistogramData(histograms, AggregationTemporality.CUMULATIVE)
     else:
         numbers = [
-            NumberDataPoint(dict(one.attributes), began_ns, now_ns, one.value)
-            for one in points
-            if not isinstance(one.value, Histogram)
+            NumberDataPoint(dict(point.attributes), began_ns, now_ns, point.value)
+            for point in points
+            if not isinstance(point.value, Histogram)
         ]
         cumulative = AggregationTemporality.CUMULATIVE
-        data = Gauge(numbers) if what.kind is Kind.GAUGE else Sum(numbers, cumulative, is_monotonic=True)
-    return Metric(what.name, what.meaning, what.unit, data)
+        data = Gauge(numbers) if instrument.kind is Kind.GAUGE else Sum(numbers, cumulative, is_monotonic=True)
+    return Metric(instrument.name, instrument.meaning, instrument.unit, data)
 
 
 def _histogram(point: MetricPoint, began_ns: int, now_ns: int) -> HistogramDataPoint:
     value = point.value
-    assert isinstance(value, Histogram)  # noqa: S101 - asked for by kind
+    assert isinstance(value, Histogram)  # noqa: S101 - the caller has checked the kind
     return HistogramDataPoint(
         attributes=dict(point.attributes),
         start_time_unix_nano=began_ns,
@@ -125,8 +125,8 @@ def _histogram(point: MetricPoint, began_ns: int, now_ns: int) -> HistogramDataP
 
 
 def span_exporter(settings: TelemetrySettings) -> Callable[[Sequence[ReadableSpan]], bool]:
-    """Sends spans where ``OTEL_EXPORTER_OTLP_*`` say; says whether the backend took them."""
-    _be_quiet()
+    """Return a function that sends spans as ``OTEL_EXPORTER_OTLP_*`` say, and returns whether they were accepted."""
+    _silence_exporters()
     if settings.traces == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
@@ -139,8 +139,8 @@ def span_exporter(settings: TelemetrySettings) -> Callable[[Sequence[ReadableSpa
 
 
 def metric_exporter(settings: TelemetrySettings) -> Callable[[MetricsData], bool]:
-    """Sends measurements where ``OTEL_EXPORTER_OTLP_*`` say; says whether the backend took them."""
-    _be_quiet()
+    """Return a function that sends metrics as ``OTEL_EXPORTER_OTLP_*`` say, and returns whether they were accepted."""
+    _silence_exporters()
     if settings.metrics == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 
@@ -152,7 +152,7 @@ def metric_exporter(settings: TelemetrySettings) -> Callable[[MetricsData], bool
     return lambda data: exporter.export(data) is MetricExportResult.SUCCESS
 
 
-def _be_quiet() -> None:
-    """A backend that does not answer is told of once, and counted (``mirror.telemetry.dropped``); not line by line."""
+def _silence_exporters() -> None:
+    """Do not log each failed export of a backend that does not respond: ``mirror.telemetry.dropped`` counts them."""
     for name in ("opentelemetry", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

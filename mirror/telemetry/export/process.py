@@ -1,4 +1,4 @@
-"""The exporters of one process: made when first needed, after a fork, and shared by all that runs in it."""
+"""The exporters of one process: created at first use, after a fork, and shared by everything in the process."""
 
 from __future__ import annotations
 
@@ -18,90 +18,92 @@ if TYPE_CHECKING:
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.traces.spans import Span
 
-_MEASUREMENTS: Final = 10
-"""That wait for a backend, at most: they are cumulative, so that the next ones say all that these do."""
+_MAX_QUEUED_METRICS: Final = 10
+"""Exports of metrics that may wait for a backend. They are cumulative, so a later export replaces a dropped one."""
 
 
 class Exports:
-    """Where spans and measurements of this process go; nowhere where the environment asks for no backend."""
+    """Sends the spans and metrics of this process to a backend, if the environment names one."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings: Final = settings
-        self.of_tasks: Final = MetricStore()
-        """What the tasks of this process have counted, one after the other."""
+        self.task_metrics: Final = MetricStore()
+        """The sums of all tasks that have run in this process."""
         self.began_ms: Final = SystemClock().unix_ms()
         self._spans: ExportQueue[Span] | None = None
         self._metrics: ExportQueue[MetricsData] | None = None
         if settings.traces:
-            self._spans = self._span_outlet()
+            self._spans = self._span_queue()
         if settings.metrics:
-            self._metrics = self._metric_outlet()
+            self._metrics = self._metric_queue()
 
-    def _span_outlet(self) -> ExportQueue[Span]:
+    def _span_queue(self) -> ExportQueue[Span]:
         from mirror.telemetry.export.otlp import as_span, span_exporter
 
         export = span_exporter(self.settings)
         return ExportQueue(
             "spans",
-            # In the exporter's thread, and only for what the queue had room for.
-            lambda spans: export([as_span(one) for one in spans]),
+            # The exporter's thread converts the spans, and only those that the queue had room for.
+            lambda spans: export([as_span(span) for span in spans]),
             queue_size=self.settings.queue_size,
             batch_size=self.settings.batch_size,
             delay_ms=self.settings.delay_ms,
         )
 
-    def _metric_outlet(self) -> ExportQueue[MetricsData]:
+    def _metric_queue(self) -> ExportQueue[MetricsData]:
         from mirror.telemetry.export.otlp import metric_exporter
 
         export = metric_exporter(self.settings)
 
-        def each(waiting: Sequence[MetricsData]) -> bool:
-            taken = [export(one) for one in waiting]
-            return all(taken)
+        def export_all(waiting: Sequence[MetricsData]) -> bool:
+            accepted = [export(data) for data in waiting]
+            return all(accepted)
 
-        return ExportQueue("metrics", each, queue_size=_MEASUREMENTS, batch_size=1, delay_ms=0)
+        return ExportQueue("metrics", export_all, queue_size=_MAX_QUEUED_METRICS, batch_size=1, delay_ms=0)
 
-    def span(self, span: Span) -> None:
-        """Returns at once."""
+    def export_span(self, span: Span) -> None:
+        """Queue a span. Returns immediately."""
         if self._spans is not None:
             self._spans.put(span)
 
-    def spans(self, spans: Iterable[Span]) -> None:
-        """Returns at once."""
-        for one in spans:
-            self.span(one)
+    def export_spans(self, spans: Iterable[Span]) -> None:
+        """Queue several spans. Returns immediately."""
+        for span in spans:
+            self.export_span(span)
 
-    def metrics(self, measured: MetricStore, began_ms: int, now_ms: int, without: Collection[Instrument] = ()) -> None:
-        """All that was measured since ``began_ms``, but for these; returns at once."""
+    def export_metrics(
+        self, metrics: MetricStore, began_ms: int, now_ms: int, without: Collection[Instrument] = ()
+    ) -> None:
+        """Queue all points since ``began_ms`` except those of some instruments. Returns immediately."""
         if self._metrics is not None:
             from mirror.telemetry.export.otlp import as_metrics
 
-            self._metrics.put(as_metrics(measured, began_ms, now_ms, without))
+            self._metrics.put(as_metrics(metrics, began_ms, now_ms, without))
 
     def dropped(self) -> dict[str, int]:
-        """How many spans, and looks at measurements, no backend has taken; by signal."""
-        told = {"traces": self._spans, "metrics": self._metrics}
-        return {signal: outlet.dropped for signal, outlet in told.items() if outlet is not None}
+        """Return, by signal, how many spans or exports of metrics no backend has accepted."""
+        queues = {"traces": self._spans, "metrics": self._metrics}
+        return {signal: queue.dropped for signal, queue in queues.items() if queue is not None}
 
     def flush(self, timeout_ms: int) -> bool:
-        """Whether all that was put got there within ``timeout_ms``."""
-        outlets = [one for one in (self._spans, self._metrics) if one is not None]
-        flushed = [one.flush(timeout_ms) for one in outlets]
+        """Export everything queued; return whether the backends accepted all of it within ``timeout_ms``."""
+        queues = [queue for queue in (self._spans, self._metrics) if queue is not None]
+        flushed = [queue.flush(timeout_ms) for queue in queues]
         return all(flushed)
 
     def close(self, timeout_ms: int) -> None:
-        """The process ends."""
-        for outlet in (self._spans, self._metrics):
-            if outlet is not None:
-                outlet.close(timeout_ms)
+        """Flush for at most ``timeout_ms`` and stop the exporters' threads."""
+        for queue in (self._spans, self._metrics):
+            if queue is not None:
+                queue.close(timeout_ms)
 
 
 @functools.cache
 def _exports_of(pid: int, settings: TelemetrySettings) -> Exports:
-    del pid  # a forked child has none of the threads
+    del pid  # part of the key: a forked child does not have its parent's threads
     return Exports(settings)
 
 
 def exports(settings: TelemetrySettings) -> Exports:
-    """Those of this process."""
+    """Return the exporters of this process."""
     return _exports_of(os.getpid(), settings)

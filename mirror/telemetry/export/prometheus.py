@@ -1,4 +1,4 @@
-"""What was measured, to be scraped by Prometheus from a stream's driver."""
+"""The HTTP endpoint at which Prometheus scrapes the metrics of a stream's driver."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from mirror.telemetry.metrics.metric_store import MetricPoint, MetricStore
 
-_CLOSE_S: Final = 1.0
+_JOIN_S: Final = 1.0
 
 
 class Endpoint:
-    """``http://host:port/metrics``; ``port`` is the one that was taken where 0 was asked for."""
+    """Serves ``http://host:port/metrics``."""
 
-    def __init__(self, measured: MetricStore, host: str, port: int) -> None:
-        """Raises FlowError where it cannot listen there."""
+    def __init__(self, metrics: MetricStore, host: str, port: int) -> None:
+        """Port 0 chooses a free port. Raises FlowError if the endpoint cannot listen there."""
         registry = CollectorRegistry()
-        registry.register(_Measurements(measured))
+        registry.register(_StoreCollector(metrics))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -38,47 +38,48 @@ class Endpoint:
         self.port: Final[int] = self._server.server_address[1]
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(_CLOSE_S)
+        self._thread.join(_JOIN_S)
 
 
-class _Measurements(Collector):
-    def __init__(self, measured: MetricStore) -> None:
-        self._measured: Final = measured
+class _StoreCollector(Collector):
+    def __init__(self, metrics: MetricStore) -> None:
+        self._metrics: Final = metrics
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what there is shows at each scrape."""
+        """Declare no metrics in advance: each scrape shows which ones have values."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """As it is now."""
-        with self._measured.lock:
-            found = [(what, points) for what, points in self._measured.points()]
-        for what, points in found:
-            yield _family(what, points)
+        """Return the current values."""
+        with self._metrics.lock:
+            stored = list(self._metrics.points())
+        for instrument, points in stored:
+            yield _family(instrument, points)
 
 
-def _family(what: Instrument, points: Iterable[MetricPoint]) -> Metric:
-    labels = [_label(name) for name in what.attributes]
-    if what.kind is Kind.HISTOGRAM:
-        histograms = HistogramMetricFamily(what.prometheus, what.meaning, labels=labels)
-        for one in points:
-            assert isinstance(one.value, Histogram)  # noqa: S101 - asked for by kind
-            histograms.add_metric(_values(what, one), _buckets(one.value), sum_value=one.value.sum_ms / 1000)
+def _family(instrument: Instrument, points: Iterable[MetricPoint]) -> Metric:
+    labels = [_label(name) for name in instrument.attributes]
+    if instrument.kind is Kind.HISTOGRAM:
+        histograms = HistogramMetricFamily(instrument.prometheus, instrument.meaning, labels=labels)
+        for point in points:
+            value = point.value
+            assert isinstance(value, Histogram)  # noqa: S101 - the instrument's kind says so
+            histograms.add_metric(_label_values(instrument, point), _buckets(value), sum_value=value.sum_ms / 1000)
         return histograms
-    kind = GaugeMetricFamily if what.kind is Kind.GAUGE else CounterMetricFamily
-    numbers = kind(what.prometheus, what.meaning, labels=labels)
-    for one in points:
-        assert not isinstance(one.value, Histogram)  # noqa: S101 - the same
-        numbers.add_metric(_values(what, one), one.value)
+    kind = GaugeMetricFamily if instrument.kind is Kind.GAUGE else CounterMetricFamily
+    numbers = kind(instrument.prometheus, instrument.meaning, labels=labels)
+    for point in points:
+        assert not isinstance(point.value, Histogram)  # noqa: S101 - the instrument's kind says so
+        numbers.add_metric(_label_values(instrument, point), point.value)
     return numbers
 
 
-def _values(what: Instrument, point: MetricPoint) -> list[str]:
-    known = dict(point.attributes)
-    return [known.get(name, "") for name in what.attributes]
+def _label_values(instrument: Instrument, point: MetricPoint) -> list[str]:
+    attributes = dict(point.attributes)
+    return [attributes.get(name, "") for name in instrument.attributes]
 
 
 def _label(name: str) -> str:
@@ -86,7 +87,7 @@ def _label(name: str) -> str:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus has them."""
+    """Return the cumulative buckets that Prometheus expects."""
     names = [*(repr(bound / 1000) for bound in BOUNDS_MS), "+Inf"]
     total = 0
     buckets = []

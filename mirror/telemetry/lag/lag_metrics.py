@@ -1,4 +1,4 @@
-"""From a look at all partitions to measurements: by topic all of them, by partition the worst."""
+"""Records lags as metrics: the totals of each topic, and the worst partitions individually."""
 
 from __future__ import annotations
 
@@ -10,66 +10,80 @@ from typing import Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.telemetry.lag.lags import Lag, LagState, totals, worst_first
-from mirror.telemetry.metrics import instruments as on
+from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.metric_store import MetricStore
 
-WORST: Final = 50
-"""Partitions that are measured by themselves: a backend keeps a series for each that ever was."""
-_OF_LAG: Final = (on.LAG, on.LAG_TIME, on.RATE, on.DRAIN, on.LOSS, on.WITHHELD, on.WITHHELD_TIME, on.PARTITIONS)
-_OF_PARTITIONS: Final = (on.PARTITION_LAG, on.PARTITION_LAG_TIME, on.PARTITION_DRAIN, on.PARTITION_LOSS)
+MAX_PARTITIONS: Final = 50
+"""Partitions with metrics of their own. A backend stores a series for every partition that ever had one."""
+_BY_TOPIC: Final = (
+    instruments.LAG,
+    instruments.LAG_TIME,
+    instruments.RATE,
+    instruments.DRAIN,
+    instruments.LOSS,
+    instruments.WITHHELD,
+    instruments.WITHHELD_TIME,
+    instruments.PARTITIONS,
+)
+_BY_PARTITION: Final = (
+    instruments.PARTITION_LAG,
+    instruments.PARTITION_LAG_TIME,
+    instruments.PARTITION_DRAIN,
+    instruments.PARTITION_LOSS,
+)
 
 
 class PartitionLag(NamedTuple):
-    """A source partition, and how far its copy is.
-
-    ``withheld`` is the open transaction of the source that keeps records from being copied.
-    """
+    """The lag of a source partition."""
 
     topic: str
     partition: int
     lag: Lag
     withheld: OpenTransaction | None = None
+    """The open transaction of the source behind which records cannot be copied."""
 
 
-def record_lags(measured: MetricStore, flow: str, places: Iterable[PartitionLag]) -> None:
-    """What one look showed, in place of what the one before did."""
-    forget_lags(measured, flow)
+def record_lags(metrics: MetricStore, flow: str, partitions: Iterable[PartitionLag]) -> None:
+    """Replace the lags of a flow by those of its ``partitions`` now."""
+    remove_lags(metrics, flow)
     by_topic: dict[str, list[Lag]] = defaultdict(list)
     states: Counter[LagState] = Counter()
     behind = []
     withheld: dict[str, list[OpenTransaction]] = defaultdict(list)
-    for place in places:
-        by_topic[place.topic].append(place.lag)
-        states[place.lag.state] += 1
-        if place.withheld is not None:
-            withheld[place.topic].append(place.withheld)
-        if place.lag.state is not LagState.CAUGHT_UP:
-            behind.append(place)
+    for partition in partitions:
+        by_topic[partition.topic].append(partition.lag)
+        states[partition.lag.state] += 1
+        if partition.withheld is not None:
+            withheld[partition.topic].append(partition.withheld)
+        if partition.lag.state is not LagState.CAUGHT_UP:
+            behind.append(partition)
     for topic, lags in by_topic.items():
-        together = totals(lags)
-        about = {"flow": flow, "topic": topic}
-        measured.set(on.LAG, together.records, **about)
-        measured.set(on.LAG_TIME, together.seconds, **about)
-        measured.set(on.RATE, together.copied_per_s, **about)
-        measured.set(on.DRAIN, together.drain_s, **about)
-        measured.set(on.LOSS, together.loss_s, **about)
-        measured.set(on.WITHHELD, sum(one.records for one in withheld[topic]), **about)
-        measured.set(on.WITHHELD_TIME, max((one.age_ms / 1000 for one in withheld[topic]), default=0.0), **about)
+        total = totals(lags)
+        transactions = withheld[topic]
+        attributes = {"flow": flow, "topic": topic}
+        metrics.set(instruments.LAG, total.records, **attributes)
+        metrics.set(instruments.LAG_TIME, total.seconds, **attributes)
+        metrics.set(instruments.RATE, total.copied_per_s, **attributes)
+        metrics.set(instruments.DRAIN, total.drain_s, **attributes)
+        metrics.set(instruments.LOSS, total.loss_s, **attributes)
+        metrics.set(instruments.WITHHELD, sum(found.records for found in transactions), **attributes)
+        oldest_s = max((found.age_ms / 1000 for found in transactions), default=0.0)
+        metrics.set(instruments.WITHHELD_TIME, oldest_s, **attributes)
     for state in LagState:
-        measured.set(on.PARTITIONS, states[state], flow=flow, state=state.value)
-    for place in heapq.nsmallest(WORST, behind, key=_badness):
-        about = {"flow": flow, "topic": place.topic, "partition": str(place.partition)}
-        measured.set(on.PARTITION_LAG, place.lag.records, **about)
-        measured.set(on.PARTITION_LAG_TIME, place.lag.seconds, **about)
-        measured.set(on.PARTITION_DRAIN, place.lag.drain_s, **about)
-        measured.set(on.PARTITION_LOSS, place.lag.loss_s, **about)
+        metrics.set(instruments.PARTITIONS, states[state], flow=flow, state=state.value)
+    for partition in heapq.nsmallest(MAX_PARTITIONS, behind, key=_worst_first):
+        attributes = {"flow": flow, "topic": partition.topic, "partition": str(partition.partition)}
+        metrics.set(instruments.PARTITION_LAG, partition.lag.records, **attributes)
+        metrics.set(instruments.PARTITION_LAG_TIME, partition.lag.seconds, **attributes)
+        metrics.set(instruments.PARTITION_DRAIN, partition.lag.drain_s, **attributes)
+        metrics.set(instruments.PARTITION_LOSS, partition.lag.loss_s, **attributes)
 
 
-def forget_lags(measured: MetricStore, flow: str) -> None:
-    """Nothing is known of this flow any more."""
-    for what in (*_OF_LAG, *_OF_PARTITIONS):
-        measured.remove(what, flow=flow)
+def remove_lags(metrics: MetricStore, flow: str) -> None:
+    """Remove all lags of a flow: they are no longer known."""
+    for instrument in (*_BY_TOPIC, *_BY_PARTITION):
+        metrics.remove(instrument, flow=flow)
 
 
-def _badness(place: PartitionLag) -> tuple[int, float, int, TopicPartition]:
-    return worst_first(TopicPartition(place.topic, place.partition), place.lag)
+def _worst_first(partition: PartitionLag) -> tuple[int, float, int, TopicPartition]:
+    return worst_first(TopicPartition(partition.topic, partition.partition), partition.lag)

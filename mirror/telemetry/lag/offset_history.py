@@ -1,4 +1,4 @@
-"""The history of many partitions' offsets: bounded, and closer together the younger it is. Pure."""
+"""A bounded history of many partitions' offsets; recent samples are closer together than old ones. Pure."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 
 WINDOW_MS: Final = 60_000
-"""What rates are measured over."""
+"""The window over which rates are measured."""
 MAX_SAMPLES: Final = 24
 UNKNOWN: Final = -1
 
 _STEPS: Final = 6
-"""The window is looked at in steps of a sixth of it: enough for three slopes without a look in common."""
+"""Samples per window: enough for three slopes without a common sample."""
 _SLOPES: Final = 3
-_KEPT_WHOLE: Final = 1.25
-"""How many windows of looks have all their columns: the oldest of a window may be a step older than it."""
+_FULL_WINDOWS: Final = 1.25
+"""Samples of this many windows have all their columns: the oldest sample of a window may be one step older."""
 
 
 class PartitionOffsets(NamedTuple):
-    """What a look shows of a partition: its log's start and end, and the next offset to copy.
-
-    ``end`` is the last stable offset. None: not known (a partition without a leader), or not there (no progress yet).
-    """
+    """The offsets of one partition. None means not known (no leader) or not existing (no progress yet)."""
 
     earliest: int | None
+    """The log start offset."""
     end: int | None
+    """The last stable offset."""
     progress: int | None
+    """The next offset to copy."""
 
 
 @dataclass(slots=True)
 class OffsetSample:
-    """One look, as a column of offsets for each of the three; :data:`UNKNOWN` where there is none.
+    """The offsets of all partitions at one time, as three columns; :data:`UNKNOWN` replaces None.
 
-    An old one keeps its ends only: they tell how late a partition is, and rates are of the last minute.
+    An old sample has its ends only: they are needed for the age of records, and rates cover the last minute only.
     """
 
     time_ms: int
@@ -47,32 +47,32 @@ class OffsetSample:
 
 
 class OffsetHistory:
-    """At most :data:`MAX_SAMPLES` looks at all partitions. Not for several threads at once.
-
-    ``looks`` are in the order of time, ``tps`` the partitions, in the order of the columns. ``before_ms`` is when the
-    look before the last was (0: there was none), whether it is kept or not. ``moved_ms``: the look at which each
-    partition was last seen to have moved, or to have something to copy at last.
-    """
+    """At most :data:`MAX_SAMPLES` samples of all partitions. Not thread-safe."""
 
     def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
         self._window_ms: Final = window_ms
         self.tps: list[TopicPartition] = []
+        """The partitions in the order of the columns."""
         self.samples: list[OffsetSample] = []
-        self.before_ms = 0
+        """In the order of time."""
+        self.previous_ms = 0
+        """The time of the sample before the last, even if it was removed; 0 if there was none."""
         self.moved_ms = array("q")
+        """For each partition, the last sample at which its progress had moved or it first had records to copy."""
 
     def add_sample(self, time_ms: int, seen: Mapping[TopicPartition, PartitionOffsets]) -> None:
-        """All partitions as they were at ``time_ms`` (ms since 1970); those that are not ``seen`` are forgotten.
+        """Add the offsets of all partitions at ``time_ms`` (ms since 1970), and drop partitions that are not ``seen``.
 
-        A clock that was set back makes the looks before worthless: they are forgotten, too.
+        If the clock was set back, the earlier samples are useless and dropped.
         """
         if self.samples and time_ms < self.samples[-1].time_ms:
             self.samples.clear()
-            self.tps, self.before_ms = [], 0
+            self.tps, self.previous_ms = [], 0
         tps = list(seen)
         if tps != self.tps:
             self._rearrange(tps, time_ms)
-        earliest, ends, progress = (_column(each) for each in (zip(*seen.values(), strict=True) if seen else ((),) * 3))
+        columns = zip(*seen.values(), strict=True) if seen else ((),) * 3
+        earliest, ends, progress = (_column(offsets) for offsets in columns)
         if self.samples:
             last = self.samples[-1]
             rows = zip(progress, last.progress or (), last.ends, self.moved_ms, strict=True)
@@ -80,63 +80,66 @@ class OffsetHistory:
                 "q", [time_ms if new != old or old >= end else since_ms for new, old, end, since_ms in rows]
             )
             if last.time_ms == time_ms:
-                self.samples.pop()  # in no time nothing has a rate
+                self.samples.pop()  # two samples of the same time have no slope
             else:
-                self.before_ms = last.time_ms
+                self.previous_ms = last.time_ms
         self.samples.append(OffsetSample(time_ms, ends, progress, earliest))
         self._thin()
 
     def _rearrange(self, tps: list[TopicPartition], time_ms: int) -> None:
-        """From now on columns are of ``tps``."""
-        places = {tp: place for place, tp in enumerate(self.tps)}
-        taken = [places.get(tp, UNKNOWN) for tp in tps]
-        for look in self.samples:
-            look.ends = _taken(look.ends, taken, UNKNOWN)
-            look.progress = None if look.progress is None else _taken(look.progress, taken, UNKNOWN)
-            look.earliest = None if look.earliest is None else _taken(look.earliest, taken, UNKNOWN)
-        self.moved_ms = _taken(self.moved_ms, taken, time_ms)
+        """Rearrange the columns to the order of ``tps``."""
+        indexes = {tp: index for index, tp in enumerate(self.tps)}
+        order = [indexes.get(tp, UNKNOWN) for tp in tps]
+        for sample in self.samples:
+            sample.ends = _reordered(sample.ends, order, UNKNOWN)
+            sample.progress = None if sample.progress is None else _reordered(sample.progress, order, UNKNOWN)
+            sample.earliest = None if sample.earliest is None else _reordered(sample.earliest, order, UNKNOWN)
+        self.moved_ms = _reordered(self.moved_ms, order, time_ms)
         self.tps = tps
 
     def _thin(self) -> None:
-        """Forget looks that tell little: gaps may be as wide as half their age, and as a step inside the window."""
-        looks = self.samples
-        now_ms, step_ms, whole_ms = looks[-1].time_ms, self._window_ms / _STEPS, self._window_ms * _KEPT_WHOLE
-        kept = looks[:1]
-        for look, after in itertools.pairwise(looks[1:]):
-            age_ms = now_ms - look.time_ms
-            if after.time_ms - kept[-1].time_ms > (min(step_ms, age_ms / 2) if age_ms <= whole_ms else age_ms / 2):
-                kept.append(look)
-        self.samples = [*kept[-(MAX_SAMPLES - 1) :], looks[-1]] if len(looks) > 1 else kept
-        for look in self.samples[: -self._recent_count()]:
-            look.progress = look.earliest = None
+        """Remove samples that add little.
+
+        The gap between two samples may be half their age, but inside the window not more than a step.
+        """
+        samples = self.samples
+        now_ms, step_ms, full_ms = samples[-1].time_ms, self._window_ms / _STEPS, self._window_ms * _FULL_WINDOWS
+        retained = samples[:1]
+        for sample, after in itertools.pairwise(samples[1:]):
+            age_ms = now_ms - sample.time_ms
+            if after.time_ms - retained[-1].time_ms > (min(step_ms, age_ms / 2) if age_ms <= full_ms else age_ms / 2):
+                retained.append(sample)
+        self.samples = [*retained[-(MAX_SAMPLES - 1) :], samples[-1]] if len(samples) > 1 else retained
+        for sample in self.samples[: -self._recent_count()]:
+            sample.progress = sample.earliest = None
 
     def _recent_count(self) -> int:
-        """How many of the last looks rates are of: those of a window, but three at least."""
-        since_ms = self.samples[-1].time_ms - self._window_ms * _KEPT_WHOLE
-        return max(sum(look.time_ms >= since_ms for look in self.samples), _SLOPES)
+        """Return how many of the last samples rates use: those of a window, but at least three."""
+        since_ms = self.samples[-1].time_ms - self._window_ms * _FULL_WINDOWS
+        return max(sum(sample.time_ms >= since_ms for sample in self.samples), _SLOPES)
 
-    def recent(self) -> tuple[Series, Series, Series]:
-        """How start, end and progress went lately. There has been a look."""
-        looks = self.samples[-self._recent_count() :]
-        # One that is recent only because others were forgotten has its ends alone.
+    def recent(self) -> tuple[OffsetSeries, OffsetSeries, OffsetSeries]:
+        """Return the recent series of start, end and progress. There is at least one sample."""
+        samples = self.samples[-self._recent_count() :]
+        # An old sample that counts as recent because others were removed has its ends only.
         return (
-            Series([(look.time_ms, look.earliest) for look in looks if look.earliest is not None]),
-            Series([(look.time_ms, look.ends) for look in looks]),
-            Series([(look.time_ms, look.progress) for look in looks if look.progress is not None]),
+            OffsetSeries([(sample.time_ms, sample.earliest) for sample in samples if sample.earliest is not None]),
+            OffsetSeries([(sample.time_ms, sample.ends) for sample in samples]),
+            OffsetSeries([(sample.time_ms, sample.progress) for sample in samples if sample.progress is not None]),
         )
 
 
-class Series:
-    """How a column of offsets went; ``last`` is what it came to."""
+class OffsetSeries:
+    """One kind of offset of all partitions over time; ``last`` holds the newest values."""
 
     def __init__(self, columns: Sequence[tuple[int, array[int]]]) -> None:
         self.last: Final = columns[-1][1]
         self._columns: Final = columns
 
     def rates(self) -> list[float | None]:
-        """The rate of each place, in records/s; None where it is not known.
+        """Return the rate of each partition in records/s, or None if it is not known.
 
-        It is the median of up to three slopes, between the newest three looks and the oldest three.
+        It is the median of up to three slopes, between the newest three samples and the oldest three.
         """
         count = min(_SLOPES, len(self._columns) // 2)
         if not count:
@@ -146,19 +149,19 @@ class Series:
             for (new_ms, new), (old_ms, old) in zip(self._columns[-count:], self._columns[:count], strict=True)
         ]
         if count == _SLOPES:
-            rates = [_middle(each) if None in each else sorted(each)[1] for each in zip(*slopes, strict=True)]
+            rates = [_median(row) if None in row else sorted(row)[1] for row in zip(*slopes, strict=True)]
         else:
-            rates = [_middle(each) for each in zip(*slopes, strict=True)]
-        return [self._lately(place) if rate is None else rate for place, rate in enumerate(rates)]
+            rates = [_median(row) for row in zip(*slopes, strict=True)]
+        return [self._latest_rate(index) if rate is None else rate for index, rate in enumerate(rates)]
 
-    def _lately(self, place: int) -> float | None:
-        """The rate since the offset was first known, or last fell."""
+    def _latest_rate(self, index: int) -> float | None:
+        """Return the rate since the offset was first known, or since it last fell."""
         last_ms, first_ms = self._columns[-1][0], self._columns[-1][0]
-        last = first = self.last[place]
+        last = first = self.last[index]
         for time_ms, column in reversed(self._columns):
-            if not 0 <= column[place] <= first:
+            if not 0 <= column[index] <= first:
                 break
-            first_ms, first = time_ms, column[place]
+            first_ms, first = time_ms, column[index]
         return (last - first) * 1000 / (last_ms - first_ms) if first_ms < last_ms else None
 
 
@@ -166,17 +169,17 @@ def _slopes(news: array[int], olds: array[int], span_s: float) -> list[float | N
     return [(new - old) / span_s if new >= old >= 0 else None for new, old in zip(news, olds, strict=True)]
 
 
-def _middle(slopes: tuple[float | None, ...]) -> float | None:
-    known = sorted([each for each in slopes if each is not None])
-    if not known:
+def _median(slopes: tuple[float | None, ...]) -> float | None:
+    present = sorted([slope for slope in slopes if slope is not None])
+    if not present:
         return None
-    half = len(known) // 2
-    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
+    half = len(present) // 2
+    return present[half] if len(present) % 2 else (present[half - 1] + present[half]) / 2
 
 
 def _column(offsets: Iterable[int | None]) -> array[int]:
-    return array("q", [UNKNOWN if each is None else each for each in offsets])
+    return array("q", [UNKNOWN if offset is None else offset for offset in offsets])
 
 
-def _taken(column: array[int], places: Sequence[int], default: int) -> array[int]:
-    return array("q", [default if place < 0 else column[place] for place in places])
+def _reordered(column: array[int], order: Sequence[int], default: int) -> array[int]:
+    return array("q", [default if index < 0 else column[index] for index in order])

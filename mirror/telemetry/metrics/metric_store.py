@@ -1,7 +1,7 @@
-"""Values of instruments, as they come together in one process: what exporters read. Not thread-safe. No I/O.
+"""The current values of instruments in one process, for exporters to read. No I/O.
 
-Aggregated here, and not by OpenTelemetry's SDK: the tasks count by themselves (:mod:`mirror.meters`), and only sums of
-theirs reach this process, which an SDK's histogram cannot take in.
+Values are aggregated here instead of in OpenTelemetry's SDK because the tasks count by themselves
+(:mod:`mirror.meters`): only their sums reach this process, and an SDK's histogram cannot add sums.
 """
 
 from __future__ import annotations
@@ -15,73 +15,73 @@ from mirror.meters import Histogram
 from mirror.telemetry.metrics.instruments import Instrument, Kind
 
 Attributes = tuple[tuple[str, str], ...]
-MOST_POINTS: Final = 5_000
-"""Of one instrument. What comes beyond is counted under ``other``, so that no sum is wrong."""
+MAX_POINTS: Final = 5_000
+"""Points per instrument. Values of further points are added under :data:`OTHER`, so that sums remain correct."""
 OTHER: Final = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One value: a number, or a histogram of ms."""
+    """The value of an instrument for one combination of attributes: a number, or a histogram of ms."""
 
     attributes: Attributes
     value: float | Histogram
 
 
 class MetricStore:
-    """Counters rise for as long as this lives, gauges are as they were last set."""
+    """Counters only grow; gauges keep the value that was set last. Not thread-safe: callers hold ``lock``."""
 
     def __init__(self) -> None:
         self._values: dict[Instrument, dict[Attributes, float | Histogram]] = {}
         self.lock: Final = threading.RLock()
 
-    def add(self, what: Instrument, value: float, **about: object) -> None:
-        """Count ``value`` more of a counter; nothing of 0."""
+    def add(self, instrument: Instrument, value: float, **attributes: object) -> None:
+        """Add ``value`` to a counter; 0 creates no point."""
         if value:
-            points, key = self._place(what, Kind.COUNTER, about)
+            points, key = self._locate(instrument, Kind.COUNTER, attributes)
             before = points.get(key, 0)
             assert not isinstance(before, Histogram)  # noqa: S101 - a counter's points are numbers
             points[key] = before + value
 
-    def set(self, what: Instrument, value: float | None, **about: object) -> None:
-        """A gauge is at ``value``; None: nothing is known of it any more."""
-        points, key = self._place(what, Kind.GAUGE, about)
+    def set(self, instrument: Instrument, value: float | None, **attributes: object) -> None:
+        """Set a gauge to ``value``; None removes the point, because its value is no longer known."""
+        points, key = self._locate(instrument, Kind.GAUGE, attributes)
         if value is None:
             points.pop(key, None)
         else:
             points[key] = value
 
-    def remove(self, what: Instrument, **about: object) -> None:
-        """All points of a gauge that have these attributes: what they were about may be gone."""
-        gone = {(name, str(value)) for name, value in about.items()}
-        points = self._values.get(what, {})
-        for key in [key for key in points if gone <= set(key)]:
+    def remove(self, instrument: Instrument, **attributes: object) -> None:
+        """Remove all points of a gauge that have these attributes: what they describe may no longer exist."""
+        required = {(name, str(value)) for name, value in attributes.items()}
+        points = self._values.get(instrument, {})
+        for key in [key for key in points if required <= set(key)]:
             del points[key]
 
-    def merge(self, what: Instrument, more: Histogram, **about: object) -> None:
-        """What a histogram has counted elsewhere."""
-        if more.count:
-            points, key = self._place(what, Kind.HISTOGRAM, about)
+    def merge(self, instrument: Instrument, durations: Histogram, **attributes: object) -> None:
+        """Add ``durations`` that were counted elsewhere to a histogram."""
+        if durations.count:
+            points, key = self._locate(instrument, Kind.HISTOGRAM, attributes)
             before = points.get(key)
-            points[key] = more.plus(before) if isinstance(before, Histogram) else more.copy()
+            points[key] = durations.plus(before) if isinstance(before, Histogram) else durations.copy()
 
-    def _place(
-        self, what: Instrument, kind: Kind, about: dict[str, object]
+    def _locate(
+        self, instrument: Instrument, kind: Kind, attributes: dict[str, object]
     ) -> tuple[dict[Attributes, float | Histogram], Attributes]:
-        assert what.kind is kind, f"{what.name} is a {what.kind}"  # noqa: S101
-        named = {name: str(value) for name, value in about.items()}
-        assert named.keys() <= set(what.attributes), f"{what.name} has {what.attributes}"  # noqa: S101
-        points = self._values.setdefault(what, {})
-        key = tuple((name, named[name]) for name in what.attributes if name in named)
-        if key not in points and len(points) >= MOST_POINTS:
+        assert instrument.kind is kind, f"{instrument.name} is a {instrument.kind}"  # noqa: S101
+        texts = {name: str(value) for name, value in attributes.items()}
+        assert texts.keys() <= set(instrument.attributes), f"{instrument.name} has {instrument.attributes}"  # noqa: S101
+        points = self._values.setdefault(instrument, {})
+        key = tuple((name, texts[name]) for name in instrument.attributes if name in texts)
+        if key not in points and len(points) >= MAX_POINTS:
             key = tuple((name, value if name == "flow" else OTHER) for name, value in key)
         return points, key
 
     def points(self) -> Iterator[tuple[Instrument, list[MetricPoint]]]:
-        """All of them, by instrument."""
-        for what, points in self._values.items():
+        """Return copies of all points, by instrument."""
+        for instrument, points in self._values.items():
             if points:
-                yield what, [MetricPoint(key, _copy(value)) for key, value in points.items()]
+                yield instrument, [MetricPoint(key, _copy(value)) for key, value in points.items()]
 
 
 def _copy(value: float | Histogram) -> float | Histogram:

@@ -1,4 +1,4 @@
-"""From results to measurements: what of an epoch goes into which instrument. Pure but for the sums themselves."""
+"""Records the results of epochs and the reports of tasks in the instruments of a :class:`MetricStore`."""
 
 from __future__ import annotations
 
@@ -7,77 +7,81 @@ from collections.abc import Iterable
 
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.telemetry.metrics import instruments as on
+from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.task_report import TaskReport
 
 
-def record_results(measured: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
-    """What an epoch's partitions have done."""
+def record_results(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
+    """Record the results of an epoch's partitions."""
     by_topic: dict[str, Counter[str]] = {}
-    for one in results:
-        sums = by_topic.setdefault(one.topic, Counter())
-        sums.update(records=one.records, bytes=one.bytes, retries=one.retries)
-        _take_batches(measured, flow, one)
-        measured.add(on.OUTCOMES, 1, flow=flow, outcome=one.outcome.value)
-        measured.add(on.FENCED, one.outcome is Outcome.FENCED, flow=flow)
-        for expiry in one.expiries:
+    for result in results:
+        sums = by_topic.setdefault(result.topic, Counter())
+        sums.update(records=result.records, bytes=result.bytes, retries=result.retries)
+        _record_batches(metrics, flow, result)
+        metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
+        metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
+        for expiry in result.expiries:
             phase, cause = expiry.get("phase", ""), expiry.get("cause", "")
-            measured.add(on.EXPIRIES, 1, flow=flow, topic=one.topic, phase=phase, cause=cause)
-        for phase, ms in one.story.phases.items() if one.story else ():
-            measured.add(on.PHASES, ms / 1000, flow=flow, phase=phase)
+            metrics.add(instruments.EXPIRIES, 1, flow=flow, topic=result.topic, phase=phase, cause=cause)
+        for phase, ms in result.story.phases.items() if result.story else ():
+            metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
     for topic, sums in by_topic.items():
-        measured.add(on.SENT, sums["records"], flow=flow, topic=topic)
-        measured.add(on.BYTES, sums["bytes"], flow=flow, topic=topic)
-        measured.add(on.RETRIES, sums["retries"], flow=flow, topic=topic)
+        metrics.add(instruments.SENT, sums["records"], flow=flow, topic=topic)
+        metrics.add(instruments.BYTES, sums["bytes"], flow=flow, topic=topic)
+        metrics.add(instruments.RETRIES, sums["retries"], flow=flow, topic=topic)
 
 
-def _take_batches(measured: MetricStore, flow: str, one: RangeResult) -> None:
-    # Several small source batches may have become one: then fewer were written than were encoded.
-    deep = sum(one.deep.values())
-    measured.add(on.BATCHES, max(0, one.batches - deep), flow=flow, path="shallow", reason="")
-    for reason, count in one.deep.items():
-        measured.add(on.BATCHES, count, flow=flow, path="deep", reason=reason)
-    for reason, count in one.skipped.items():
-        measured.add(on.SKIPPED, count, flow=flow, reason=reason)
-    for kind, count in one.gaps.items():
-        measured.add(on.GAPS, count, flow=flow, kind=kind)
+def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> None:
+    # Several small source batches may be merged into one: then fewer batches are written than were re-encoded.
+    deep = sum(result.deep.values())
+    metrics.add(instruments.BATCHES, max(0, result.batches - deep), flow=flow, path="shallow", reason="")
+    for reason, count in result.deep.items():
+        metrics.add(instruments.BATCHES, count, flow=flow, path="deep", reason=reason)
+    for reason, count in result.skipped.items():
+        metrics.add(instruments.SKIPPED, count, flow=flow, reason=reason)
+    for kind, count in result.gaps.items():
+        metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
 
 
-def record_task(measured: MetricStore, flow: str, told: TaskReport) -> None:
-    """What a task has counted."""
-    measured.merge(on.COMMIT_DURATION, told.commits, flow=flow)
-    wall_ms = max(1, told.ended_ms - told.began_ms)
-    for cluster, look in told.networks.items():
-        measured.set(on.BUSY, round(look.busy_ms / wall_ms, 4), flow=flow, cluster=cluster, task=told.task)
-        for api, meter in look.requests.items():
-            about = {"flow": flow, "cluster": cluster, "messaging.operation.name": api}
-            measured.merge(on.REQUEST_DURATION, meter.took, **about, **{"messaging.system": "kafka"})
-            measured.add(on.REQUESTS_LOST, meter.lost, **about)
-            measured.add(on.THROTTLED, meter.throttled_ms / 1000, **about)
-    for what, peak in (
-        (on.BUFFER, "buffer"),
-        (on.BUFFER_SIZE, "buffer_size"),
-        (on.IN_FLIGHT, "in_flight"),
-        (on.HELD, "held"),
+def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:
+    """Record the measurements of a task."""
+    metrics.merge(instruments.COMMIT_DURATION, report.commits, flow=flow)
+    elapsed_ms = max(1, report.ended_ms - report.began_ms)
+    for cluster, network in report.networks.items():
+        busy = round(network.busy_ms / elapsed_ms, 4)
+        metrics.set(instruments.BUSY, busy, flow=flow, cluster=cluster, task=report.task)
+        for api, meter in network.requests.items():
+            attributes = {"flow": flow, "cluster": cluster, "messaging.operation.name": api}
+            metrics.merge(instruments.REQUEST_DURATION, meter.took, **attributes, **{"messaging.system": "kafka"})
+            metrics.add(instruments.REQUESTS_LOST, meter.lost, **attributes)
+            metrics.add(instruments.THROTTLED, meter.throttled_ms / 1000, **attributes)
+    for instrument, peak in (
+        (instruments.BUFFER, "buffer"),
+        (instruments.BUFFER_SIZE, "buffer_size"),
+        (instruments.IN_FLIGHT, "in_flight"),
+        (instruments.HELD, "held"),
     ):
-        measured.set(what, told.peaks.get(peak), flow=flow, task=told.task)
-    for signal, count in told.dropped.items():
-        measured.add(on.DROPPED, count, signal=signal)
+        metrics.set(instrument, report.peaks.get(peak), flow=flow, task=report.task)
+    for signal, count in report.dropped.items():
+        metrics.add(instruments.DROPPED, count, signal=signal)
 
 
 def record_epoch(
-    measured: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int, planned_ms: int | None
+    metrics: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int, planned_ms: int | None
 ) -> None:
-    """An epoch has ended, at ``ended_ms`` since 1970, after ``took_ms``."""
-    measured.add(on.EPOCHS, 1, flow=flow, outcome=outcome)
-    measured.set(on.LAST_EPOCH, ended_ms / 1000, flow=flow)
-    measured.merge(on.EPOCH_DURATION, _one(took_ms), flow=flow)
+    """Record an epoch that ended at ``ended_ms`` since 1970, ``took_ms`` after its planning began.
+
+    ``planned_ms`` is how long planning took; None if it is not known.
+    """
+    metrics.add(instruments.EPOCHS, 1, flow=flow, outcome=outcome)
+    metrics.set(instruments.LAST_EPOCH, ended_ms / 1000, flow=flow)
+    metrics.merge(instruments.EPOCH_DURATION, _histogram_of(took_ms), flow=flow)
     if planned_ms is not None:
-        measured.merge(on.PLAN_DURATION, _one(planned_ms), flow=flow)
+        metrics.merge(instruments.PLAN_DURATION, _histogram_of(planned_ms), flow=flow)
 
 
-def _one(ms: int) -> Histogram:
+def _histogram_of(ms: int) -> Histogram:
     histogram = Histogram()
     histogram.add(max(0, ms))
     return histogram

@@ -1,4 +1,4 @@
-"""What a report is made of: the flows of a job, each with one result per partition and its joined story."""
+"""The input of a report: the flows of a run, with one result per partition and its joined timeline."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowReportData:
-    """One flow's run. Times are ms since 1970.
-
-    ``ended_ms`` is None while it runs (or where it was killed). ``error`` is why it could not run, in one line.
-    ``epochs`` is how many a stream has had so far, and ``covered_epochs`` how many of them the curves and times tell of;
-    both are None for a scheduled run. ``trace`` is the id of its trace, a stream's of its last epoch. The partitions'
-    counts are those of the whole run; each one's ``story`` is joined over its epochs and attempts
-    (:class:`mirror.telemetry.report.history.PartitionHistory`).
-    """
+    """One flow of a run. Times are ms since 1970."""
 
     flow: str
     outcome: Outcome
     started_ms: int
     ended_ms: int | None
+    """None while the run continues, or if it was killed."""
     error: str | None = None
+    """Why the flow could not run, in one line."""
     epochs: int | None = None
+    """The number of a stream's epochs so far; None for a batch job."""
     covered_epochs: int | None = None
+    """How many of these epochs the curves and times include."""
     trace: str = ""
+    """The trace id: of the run, or of a stream's last epoch."""
     partitions: list[RangeResult] = field(default_factory=list)
+    """The counts are those of the whole run.
+
+    ``story`` is joined over all epochs and attempts (:class:`mirror.telemetry.report.history.PartitionHistory`).
+    """

@@ -1,13 +1,13 @@
-"""An epoch as a tree of spans, made from what was planned and what came of it. Pure.
+"""Builds an epoch's tree of spans from its plan and its results. Pure.
 
 ::
 
     mirror.epoch ─┬─ mirror.plan
                   └─ mirror.task ─── mirror.partition ─┬─ mirror.catch_up
-                     (an executor)                     └─ mirror.attempt (each that did not come to its end)
+                     (an executor)                     └─ mirror.attempt (each attempt that did not complete)
 
-Names and units of the attributes: ``messaging.*`` as OpenTelemetry's semantic conventions for Kafka have them,
-``mirror.*`` are ours (README: "Traces"). Times end in ``_ms``.
+Attributes named ``messaging.*`` follow OpenTelemetry's semantic conventions for Kafka; ``mirror.*`` are ours and are
+documented under "Traces". The names of times end in ``_ms``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from mirror.relay.model.ranges import SEVERITY, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.telemetry.traces.ids import SpanId, part_id, partition_id, plan_id, task_id
+from mirror.telemetry.traces.ids import SpanId, partition_id, plan_id, subspan_id, task_id
 
 Value = str | int | float | bool
 
@@ -28,12 +28,12 @@ TASK: Final = "mirror.task"
 PARTITION: Final = "mirror.partition"
 EXPIRED: Final = "mirror.delivery.expired"
 
-_WRONG: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
+_ERRORS: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """Something at one moment, in ms since 1970."""
+    """An event at ``time_ms`` since 1970."""
 
     name: str
     time_ms: int
@@ -42,7 +42,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """Another span that this one has to do with."""
+    """A link to a related span."""
 
     to: SpanId
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class SpanLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Times are ms since 1970; ``error`` is one line, or None where all went well."""
+    """A finished span. Times are ms since 1970."""
 
     name: str
     id: SpanId
@@ -61,11 +61,12 @@ class Span:
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()
     error: str | None = None
+    """One line, or None if the operation succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFacts:
-    """What an epoch's span tells. ``planned_ms`` is how long planning took, None where it is not known."""
+    """The content of an epoch's span."""
 
     id: SpanId
     flow: str
@@ -76,17 +77,18 @@ class EpochFacts:
     began_ms: int
     ended_ms: int
     planned_ms: int | None
+    """How long planning took; None if it is not known."""
     results: tuple[RangeResult, ...]
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of its partitions'."""
-        return max((one.outcome for one in self.results), key=SEVERITY.index, default=Outcome.COMPLETE)
+        """The worst outcome of all partitions."""
+        return max((result.outcome for result in self.results), key=SEVERITY.index, default=Outcome.COMPLETE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """Where an attempt of a task ran, and when."""
+    """Where and when an attempt of a task ran."""
 
     epoch: SpanId
     flow: str
@@ -99,19 +101,20 @@ class TaskFacts:
 
     @property
     def id(self) -> SpanId:
-        """Its span's."""
+        """The id of the task's span."""
         return task_id(self.epoch, self.task, self.attempt)
 
 
 def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
-    """The root, and the planning."""
+    """Return the epoch's root span and the span of its planning."""
+    results = facts.results
     yield Span(
         name=EPOCH,
         id=facts.id,
         parent=None,
         began_ms=facts.began_ms,
         ended_ms=facts.ended_ms,
-        attributes=_known(
+        attributes=_present(
             {
                 "mirror.flow": facts.flow,
                 "mirror.run": facts.run,
@@ -119,17 +122,17 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
                 "mirror.source": facts.source,
                 "mirror.target": facts.target,
                 "mirror.outcome": facts.outcome.value,
-                "mirror.partitions": len(facts.results),
-                "mirror.partitions.incomplete": sum(one.outcome is not Outcome.COMPLETE for one in facts.results),
-                "mirror.expiries": sum(len(one.expiries) for one in facts.results),
-                "mirror.expired": any(one.expiries for one in facts.results) or None,
-                "mirror.records": sum(one.records for one in facts.results),
-                "mirror.bytes": sum(one.bytes for one in facts.results),
-                "mirror.lag.before": _sum(one.story.lag_before for one in facts.results if one.story),
-                "mirror.lag.after": _sum(one.story.lag_after for one in facts.results if one.story),
+                "mirror.partitions": len(results),
+                "mirror.partitions.incomplete": sum(result.outcome is not Outcome.COMPLETE for result in results),
+                "mirror.expiries": sum(len(result.expiries) for result in results),
+                "mirror.expired": any(result.expiries for result in results) or None,
+                "mirror.records": sum(result.records for result in results),
+                "mirror.bytes": sum(result.bytes for result in results),
+                "mirror.lag.before": _sum(result.story.lag_before for result in results if result.story),
+                "mirror.lag.after": _sum(result.story.lag_after for result in results if result.story),
             }
         ),
-        error=_first_error(facts.results),
+        error=_first_error(results),
     )
     if facts.planned_ms is not None:
         yield Span(
@@ -143,8 +146,8 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
 
 
 def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
-    """One attempt of a task."""
-    told = list(results)
+    """Return the span of one attempt of a task."""
+    results = list(results)
     return Span(
         name=TASK,
         id=facts.id,
@@ -157,34 +160,42 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
             "mirror.task.attempt": facts.attempt,
             "host.name": facts.host,
             "process.pid": facts.pid,
-            "mirror.partitions": len(told),
-            "mirror.records": sum(one.records for one in told),
-            "mirror.bytes": sum(one.bytes for one in told),
+            "mirror.partitions": len(results),
+            "mirror.records": sum(result.records for result in results),
+            "mirror.bytes": sum(result.bytes for result in results),
         },
-        error=_first_error(told),
+        error=_first_error(results),
     )
 
 
 def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
-    """One partition's catch-up in this task."""
-    story = result.story or CopyTimeline()
-    began_ms = story.began_ms or facts.began_ms
+    """Return the span of one partition's copy in this task."""
+    timeline = result.story or CopyTimeline()
     return Span(
         name=PARTITION,
         id=partition_id(facts.epoch, result.topic, result.partition, facts.attempt),
         parent=facts.id,
-        began_ms=began_ms,
-        ended_ms=story.ended_ms or facts.ended_ms,
-        attributes=_known({**_what(result), **_how(result, story), **_sick(facts.epoch, result, story)}),
-        events=(*_expiries(result), *_happenings(story)),
-        links=(*_story_links(story), *_record_links(story)),
+        began_ms=timeline.began_ms or facts.began_ms,
+        ended_ms=timeline.ended_ms or facts.ended_ms,
+        attributes=_present(
+            {
+                **_result_attributes(result),
+                **_timeline_attributes(result, timeline),
+                **_health_attributes(facts.epoch, result, timeline),
+            }
+        ),
+        events=(*_expiries(result), *_timeline_events(timeline)),
+        links=(*_health_links(timeline), *_record_links(timeline)),
         error=_error(result),
     )
 
 
 def _error(result: RangeResult) -> str | None:
-    """What is wrong; also where a stream's epoch ended for one that had expired, and is tried again in the next."""
-    if result.outcome in _WRONG:
+    """Return the error of a result.
+
+    A partition of a stream that expired has an error also if the epoch ended before its retry did.
+    """
+    if result.outcome in _ERRORS:
         return result.error or result.outcome.value
     if result.outcome is Outcome.COMPLETE or not result.expiries:
         return None
@@ -195,10 +206,10 @@ def _error(result: RangeResult) -> str | None:
 
 
 def _first_error(results: Iterable[RangeResult]) -> str | None:
-    return next((error for one in results if (error := _error(one))), None)
+    return next((error for result in results if (error := _error(result))), None)
 
 
-def _what(result: RangeResult) -> dict[str, Value | None]:
+def _result_attributes(result: RangeResult) -> dict[str, Value | None]:
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": "mirror",
@@ -225,103 +236,107 @@ def _what(result: RangeResult) -> dict[str, Value | None]:
         **{f"mirror.gap.{_key(kind)}": count for kind, count in result.gaps.items()},
         "mirror.retries": result.retries,
         "mirror.expiries": len(result.expiries),
-        # For stores that search for equal values only, and not in events (Zipkin).
+        # Some stores (Zipkin) search for equal values only, and do not search events.
         "mirror.expired": bool(result.expiries) or None,
     }
 
 
-def _how(result: RangeResult, story: CopyTimeline) -> dict[str, Value | None]:
-    seconds = max(0.001, (story.ended_ms - story.began_ms) / 1000)
-    whole_ms = sum(story.phases.values())
+def _timeline_attributes(result: RangeResult, timeline: CopyTimeline) -> dict[str, Value | None]:
+    seconds = max(0.001, (timeline.ended_ms - timeline.began_ms) / 1000)
+    phases = timeline.phases
+    total_ms = sum(phases.values())
     return {
-        "mirror.lag.before": story.lag_before,
-        "mirror.lag.after": story.lag_after,
-        "mirror.lag.before_bytes": _bytes_of(story.lag_before, result),
-        "mirror.lag.after_bytes": _bytes_of(story.lag_after, result),
-        "mirror.lag.before_ms": story.late_before_ms,
-        "mirror.lag.after_ms": story.late_after_ms,
+        "mirror.lag.before": timeline.lag_before,
+        "mirror.lag.after": timeline.lag_after,
+        "mirror.lag.before_bytes": _estimated_bytes(timeline.lag_before, result),
+        "mirror.lag.after_bytes": _estimated_bytes(timeline.lag_after, result),
+        "mirror.lag.before_ms": timeline.late_before_ms,
+        "mirror.lag.after_ms": timeline.late_after_ms,
         "mirror.rate.records": round(result.records / seconds, 3),
         "mirror.rate.bytes": round(result.bytes / seconds, 3),
-        **{f"mirror.phase.{phase}_ms": ms for phase, ms in story.phases.items()},
-        **{f"mirror.phase.{phase}.share": round(ms / whole_ms, 4) for phase, ms in story.phases.items() if whole_ms},
-        "mirror.commits": story.commits,
-        "mirror.commit.mean_ms": round(story.commit_ms / story.commits, 3) if story.commits else None,
-        "mirror.commit.max_ms": story.commit_max_ms if story.commits else None,
-        "mirror.throttled_ms": story.throttled_ms,
-        "mirror.events.left_out": story.events_left_out or None,
+        **{f"mirror.phase.{phase}_ms": ms for phase, ms in phases.items()},
+        **{f"mirror.phase.{phase}.share": round(ms / total_ms, 4) for phase, ms in phases.items() if total_ms},
+        "mirror.commits": timeline.commits,
+        "mirror.commit.mean_ms": round(timeline.commit_ms / timeline.commits, 3) if timeline.commits else None,
+        "mirror.commit.max_ms": timeline.commit_max_ms if timeline.commits else None,
+        "mirror.throttled_ms": timeline.throttled_ms,
+        "mirror.events.left_out": timeline.events_left_out or None,
     }
 
 
-def _bytes_of(records: int | None, result: RangeResult) -> int | None:
-    """An estimate: as large as those that were copied."""
+def _estimated_bytes(records: int | None, result: RangeResult) -> int | None:
+    """Estimate the size of ``records``: those that were copied had the same mean size."""
     if records is None or (records and not result.records):
         return None
     return round(records * result.bytes / result.records) if records else 0
 
 
-def _sick(epoch: SpanId, result: RangeResult, story: CopyTimeline) -> dict[str, Value | None]:
-    """The same value in every epoch of one story of sickness, also the first: one search shows all of them."""
-    first = SpanId.parse(story.sick_trace) if story.sick_trace else None
+def _health_attributes(epoch: SpanId, result: RangeResult, timeline: CopyTimeline) -> dict[str, Value | None]:
+    """Return attributes with the same value in all epochs in which a partition stays unhealthy, the first included.
+
+    One search for that value finds all of these epochs.
+    """
+    first = SpanId.parse(timeline.sick_trace) if timeline.sick_trace else None
     if first is not None:
-        return {"mirror.sick.since_ms": story.sick_since_ms, "mirror.sick.story": first.trace_hex}
-    # Whom the next epoch will call sick (mirror.spark.ledger.partition_health).
-    begins = result.outcome in _WRONG or result.stuck_since_ms is not None
+        return {"mirror.sick.since_ms": timeline.sick_since_ms, "mirror.sick.story": first.trace_hex}
+    # The next epoch will call such a partition unhealthy (mirror.spark.ledger.partition_health).
+    begins = result.outcome in _ERRORS or result.stuck_since_ms is not None
     return {"mirror.sick.story": epoch.trace_hex if begins else None}
 
 
 def _expiries(result: RangeResult) -> Iterator[SpanEvent]:
     for expiry in result.expiries:
-        about = {f"mirror.expiry.{name}": value for name, value in expiry.items() if name != "time_ms"}
-        yield SpanEvent(EXPIRED, expiry["time_ms"], _known(about))
+        attributes = {f"mirror.expiry.{name}": value for name, value in expiry.items() if name != "time_ms"}
+        yield SpanEvent(EXPIRED, expiry["time_ms"], _present(attributes))
 
 
-def _happenings(story: CopyTimeline) -> Iterator[SpanEvent]:
-    for event in story.events:
-        about = {f"mirror.{name}": value for name, value in event.items() if name not in {"time_ms", "name"}}
-        yield SpanEvent(event["name"], event["time_ms"], _known(about))
+def _timeline_events(timeline: CopyTimeline) -> Iterator[SpanEvent]:
+    for event in timeline.events:
+        attributes = {f"mirror.{name}": value for name, value in event.items() if name not in {"time_ms", "name"}}
+        yield SpanEvent(event["name"], event["time_ms"], _present(attributes))
 
 
-def _story_links(story: CopyTimeline) -> Iterator[SpanLink]:
-    """To the epoch in which this partition's trouble began, and to the last one."""
+def _health_links(timeline: CopyTimeline) -> Iterator[SpanLink]:
+    """Link to the epoch in which the partition became unhealthy, and to the previous one."""
     seen = set()
-    for name, text in (("first", story.sick_trace), ("previous", story.last_trace)):
+    for name, text in (("first", timeline.sick_trace), ("previous", timeline.last_trace)):
         link = SpanId.parse(text) if text else None
         if link is not None and link not in seen:
             seen.add(link)
             yield SpanLink(link, {"mirror.link": f"sick.{name}"})
 
 
-def _record_links(story: CopyTimeline) -> Iterator[SpanLink]:
-    for text in story.traces:
+def _record_links(timeline: CopyTimeline) -> Iterator[SpanLink]:
+    for text in timeline.traces:
         link = SpanId.parse(text)
         if link is not None:
             yield SpanLink(link, {"mirror.link": "record"})
 
 
-def part_span(partition: SpanId, flow: str, told: Mapping[str, Any]) -> Span:
-    """A part of a partition's copy: an entry of :attr:`mirror.relay.model.timeline.CopyTimeline.spans`."""
-    about = {f"mirror.{key}": value for key, value in told.items() if key not in {"name", "began_ms", "ended_ms"}}
-    error = told.get("error")
+def subspan(partition: SpanId, flow: str, entry: Mapping[str, Any]) -> Span:
+    """Return the span for an ``entry`` of :attr:`mirror.relay.model.timeline.CopyTimeline.spans`."""
+    attributes = {f"mirror.{key}": value for key, value in entry.items() if key not in {"name", "began_ms", "ended_ms"}}
+    error = entry.get("error")
     return Span(
-        name=told["name"],
-        id=part_id(partition, told["name"], told["began_ms"]),
+        name=entry["name"],
+        id=subspan_id(partition, entry["name"], entry["began_ms"]),
         parent=partition,
-        began_ms=told["began_ms"],
-        ended_ms=told["ended_ms"],
-        attributes=_known({"mirror.flow": flow, **about}),
+        began_ms=entry["began_ms"],
+        ended_ms=entry["ended_ms"],
+        attributes=_present({"mirror.flow": flow, **attributes}),
         error=str(error) if error else None,
     )
 
 
 def task_spans(facts: TaskFacts, results: Iterable[RangeResult]) -> Iterator[Span]:
-    """All of one attempt of a task, with its partitions and their parts."""
-    told = list(results)
-    yield task_span(facts, told)
-    for result in told:
+    """Return the spans of one attempt of a task, of its partitions, and those below them."""
+    results = list(results)
+    yield task_span(facts, results)
+    for result in results:
         span = partition_span(facts, result)
         yield span
         if result.story is not None:
-            yield from (part_span(span.id, result.flow, one) for one in result.story.spans)
+            yield from (subspan(span.id, result.flow, entry) for entry in result.story.spans)
 
 
 def _key(text: str) -> str:
@@ -329,9 +344,9 @@ def _key(text: str) -> str:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None
 
 
-def _known(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+def _present(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
     return {name: value for name, value in attributes.items() if value is not None}
