@@ -65,15 +65,17 @@ class Producer(TransactionCalls):
     In transactions where it has a ``transactional.id``. Safe to use from several threads.
     """
 
-    def __init__(self, options: Mapping[str, object], *, memory: BufferMemory | None = None) -> None:
-        """``options`` are Kafka's dotted keys; with ``memory``, shared with others, ``buffer.memory`` is not used.
+    def __init__(self, options: Mapping[str, object] | ProducerSettings, *, memory: BufferMemory | None = None) -> None:
+        """``options`` are Kafka's dotted keys, or settings parsed from them.
+
+        With ``memory``, which other producers share, ``buffer.memory`` is not used.
 
         Raises ConfigError, and InvalidArgument for a ``memory`` that is none.
         """
         if memory is not None and not isinstance(memory, BufferMemory):
             msg = f"memory must be a BufferMemory, not {type(memory).__name__}"
             raise InvalidArgument(msg)
-        self._settings = ProducerSettings.parse(options)
+        self._settings = options if isinstance(options, ProducerSettings) else ProducerSettings.parse(options)
         for warning in self._settings.warnings:
             _log.warning("%s", warning)
         self._budget = BlockBudget(self._settings)

@@ -139,10 +139,10 @@ def watched(signpost: Signpost) -> type[ExactlyOnceWriter]:
             then_at(committed, "committed")
             return committed
 
-        def drop(self, timeout_ms: int) -> Future[None]:
-            dropped = super().drop(timeout_ms)
-            then_at(dropped, "dropped")
-            return dropped
+        def close(self, timeout_ms: int) -> Future[None]:
+            closed = super().close(timeout_ms)
+            then_at(closed, "dropped")
+            return closed
 
     return Watched
 
@@ -159,7 +159,7 @@ def attempt(order: Order, line: Connection[Any, Any]) -> None:
 
     # In this process only.
     carriers.read_progress = read_progress
-    task.ExactlyOnce = watched(signpost)  # type: ignore[attr-defined]
+    task.ExactlyOnceWriter = watched(signpost)  # type: ignore[attr-defined]
     try:
         results = copy_ranges(
             order.ranges, source_options=order.source, target_options=order.target, policy=order.policy

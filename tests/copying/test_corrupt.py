@@ -16,7 +16,7 @@ import pytest
 from crc32c import crc32c
 
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import FETCHED_AGAIN
+from mirror.relay.partition.states import MAX_REFETCHES
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.records import HEADER_BYTES
@@ -214,13 +214,13 @@ def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
 ) -> None:
     # The first answer has what comes before it, too; one more may have been asked for meanwhile, and what is beyond the
     # high watermark is asked for once more.
-    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=FETCHED_AGAIN + 4)
+    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=MAX_REFETCHES + 4)
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
 @pytest.mark.parametrize("kind", _mostly_later(LYING))
 def test_the_partition_stops_before_records_that_lie(filled: Pair, proxy: Proxy, kind: str) -> None:
-    error = _stops_before_it(filled, proxy, LYING[kind], most=FETCHED_AGAIN + 3, headers=(("h", b"x"),))
+    error = _stops_before_it(filled, proxy, LYING[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
@@ -234,13 +234,13 @@ def test_the_partition_stops_before_a_bomb(filled: Pair, proxy: Proxy, codec: st
 
 
 def test_what_was_damaged_on_its_way_is_fetched_again_and_copied(filled: Pair, proxy: Proxy) -> None:
-    topic, damaging = _topic(filled), Damaging(_flipped, most=FETCHED_AGAIN)
+    topic, damaging = _topic(filled), Damaging(_flipped, most=MAX_REFETCHES)
     proxy.change(Api.FETCH, damaging)
     try:
         filled.complete(topic, reading={"bootstrap.servers": proxy.bootstrap_servers})
     finally:
         proxy.change(Api.FETCH, None)
-    assert damaging.times == FETCHED_AGAIN
+    assert damaging.times == MAX_REFETCHES
     filled.equal(topic, PARTITIONS)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.partition import retry as ending
+from mirror.relay.partition import retry
 from mirror.relay.progress.gaps import GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.wire.records import Batch
@@ -200,7 +200,7 @@ def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, on_gap: str
 ) -> None:
     """A stream tries again and again, while the new log grows beyond the former one's offsets."""
-    monkeypatch.setattr(ending, "REST_MS", 500)
+    monkeypatch.setattr(retry, "FAILURE_BACKOFF_MS", 500)
     topic = pair.topics()
     put(pair, topic, 0, 50)
     followed = [replace(one, end=OPEN_END) for one in pair.ranges(topic)]

@@ -16,7 +16,7 @@ from mirror.errors import DeliveryTimeout
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.partition.expiries import told
+from mirror.relay.partition.expiries import expiry_record
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.campaign.crowd import HEALTHY, LEADERLESS, SICK, SILENT, STOPPED_BROKER, UNCOORDINATED, Crowd, crowd
@@ -71,11 +71,11 @@ def test_one_sick_partition_costs_the_others_nothing(
     """Both deliveries at once; the exactly-once one is slow enough to see the stopped broker come back."""
     expired = set[tuple[str | None, int | None]]()
 
-    def noting(error: DeliveryTimeout, piece: OutputBatch | None, wall_ms: int) -> dict[str, Any]:
+    def noting(error: DeliveryTimeout, output: OutputBatch | None, unix_ms: int) -> dict[str, Any]:
         expired.add((error.topic, error.partition))
-        return told(error, piece, wall_ms)
+        return expiry_record(error, output, unix_ms)
 
-    monkeypatch.setattr("mirror.relay.partition.attempt_outcome.told", noting)
+    monkeypatch.setattr("mirror.relay.partition.attempt_outcome.expiry_record", noting)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
     filled.harm()

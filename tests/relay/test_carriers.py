@@ -8,10 +8,13 @@ from typing import Any, cast
 import pytest
 
 from mirror.errors import BrokerError, KafkaError
+from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
-from mirror.relay.partition import target_writer as carriers
+from mirror.relay.partition import target_writer
 from mirror.relay.partition.target_writer import ExactlyOnceWriter
-from tests.relay.site import TARGET, progress_at
+from tests.relay.copy_harness import TARGET, progress_at
+
+SETTINGS = ProducerSettings.parse({"bootstrap.servers": "any:1", "transactional.id": "any"})
 
 
 class HandProducer:
@@ -51,24 +54,24 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
     error: KafkaError | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One whose commit had failed was not aborted, and readers waited behind it until it expired."""
-    monkeypatch.setattr(carriers, "Producer", HandProducer)
-    carrier = ExactlyOnceWriter("flow", TARGET, {}, cast("Any", None), cast("Any", None))
-    producer = cast("HandProducer", carrier._producer)
-    committed = carrier.commit(progress_at(1), 1_000)
+    monkeypatch.setattr(target_writer, "Producer", HandProducer)
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
+    producer = cast("HandProducer", writer._producer)
+    committed = writer.commit(progress_at(1), 1_000)
     if error is None:
         producer.committed.set_result(None)
     else:
         producer.committed.set_exception(error)
     assert committed.exception() is error
-    assert carrier.drop(1_000).done()
+    assert writer.close(1_000).done()
     assert producer.calls == ["begin", "commit", *(["abort"] if error is not None else []), "close"]
 
 
 def test_the_next_commit_begins_another_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "Producer", HandProducer)
-    carrier = ExactlyOnceWriter("flow", TARGET, {}, cast("Any", None), cast("Any", None))
-    producer = cast("HandProducer", carrier._producer)
+    monkeypatch.setattr(target_writer, "Producer", HandProducer)
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
+    producer = cast("HandProducer", writer._producer)
     for _ in range(2):
-        carrier.commit(progress_at(1), 1_000)
+        writer.commit(progress_at(1), 1_000)
         producer.committed.set_result(None)
     assert producer.calls == ["begin", "commit"] * 2

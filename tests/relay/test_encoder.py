@@ -12,7 +12,7 @@ from mirror.relay.batches.encoder import Encoder
 from mirror.relay.batches.encoding_schedule import EncodingSchedule
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, Steps, reencode, remaking
 from tests.polling import eventually
-from tests.relay.site import made
+from tests.relay.copy_harness import made
 
 _WITHIN_S = 30
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.relay.progress.gaps import GapKind, classify
-from tests.relay.site import TOPIC_ID, progress_at
+from tests.relay.copy_harness import TOPIC_ID, progress_at
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
 from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done, failed
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.committed import NOTHING, Progress, ProgressTotals, from_offset, to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.task.task import Task
 from mirror.wire.records import Batch
-from tests.relay.site import made, progress_at
-from tests.relay.task_world import World
+from tests.relay.copy_harness import made, progress_at
+from tests.relay.task_harness import TaskHarness
 
 EPOCH_MS = 60_000
 LEASE_MS = 10_000
@@ -26,8 +26,8 @@ LEASE_MS = 10_000
 class Transactions:
     """The target's side of all partitions: what is committed, and who is shut out from when on."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, harness: TaskHarness) -> None:
+        self.harness = harness
         self.progress: dict[int, Progress] = {}
         self.ends: dict[int, int] = {}
         self.fenced_at = OPEN_END
@@ -35,12 +35,12 @@ class Transactions:
         self.sick: set[int] = set()
         self.silent_at = 0
 
-    def carrier(self, copy: PartitionCopy) -> AutoCarrier:
-        self.opened.append((copy.source.partition, self.world.clock.now()))
-        return AutoCarrier(self, copy.source.partition)
+    def new_writer(self, copy: CopyHandle) -> AnsweringWriter:
+        self.opened.append((copy.source.partition, self.harness.clock.now()))
+        return AnsweringWriter(self, copy.source.partition)
 
 
-class AutoCarrier:
+class AnsweringWriter:
     """Answers at once."""
 
     atomic = True
@@ -61,19 +61,19 @@ class AutoCarrier:
             end = self.target.ends.get(self.partition, 0)
             self.target.ends[self.partition] = end + int(batch.count)
             callback(RecordMetadata(tp, end))
-        elif self.target.world.clock.now() < self.target.silent_at:
+        elif self.target.harness.clock.now() < self.target.silent_at:
             callback(expired(tp))
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
-        if self.target.world.clock.now() >= self.target.fenced_at:
+        if self.target.harness.clock.now() >= self.target.fenced_at:
             return failed(Fenced("another attempt", 90))
         if self.partition in self.target.sick:
             return Future()  # it takes along what has no answer
         self.target.progress[self.partition] = progress
         return done(None)
 
-    def drop(self, timeout_ms: int) -> Future[None]:
+    def close(self, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
         return done(None)
 
@@ -97,19 +97,19 @@ class Leased:
     """A stream's epoch with four partitions, and what it handed over."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = World(4, monkeypatch)
-        self.world.end = OPEN_END
-        self.target = Transactions(self.world)
+        self.harness = TaskHarness(4, monkeypatch)
+        self.harness.end = OPEN_END
+        self.target = Transactions(self.harness)
         self.handed: list[tuple[int, list[RangeResult]]] = []
-        self.began = self.world.clock.now()
-        monkeypatch.setattr(Task, "carrier", lambda _task, copy: self.target.carrier(copy))
+        self.began = self.harness.clock.now()
+        monkeypatch.setattr(Task, "new_writer", lambda _task, copy: self.target.new_writer(copy))
 
     def run(self, **policy: object) -> list[RangeResult]:
         def hand_over(results: list[RangeResult]) -> None:
-            self.handed.append((self.world.clock.now() - self.began, results))
+            self.handed.append((self.harness.clock.now() - self.began, results))
 
-        until_ms = self.world.clock.unix_ms() + EPOCH_MS
-        return self.world.copy(hand_over, until_ms=until_ms, lease_ms=LEASE_MS, **policy)
+        until_ms = self.harness.clock.unix_ms() + EPOCH_MS
+        return self.harness.copy(hand_over, until_ms=until_ms, lease_ms=LEASE_MS, **policy)
 
 
 @pytest.fixture
@@ -118,13 +118,13 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> Leased:
 
 
 def test_the_epoch_s_results_are_told_at_its_end_and_the_copies_go_on_for_a_while(leased: Leased) -> None:
-    leased.world.source.later[3] = [(leased.began + EPOCH_MS + 3_000, made(2))]
+    leased.harness.source.later[3] = [(leased.began + EPOCH_MS + 3_000, made(2))]
     results = leased.run()
     ((at_ms, told),) = leased.handed
     assert EPOCH_MS <= at_ms <= EPOCH_MS + 100
     assert {(one.outcome, one.error, one.records, one.end) for one in told} == {(Outcome.COMPLETE, None, 2, 2)}
     assert results[3].end == 3, "went on"
-    assert EPOCH_MS + LEASE_MS <= leased.world.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
+    assert EPOCH_MS + LEASE_MS <= leased.harness.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
     assert leased.target.progress[3].left == ProgressTotals(1, 1, made(2).size)
     assert {leased.target.progress[number].left for number in range(3)} == {NOTHING}
 
@@ -154,37 +154,37 @@ def test_and_once_also_where_nothing_more_comes(leased: Leased) -> None:
 def test_who_is_shut_out_ends_and_begins_nothing_anew(leased: Leased) -> None:
     leased.target.fenced_at = leased.began + EPOCH_MS + 1_000
     for partition in range(4):
-        leased.world.source.later[partition] = [(leased.target.fenced_at, made(2))]
+        leased.harness.source.later[partition] = [(leased.target.fenced_at, made(2))]
     results = leased.run()
     assert {one.outcome for one in results} == {Outcome.FENCED}
-    assert leased.world.clock.now() < leased.target.fenced_at + 1_000
+    assert leased.harness.clock.now() < leased.target.fenced_at + 1_000
     assert len(leased.target.opened) == 4
     assert {one.offset for one in leased.target.progress.values()} == {2}
 
 
 def test_an_epoch_that_is_told_to_end_hands_nothing_over(leased: Leased) -> None:
-    leased.world.asking.told = RunControl(run="run-1", host="h", since_ms=1, stop=True)
+    leased.harness.lookups.control = RunControl(run="run-1", host="h", since_ms=1, stop=True)
     results = leased.run(run="run-1", epoch=1)
     assert not leased.handed
     assert {one.outcome for one in results} == {Outcome.COMPLETE}
 
 
 def test_a_stop_is_heard_between_two_epochs(leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = leased.world
+    harness = leased.harness
     told = RunControl(run="run-1", host="h", since_ms=1)
     monkeypatch.setattr(
-        world.asking,
+        harness.lookups,
         "orders",
-        lambda: done(told.stopped() if world.clock.now() >= leased.began + EPOCH_MS + 2_000 else told),
+        lambda: done(told.stopped() if harness.clock.now() >= leased.began + EPOCH_MS + 2_000 else told),
     )
     leased.run(run="run-1", epoch=1)
     assert len(leased.handed) == 1
-    assert world.clock.now() - leased.began < EPOCH_MS + 4_000
+    assert harness.clock.now() - leased.began < EPOCH_MS + 4_000
 
 
 def test_what_failed_is_told_and_not_tried_behind_the_epoch_s_end(leased: Leased) -> None:
     """Its next attempt would shut out the next epoch's."""
-    leased.world.source.dead = {2}
+    leased.harness.source.dead = {2}
     leased.run()
     ((_, told),) = leased.handed
     assert [one.outcome is Outcome.COMPLETE for one in told] == [True, True, False, True]
@@ -200,7 +200,7 @@ def test_who_expired_and_has_just_begun_anew_as_the_epoch_ends_is_not_complete(l
     assert [one.outcome for one in told] == [Outcome.COMPLETE] * 2 + [Outcome.UNFINISHED, Outcome.COMPLETE]
     assert told[2].expiries
     assert told[2].stuck_since_ms is not None
-    assert leased.world.clock.unix_ms() - LEASE_MS - 3_500 < told[2].stuck_since_ms, "it waits since this attempt"
+    assert leased.harness.clock.unix_ms() - LEASE_MS - 3_500 < told[2].stuck_since_ms, "it waits since this attempt"
 
 
 @pytest.mark.parametrize("left", ["null", '"x"', "[1,2]", '[1,2,"3"]', "[1,2,true]", "{}"])

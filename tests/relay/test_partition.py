@@ -13,11 +13,11 @@ from mirror.relay.partition.states import CopyState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.site import TIMES, Run, made, progress_at
+from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
 
 
 def test_a_range_is_copied_and_complete() -> None:
-    run = Run(5).opened(0)
+    run = CopyHarness(5).opened(0)
     run.fetch(made(0, 2), made(2, 3), stable_end=5)
     assert run.sent == [[b"0", b"1"]], "the first batch goes alone"
     run.ack(0)
@@ -25,9 +25,9 @@ def test_a_range_is_copied_and_complete() -> None:
     assert run.committing == 5
     run.ack(1)
     progress = run.commit()
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert (result.start, result.end, result.records, result.batches, result.error) == (0, 5, 5, 2, None)
-    assert result.bytes == sum(one.size for one in run.carrier.sent)
+    assert result.bytes == sum(one.size for one in run.writer.sent)
     assert (progress.offset, progress.leader_epoch) == (5, 0)
     assert (progress.source_cluster_id, progress.topic_id) == ("paris", "the-id")
     assert progress.time_ms == run.clock.unix_ms()
@@ -35,31 +35,31 @@ def test_a_range_is_copied_and_complete() -> None:
 
 
 def test_it_is_opened_first_and_read_only_then() -> None:
-    run = Run(5)
-    assert run.copy.stage is CopyState.OPENING
-    assert run.carrier.open_timeout_ms == TIMES.delivery_ms
-    assert run.site.reading is None
+    run = CopyHarness(5)
+    assert run.copy.state is CopyState.OPENING
+    assert run.writer.open_timeout_ms == TIMES.delivery_timeout_ms
+    assert run.context.read_position is None
     assert not run.copy.wants_more
     run.opened(0)
-    assert run.site.reading == (0, None)
+    assert run.context.read_position == (0, None)
     assert run.copy.wants_more
 
 
 def test_it_goes_on_at_the_progress_on_the_target_whatever_the_plan_said() -> None:
     for planned in (0, 3, 9):
-        run = Run(10, start=planned).opened(7)
-        assert run.site.reading == (7, None)
+        run = CopyHarness(10, start=planned).opened(7)
+        assert run.context.read_position == (7, None)
         run.fetch(made(7, 3))
         run.ack_all()
         run.commit()
-        result = run.ends(Outcome.COMPLETE)
+        result = run.ended_with(Outcome.COMPLETE)
         assert (result.start, result.end, result.records) == (7, 10, 3)
 
 
 def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_the_first_record() -> None:
-    run = Run(10, start=4).opened_with(None)
-    assert run.copy.stage is CopyState.SETTLING
-    run.settled()
+    run = CopyHarness(10, start=4).opened_with(None)
+    assert run.copy.state is CopyState.RESOLVING_PROGRESS
+    run.resolved()
     assert run.committing == 4
     run.fetch(made(4, 2))
     assert not run.sent
@@ -68,7 +68,7 @@ def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_t
 
 
 def test_at_least_once_keeps_the_first_progress_before_the_first_record_too() -> None:
-    run = Run(10, start=4, atomic=False).opened_with(None).settled()
+    run = CopyHarness(10, start=4, atomic=False).opened_with(None).resolved()
     assert run.committing == 4
     assert not run.copy.wants_more
     run.fetch(made(4, 2))
@@ -79,63 +79,63 @@ def test_at_least_once_keeps_the_first_progress_before_the_first_record_too() ->
 
 @pytest.mark.parametrize("atomic", [True, False])
 def test_who_may_not_keep_progress_copies_nothing(atomic: bool) -> None:
-    run = Run(10, atomic=atomic).opened_with(None).settled()
+    run = CopyHarness(10, atomic=atomic).opened_with(None).resolved()
     run.commit(AuthorizationFailed("no Read on the group", 30))
     if not atomic:
-        assert len(run.carrier.commits) == 1, "a refusal is not tried over and over"
-    result = run.ends(Outcome.FAILED)
-    assert result.error == "paris.t-0: progress was not kept: no Read on the group"
+        assert len(run.writer.commits) == 1, "a refusal is not tried over and over"
+    result = run.ended_with(Outcome.FAILED)
+    assert result.error == "paris.t-0: progress was not committed: no Read on the group"
     assert run.sent == []
-    assert run.copy.account.kept is None, "there is nothing to note"
+    assert run.copy.recorder.committed_progress is None, "there is nothing to note"
 
 
 def test_a_forgotten_progress_is_restored() -> None:
-    run = Run(10).opened_with(None).settled(progress_at(6), target_end=99)
+    run = CopyHarness(10).opened_with(None).resolved(progress_at(6), target_end=99)
     assert run.committing == 6
-    assert run.copy.account.kept is None, "not before it is committed"
-    assert run.site.reading == (6, None)
+    assert run.copy.recorder.committed_progress is None, "not before it is committed"
+    assert run.context.read_position == (6, None)
     run.commit()
-    assert run.copy.account.kept is not None
-    assert (run.copy.account.kept[0].offset, run.copy.account.kept[1]) == (6, 99)
+    assert run.copy.recorder.committed_progress is not None
+    assert (run.copy.recorder.committed_progress[0].offset, run.copy.recorder.committed_progress[1]) == (6, 99)
 
 
 @pytest.mark.parametrize("error", [FlowError("progress-lost: ..."), ValueError("odd")])
 def test_a_progress_that_is_lost_ends_the_copy_in_its_words(error: Exception) -> None:
-    run = Run(10).opened_with(None)
-    run.site.settles[-1].set_exception(error)
-    run.site.settle_down()
-    assert str(error) in str(run.ends(Outcome.FAILED).error)
+    run = CopyHarness(10).opened_with(None)
+    run.context.start_lookups[-1].set_exception(error)
+    run.context.run_until_idle()
+    assert str(error) in str(run.ended_with(Outcome.FAILED).error)
     assert run.sent == []
 
 
 def test_a_target_that_does_not_say_where_it_ends_expires() -> None:
-    run = Run(10).opened_with(None)
-    run.site.settles[-1].set_exception(KafkaTimeout("no leader"))
-    run.site.settle_down()
-    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    run = CopyHarness(10).opened_with(None)
+    run.context.start_lookups[-1].set_exception(KafkaTimeout("no leader"))
+    run.context.run_until_idle()
+    (expiry,) = run.ended_with(Outcome.EXPIRED).expiries
     assert (expiry["phase"], expiry["last_error"]) == ("metadata", "no leader")
 
 
 def test_the_progress_of_another_source_is_no_place_to_go_on() -> None:
-    run = Run(10).opened(3, cluster="rome")
-    result = run.ends(Outcome.FAILED)
+    run = CopyHarness(10).opened(3, cluster="rome")
+    result = run.ended_with(Outcome.FAILED)
     assert "another source cluster (rome, not paris)" in str(result.error)
-    assert run.carrier.commits == []
+    assert run.writer.commits == []
 
 
 def test_a_range_of_nothing_is_complete_and_its_progress_kept_anew() -> None:
-    run = Run(7, start=7).opened(7)
-    assert run.site.reading is None
+    run = CopyHarness(7, start=7).opened(7)
+    assert run.context.read_position is None
     assert run.committing == 7
     run.commit()
-    assert run.ends(Outcome.COMPLETE).records == 0
+    assert run.ended_with(Outcome.COMPLETE).records == 0
 
 
 def test_a_retry_after_success_finds_nothing_to_do() -> None:
-    run = Run(7, start=2).opened(9)
-    run.looked(end=9)
+    run = CopyHarness(7, start=2).opened(9)
+    run.source_checked(end=9)
     assert run.commit().offset == 9
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert (result.start, result.end, result.records, result.gaps) == (9, 9, 0, {})
 
 
@@ -143,8 +143,8 @@ def test_a_retry_after_success_finds_nothing_to_do() -> None:
 
 
 def test_it_commits_as_soon_as_it_is_caught_up_but_not_too_often() -> None:
-    run = Run(10**6).opened(0)
-    run.clock.advance(TIMES.commit_min_ms)
+    run = CopyHarness(10**6).opened(0)
+    run.clock.advance(TIMES.commit_min_interval_ms)
     run.fetch(made(0), stable_end=1)
     assert run.committing == 1, "without waiting for the acknowledgement"
     run.ack()
@@ -152,17 +152,17 @@ def test_it_commits_as_soon_as_it_is_caught_up_but_not_too_often() -> None:
     run.clock.advance(1)
     run.fetch(made(1), stable_end=2)
     assert run.committing is None
-    run.advance(TIMES.commit_min_ms - 2)
+    run.advance(TIMES.commit_min_interval_ms - 2)
     assert run.committing is None
     run.advance(1)
     assert run.committing == 2
 
 
 def test_in_a_catch_up_it_commits_after_its_interval() -> None:
-    run = Run(10**6).opened(0)
+    run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=1_000)
     run.ack()
-    run.advance(TIMES.commit_ms - 1)
+    run.advance(TIMES.commit_interval_ms - 1)
     assert run.committing is None
     run.advance(1)
     assert run.committing == 1
@@ -172,7 +172,7 @@ def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatc
     assert COMMIT_BYTES == 64 * 1024 * 1024
     limit = 3 * made(0).size
     monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", limit)
-    run = Run(10**6).opened(0)
+    run = CopyHarness(10**6).opened(0)
     for at in range(3):
         assert run.committing is None
         run.fetch(made(at))
@@ -185,19 +185,19 @@ def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatc
 
 def test_at_least_once_no_number_of_bytes_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", made(0).size)
-    run = Run(10**6, atomic=False).opened(0)
+    run = CopyHarness(10**6, atomic=False).opened(0)
     for at in range(4):
         run.fetch(made(at), stable_end=1_000)
         run.ack()
     assert (len(run.sent), run.committing) == (4, None)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     assert run.committing == 4
 
 
 def test_nothing_is_sent_while_a_transaction_ends() -> None:
-    run = Run(10**6).opened(0)
+    run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=1_000)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     assert run.committing == 1
     assert not run.copy.wants_more
     run.fetch(made(1), stable_end=1_000)
@@ -208,25 +208,25 @@ def test_nothing_is_sent_while_a_transaction_ends() -> None:
 
 
 def test_at_least_once_commits_what_is_acknowledged_and_no_more() -> None:
-    run = Run(10**6, atomic=False).opened(0)
+    run = CopyHarness(10**6, atomic=False).opened(0)
     run.fetch(made(0), made(1), made(2), stable_end=1_000)
     run.ack(0)
     assert len(run.sent) == 3
     run.ack(2)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     assert run.committing == 1
     run.fetch(made(3), stable_end=1_000)
     assert len(run.sent) == 4, "it goes on meanwhile"
     run.commit()
     assert run.copy.result.records == 1
     run.ack(1)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     assert run.committing == 3
 
 
 @given(st.permutations(range(1, 6)))
 def test_at_least_once_progress_is_the_contiguous_prefix_whatever_the_order_of_answers(order: list[int]) -> None:
-    run = Run(10**6, atomic=False).opened(0)
+    run = CopyHarness(10**6, atomic=False).opened(0)
     run.fetch(*(made(n) for n in range(6)), stable_end=1_000)
     run.ack(0)
     answered = {0}
@@ -234,46 +234,46 @@ def test_at_least_once_progress_is_the_contiguous_prefix_whatever_the_order_of_a
         run.ack(number)
         answered.add(number)
         prefix = next(n for n in range(7) if n not in answered)
-        run.advance(TIMES.commit_ms)
+        run.advance(TIMES.commit_interval_ms)
         if run.committing is not None:
             assert run.commit().offset == prefix
         assert (run.copy.result.end, run.copy.result.records) == (prefix, prefix)
 
 
 def test_at_least_once_a_commit_that_went_wrong_on_the_way_is_made_good_later() -> None:
-    run = Run(2, atomic=False).opened(0)
+    run = CopyHarness(2, atomic=False).opened(0)
     run.fetch(made(0), made(1))
     run.ack(0)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     run.commit(KafkaTimeout("the coordinator does not answer"))
     assert run.copy.result.records == 0
     run.ack(1)
     assert run.commit().offset == 2
-    assert run.ends(Outcome.COMPLETE).records == 2
+    assert run.ended_with(Outcome.COMPLETE).records == 2
 
 
 def test_only_what_was_committed_counts() -> None:
-    run = Run(10**6).opened(0)
+    run = CopyHarness(10**6).opened(0)
     run.fetch(made(0, 3), made(5, 2), stable_end=1_000)
     run.ack_all()
     assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (0, {}, 0)
-    run.advance(TIMES.commit_ms)
+    run.advance(TIMES.commit_interval_ms)
     run.commit()
     assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (5, {"compacted": 2}, 7)
 
 
 def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
-    run = Run(10).opened(0)
+    run = CopyHarness(10).opened(0)
     run.fetch(made(0, 2), made(4, 2), made(8, 2))
     run.ack(0)
     run.fail(1, RecordRejected("odd", 87))
-    run.dropped()
+    run.closed()
     assert run.copy.result.gaps == {}
     run.opened(0)
     run.fetch(made(0, 2), made(4, 2), made(8, 2))
     run.ack_all()
     assert run.commit().offset == 2
-    result = run.ends(Outcome.FAILED)
+    result = run.ended_with(Outcome.FAILED)
     assert (result.gaps, result.end) == ({}, 2)
     assert result.error == "t-0, the batch at offset 4: odd"
 
@@ -283,39 +283,39 @@ def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
 
 def test_a_range_that_ends_inside_a_gap_is_complete_there() -> None:
     """Compaction left nothing at the range's last offsets: the log's next batch begins beyond them."""
-    run = Run(10).opened(0)
+    run = CopyHarness(10).opened(0)
     run.fetch(made(0, 2), made(15))
     run.ack_all()
     assert run.commit().offset == 10
-    assert run.ends(Outcome.COMPLETE).records == 2
+    assert run.ended_with(Outcome.COMPLETE).records == 2
 
 
 def test_batches_beyond_the_end_are_left_for_the_next_range() -> None:
-    run = Run(3).opened(0)
+    run = CopyHarness(3).opened(0)
     run.fetch(*(made(n) for n in range(6)))
     run.ack_all()
     assert run.commit().offset == 3
-    assert run.ends(Outcome.COMPLETE).records == 3
+    assert run.ended_with(Outcome.COMPLETE).records == 3
 
 
 def test_of_a_batch_across_the_end_only_what_lies_before_it_is_copied() -> None:
     """The next range begins inside that batch, and takes the rest."""
-    run = Run(3).opened(0)
+    run = CopyHarness(3).opened(0)
     run.fetch(made(0, 5))
     run.ack_all()
     assert run.sent == [[b"0", b"1", b"2"]]
     assert run.commit().offset == 3
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert (result.end, result.records, result.deep) == (3, 3, {"trimmed": 1})
 
 
 def test_a_copy_that_begins_inside_a_batch_takes_the_rest_of_it() -> None:
-    run = Run(6, start=2).opened(2)
+    run = CopyHarness(6, start=2).opened(2)
     run.fetch(made(0, 4), made(4, 2))
     run.ack_all()
     assert run.sent == [[b"2", b"3"], [b"4", b"5"]]
     run.commit()
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert (result.records, result.deep, result.gaps) == (4, {"trimmed": 1}, {})
 
 
@@ -324,11 +324,11 @@ def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> No
     transactional = {"attributes": TRANSACTIONAL, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     marker = batch(build_marker(9, 0, ABORT, base_offset=3))
     empty = batch(build((), base_offset=4, last_offset_delta=5))
-    run = Run(10).opened(0)
+    run = CopyHarness(10).opened(0)
     run.fetch(made(0), made(1, 2, **transactional), marker, empty, aborted=(AbortedTransaction(9, 1),))
     run.ack_all()
     assert run.commit().offset == 10
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert result.skipped == {"aborted": 1, "control": 1, "empty": 1}
     assert result.gaps == {"markers": 1, "compacted": 6}
     assert (result.records, result.batches) == (1, 1)
@@ -336,25 +336,24 @@ def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> No
 
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_range_of_nothing_but_markers_is_complete_without_sending(atomic: bool) -> None:
-    run = Run(2, atomic=atomic).opened(0)
+    run = CopyHarness(2, atomic=atomic).opened(0)
     run.fetch(*(batch(build_marker(9, 0, ABORT, base_offset=n)) for n in range(2)))
     assert run.commit().offset == 2
-    run.ends(Outcome.COMPLETE)
+    run.ended_with(Outcome.COMPLETE)
     assert run.sent == []
 
 
 def test_the_epoch_of_the_last_batch_travels_with_the_progress() -> None:
-    run = Run(2).opened(0)
+    run = CopyHarness(2).opened(0)
     run.fetch(made(0, leader_epoch=4), made(1, leader_epoch=6))
     run.ack_all()
     assert run.commit().leader_epoch == 6
 
 
 def test_what_was_asked_for_before_is_not_taken() -> None:
-    run = Run(5).opened(0)
+    run = CopyHarness(5).opened(0)
     run.fetch(made(0, 2))
-    at, run.copy._reading.at = run.copy._reading.at, 0
-    run.fetch(made(2, 1))
-    run.copy._reading.at = at
+    run.fetch(made(2, 1), offset=0)
+    run.ack(0)
     assert len(run.sent) == 1
     assert run.parts[-1].released == 0

@@ -15,10 +15,10 @@ from mirror.errors import (
     TransactionExpired,
 )
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.partition.states import ABORTS, DROP_MS, CopyState
+from mirror.relay.partition.context import CopyHandle
+from mirror.relay.partition.states import ABORT_TIMEOUT_MS, MAX_ABORTS_IN_A_ROW, CopyState
 from tests.fakes.record_batches import batch, build
-from tests.relay.site import TIMES, Run, made
+from tests.relay.copy_harness import TIMES, CopyHarness, made
 
 HOUR = 3_600_000
 
@@ -38,18 +38,18 @@ def _needs_abort(cause: KafkaError) -> NeedsAbort:
 
 def test_a_partition_that_cannot_be_fenced_expires() -> None:
     """blocked_transactional_id_expires_by_the_attempt_clock."""
-    run = Run(5)
-    run.advance(TIMES.delivery_ms)
-    run.carrier.opened.set_exception(KafkaTimeout("no coordinator"))
-    run.site.settle_down()
-    (expiry,) = run.ends(Outcome.EXPIRED).expiries
-    assert (expiry["phase"], expiry["cause"], expiry["age_ms"]) == ("fencing", "coordinator", TIMES.delivery_ms)
+    run = CopyHarness(5)
+    run.advance(TIMES.delivery_timeout_ms)
+    run.writer.opened.set_exception(KafkaTimeout("no coordinator"))
+    run.context.run_until_idle()
+    (expiry,) = run.ended_with(Outcome.EXPIRED).expiries
+    assert (expiry["phase"], expiry["cause"], expiry["age_ms"]) == ("fencing", "coordinator", TIMES.delivery_timeout_ms)
     assert expiry["last_error"] == "no coordinator"
 
 
 @pytest.mark.parametrize("atomic", [True, False])
 def test_an_expired_batch_ends_the_attempt_and_nothing_behind_it_is_committed(atomic: bool) -> None:
-    run = Run(10**6, atomic=atomic).opened(0)
+    run = CopyHarness(10**6, atomic=atomic).opened(0)
     run.fetch(made(0), made(1), made(2), stable_end=10**6)
     run.ack(0)
     run.ack(2)
@@ -57,7 +57,7 @@ def test_an_expired_batch_ends_the_attempt_and_nothing_behind_it_is_committed(at
     if not atomic:
         assert run.committing == 1, "what is acknowledged counts"
         run.commit()
-    result = run.ends(Outcome.EXPIRED)
+    result = run.ended_with(Outcome.EXPIRED)
     assert result.end == (0 if atomic else 1)
     assert result.records == result.end
     assert str(result.error) == "t-0, the batch at offset 1: late"
@@ -67,122 +67,122 @@ def test_an_expired_batch_ends_the_attempt_and_nothing_behind_it_is_committed(at
 
 
 def test_a_batch_whose_time_is_up_before_there_is_memory_expires_with_its_offset() -> None:
-    run = Run(5).opened(0)
-    run.carrier.refuse = _late()
+    run = CopyHarness(5).opened(0)
+    run.writer.send_error = _late()
     run.fetch(made(0))
-    (expiry,) = run.ends(Outcome.EXPIRED).expiries
+    (expiry,) = run.ended_with(Outcome.EXPIRED).expiries
     assert expiry["start"] == 0
 
 
 def test_a_commit_without_an_answer_expires_and_its_outcome_is_unknown() -> None:
-    run = Run(1).opened(0)
+    run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.ack()
-    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms + 500
-    run.advance(TIMES.delivery_ms)
+    assert run.writer.commits[-1].timeout_ms == TIMES.delivery_timeout_ms + 500
+    run.advance(TIMES.delivery_timeout_ms)
     run.commit(KafkaTimeout("no coordinator"))
-    result = run.ends(Outcome.EXPIRED)
+    result = run.ended_with(Outcome.EXPIRED)
     (expiry,) = result.expiries
-    assert (expiry["phase"], expiry["age_ms"]) == ("committing", TIMES.delivery_ms)
+    assert (expiry["phase"], expiry["age_ms"]) == ("committing", TIMES.delivery_timeout_ms)
     assert expiry["may_have_been_written"]
     assert result.records == 0, "not known to be there"
 
 
 def test_a_commit_has_what_is_left_of_its_oldest_batch_and_a_moment_in_which_that_expires_first() -> None:
-    run = Run(10**6).opened(0)
+    run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=10**6)
-    run.advance(TIMES.commit_ms)
-    assert run.carrier.commits[-1].timeout_ms == TIMES.delivery_ms - TIMES.commit_ms + 500
+    run.advance(TIMES.commit_interval_ms)
+    assert run.writer.commits[-1].timeout_ms == TIMES.delivery_timeout_ms - TIMES.commit_interval_ms + 500
 
 
 def test_a_commit_that_fails_with_its_batch_tells_of_the_batch() -> None:
-    run = Run(1).opened(0)
+    run = CopyHarness(1).opened(0)
     run.fetch(made(0))
-    run.carrier.sent[0].answer(_late())
-    run.carrier.commits[-1].future.set_exception(_needs_abort(_late()))
-    run.site.settle_down()
-    assert run.ends(Outcome.EXPIRED).expiries[0]["start"] == 0
+    run.writer.sent[0].answer(_late())
+    run.writer.commits[-1].future.set_exception(_needs_abort(_late()))
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.EXPIRED).expiries[0]["start"] == 0
 
 
 def test_the_cause_is_told_not_the_transaction_s_end() -> None:
-    run = Run(3).opened(0)
+    run = CopyHarness(3).opened(0)
     run.fetch(made(0), made(1), made(2))
     run.ack(0)
-    run.carrier.sent[1].answer(NeedsAbort("the transaction is to be aborted"))
-    run.carrier.sent[2].answer(_late())
-    run.site.settle_down()
-    assert run.ends(Outcome.EXPIRED).expiries[0]["start"] == 2
+    run.writer.sent[1].answer(NeedsAbort("the transaction is to be aborted"))
+    run.writer.sent[2].answer(_late())
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.EXPIRED).expiries[0]["start"] == 2
 
 
 def test_an_expired_transaction_is_an_expiry() -> None:
-    run = Run(1).opened(0)
+    run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.ack()
     run.commit(TransactionExpired("outlived transaction.timeout.ms", 47))
-    assert run.ends(Outcome.EXPIRED).expiries[0]["phase"] == "committing"
+    assert run.ended_with(Outcome.EXPIRED).expiries[0]["phase"] == "committing"
 
 
 def test_it_is_tried_again_after_a_rest_and_goes_on_where_the_target_is() -> None:
-    run = Run(3).opened(0)
-    run.site.neighbours_are_healthy = True
+    run = CopyHarness(3).opened(0)
+    run.context.retries_allowed = True
     rests = []
     for _ in range(3):
         run.fetch(made(0), made(1), made(2))
         run.fail(0, _late())
         assert run.copy.expired
-        run.dropped()
-        attempts = len(run.site.carriers)
-        rests.append(run.rest())
-        assert len(run.site.carriers) == attempts + 1
+        run.closed()
+        attempts = len(run.context.writers)
+        rests.append(run.back_off())
+        assert len(run.context.writers) == attempts + 1
         run.opened(0)
     assert rests[0] < rests[1] < rests[2]
     run.fetch(made(0), made(1), made(2))
     run.ack_all()
     run.commit()
     assert not run.copy.expired
-    result = run.ends(Outcome.COMPLETE)
+    result = run.ended_with(Outcome.COMPLETE)
     assert (result.retries, len(result.expiries), result.records, result.error) == (3, 3, 3, None)
 
 
 def test_a_commit_of_unknown_outcome_that_was_done_is_not_done_again() -> None:
-    run = Run(1).opened(0)
-    run.site.neighbours_are_healthy = True
+    run = CopyHarness(1).opened(0)
+    run.context.retries_allowed = True
     run.fetch(made(0))
     run.ack()
     run.commit(KafkaTimeout("..."))
-    run.dropped()
+    run.closed()
     run.advance(1_000)
     run.opened(1)
-    assert run.ends(Outcome.COMPLETE).retries == 1
-    assert sum(len(carrier.sent) for carrier in run.site.carriers) == 1
+    assert run.ended_with(Outcome.COMPLETE).retries == 1
+    assert sum(len(carrier.sent) for carrier in run.context.writers) == 1
 
 
 def test_it_rests_no_longer_than_there_are_healthy_ones() -> None:
-    run = Run(3).opened(0)
-    run.site.neighbours_are_healthy = True
+    run = CopyHarness(3).opened(0)
+    run.context.retries_allowed = True
     run.fetch(made(0))
     run.fail(0, _late())
-    run.dropped()
-    run.site.neighbours_are_healthy = False
+    run.closed()
+    run.context.retries_allowed = False
     run.advance(1_000)
-    assert len(run.site.carriers) == 1
-    run.ends(Outcome.EXPIRED)
+    assert len(run.context.writers) == 1
+    run.ended_with(Outcome.EXPIRED)
 
 
 def test_an_abort_that_does_not_end_is_left_to_the_next_attempt() -> None:
-    run = Run(3).opened(0)
+    run = CopyHarness(3).opened(0)
     run.fetch(made(0))
     run.fail(0, _late())
-    run.advance(DROP_MS - 1)
+    run.advance(ABORT_TIMEOUT_MS - 1)
     assert not run.copy.done
     run.advance(1)
     assert run.result.outcome is Outcome.EXPIRED
-    run.holds_nothing()
+    run.assert_nothing_held()
 
 
 def test_a_batch_behind_what_was_skipped_goes_at_once() -> None:
     """What needs no sending is no batch that is waited for."""
-    run = Run(9).opened(0)
+    run = CopyHarness(9).opened(0)
     run.fetch(batch(build((), base_offset=0)), made(1))
     assert run.sent == [[b"1"]]
 
@@ -192,11 +192,11 @@ def test_a_batch_behind_what_was_skipped_goes_at_once() -> None:
 
 @pytest.mark.parametrize("when", ["opening", "sending", "committing"])
 def test_who_was_shut_out_says_so_and_stops(when: str) -> None:
-    run, fenced = Run(1), Fenced("another one took over", 90)
-    run.site.neighbours_are_healthy = True
+    run, fenced = CopyHarness(1), Fenced("another one took over", 90)
+    run.context.retries_allowed = True
     if when == "opening":
-        run.carrier.opened.set_exception(fenced)
-        run.site.settle_down()
+        run.writer.opened.set_exception(fenced)
+        run.context.run_until_idle()
     else:
         run.opened(0)
         run.fetch(made(0))
@@ -205,63 +205,63 @@ def test_who_was_shut_out_says_so_and_stops(when: str) -> None:
         else:
             run.ack()
             run.commit(_needs_abort(fenced))
-    assert run.ends(Outcome.FENCED).records == 0
-    assert len(run.site.carriers) == 1
+    assert run.ended_with(Outcome.FENCED).records == 0
+    assert len(run.context.writers) == 1
 
 
 @pytest.mark.parametrize("in_doubt", [1, 3])
 def test_a_fence_that_may_be_its_own_late_one_is_believed_once_for_each_of_those(in_doubt: int) -> None:
-    run = Run(1)
-    run.site.neighbours_are_healthy = True
-    run.carrier.fences_in_doubt = in_doubt
-    run.carrier.opened.set_exception(KafkaTimeout("no coordinator"))
-    run.site.settle_down()
-    run.dropped()
-    run.rest()
+    run = CopyHarness(1)
+    run.context.retries_allowed = True
+    run.writer.fences_in_doubt = in_doubt
+    run.writer.opened.set_exception(KafkaTimeout("no coordinator"))
+    run.context.run_until_idle()
+    run.closed()
+    run.back_off()
     for attempts in range(2, 3 + in_doubt):
-        assert len(run.site.carriers) == attempts
-        run.carrier.opened.set_exception(Fenced("another one took over", 90))
-        run.site.settle_down()
-        run.dropped()
-    run.ends(Outcome.FENCED)
+        assert len(run.context.writers) == attempts
+        run.writer.opened.set_exception(Fenced("another one took over", 90))
+        run.context.run_until_idle()
+        run.closed()
+    run.ended_with(Outcome.FENCED)
 
 
-@pytest.mark.parametrize(("after_ms", "outcome"), [(0, None), (TIMES.request_ms, Outcome.FENCED)])
+@pytest.mark.parametrize(("after_ms", "outcome"), [(0, None), (TIMES.request_timeout_ms, Outcome.FENCED)])
 def test_its_own_late_fence_may_come_behind_a_commit_but_not_much_later(after_ms: int, outcome: Outcome | None) -> None:
-    run = Run(9)
-    run.carrier.fences_in_doubt = 1
+    run = CopyHarness(9)
+    run.writer.fences_in_doubt = 1
     run.opened(0)
     run.fetch(made(0), stable_end=1)
     run.ack()
-    run.advance(TIMES.commit_min_ms)
+    run.advance(TIMES.commit_min_interval_ms)
     run.commit()
     run.advance(after_ms)
     run.fetch(made(1))
     run.fail(1, Fenced("another one took over", 90))
-    run.dropped()
+    run.closed()
     assert (run.result.outcome if run.copy.done else None) is outcome
 
 
 def test_who_was_shut_out_after_a_retry_says_so_and_stops() -> None:
-    run = Run(1).opened(0)
-    run.site.neighbours_are_healthy = True
+    run = CopyHarness(1).opened(0)
+    run.context.retries_allowed = True
     run.fetch(made(0))
     run.fail(0, _late())
-    run.dropped()
-    run.rest()
-    run.carrier.opened.set_exception(Fenced("another one took over", 90))
-    run.site.settle_down()
-    run.ends(Outcome.FENCED)
+    run.closed()
+    run.back_off()
+    run.writer.opened.set_exception(Fenced("another one took over", 90))
+    run.context.run_until_idle()
+    run.ended_with(Outcome.FENCED)
 
 
 def test_who_was_shut_out_has_no_progress_to_note() -> None:
-    run = Run(9).opened_with(None).settled(target_end=99)
+    run = CopyHarness(9).opened_with(None).resolved(target_end=99)
     run.commit()
-    assert run.copy.account.kept is not None
+    assert run.copy.recorder.committed_progress is not None
     run.fetch(made(0))
     run.fail(0, Fenced("another one took over", 90))
-    run.ends(Outcome.FENCED)
-    assert run.copy.account.kept is None
+    run.ended_with(Outcome.FENCED)
+    assert run.copy.recorder.committed_progress is None
 
 
 # --- aborts
@@ -269,7 +269,7 @@ def test_who_was_shut_out_has_no_progress_to_note() -> None:
 
 @pytest.mark.parametrize("what", ["batch", "commit"])
 def test_a_producer_that_brokers_forgot_is_replaced_after_a_rest_but_not_for_ever(what: str) -> None:
-    run = Run(1).opened(0)
+    run = CopyHarness(1).opened(0)
     rests = []
     for attempts in range(10):
         run.fetch(made(0))
@@ -278,59 +278,59 @@ def test_a_producer_that_brokers_forgot_is_replaced_after_a_rest_but_not_for_eve
         else:
             run.ack()
             run.commit(BrokerError("unknown producer id", 49))
-        run.dropped()
+        run.closed()
         if run.copy.done:
-            assert attempts == ABORTS
+            assert attempts == MAX_ABORTS_IN_A_ROW
             break
-        rests.append(run.rest())
+        rests.append(run.back_off())
         run.opened(0)
     assert 0 < rests[0] < rests[-1]
-    told = "t-0, the batch at offset 0: " if what == "batch" else "paris.t-0: progress was not kept: "
-    assert run.ends(Outcome.FAILED).error == f"{told}unknown producer id"
+    told = "t-0, the batch at offset 0: " if what == "batch" else "paris.t-0: progress was not committed: "
+    assert run.ended_with(Outcome.FAILED).error == f"{told}unknown producer id"
 
 
 def test_aborts_are_counted_from_the_last_commit() -> None:
-    run = Run(10**6).opened(0)
-    for at in range(2 * ABORTS):
+    run = CopyHarness(10**6).opened(0)
+    for at in range(2 * MAX_ABORTS_IN_A_ROW):
         run.fetch(made(at), stable_end=10**6)
         run.fail(-1, BrokerError("unknown producer id", 49))
-        run.dropped()
-        run.rest()
+        run.closed()
+        run.back_off()
         run.opened(at)
         run.fetch(made(at), stable_end=10**6)
         run.ack()
-        run.advance(TIMES.commit_ms)
+        run.advance(TIMES.commit_interval_ms)
         assert run.commit().offset == at + 1
 
 
 def test_an_epoch_s_end_is_not_slept_over() -> None:
-    run = Run(1).opened(0)
+    run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.fail(0, BrokerError("unknown producer id", 49))
-    run.dropped()
-    assert run.copy.stage is CopyState.RESTING
-    run.copy.wind_up(run.clock.now(), at_once=False)
-    assert run.ends(Outcome.UNFINISHED).records == 0
+    run.closed()
+    assert run.copy.state is CopyState.BACKING_OFF
+    run.copy.wind_up(run.clock.now(), immediately=False)
+    assert run.ended_with(Outcome.UNFINISHED).records == 0
 
 
 def test_a_bug_ends_its_own_copy_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run = Run(1).opened(0)
-    run.carrier.refuse = ValueError("odd")
+    run = CopyHarness(1).opened(0)
+    run.writer.send_error = ValueError("odd")
     run.fetch(made(0))
-    assert run.ends(Outcome.FAILED).error == "ValueError: odd"
-    assert "t-0: a bug in its copy" in caplog.text
+    assert run.ended_with(Outcome.FAILED).error == "ValueError: odd"
+    assert "t-0: unexpected error; this partition's copy fails" in caplog.text
 
 
 def test_whoever_is_woken_by_a_failure_finds_it() -> None:
     """The task was woken, looked before the failure was noted, and slept on."""
-    run = Run(1)
+    run = CopyHarness(1)
 
-    def step_at_once(copy: PartitionCopy, failed: bool) -> None:
+    def step_at_once(copy: CopyHandle, failed: bool) -> None:
         assert failed
         copy.step(run.clock.now())
 
-    run.site.answered = step_at_once  # type: ignore[method-assign]
+    run.context.on_batch_answered = step_at_once  # type: ignore[method-assign]
     run.opened(0)
     run.fetch(made(0))
-    run.carrier.sent[0].answer(_late())
-    assert run.copy.stage is CopyState.DROPPING
+    run.writer.sent[0].answer(_late())
+    assert run.copy.state is CopyState.ABORTING

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout, NeedsAbort, OffsetOutOfRange
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import DROP_MS, CopyState
+from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
 from mirror.relay.progress.gaps import SourceState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.site import SOURCE, Run
+from tests.relay.copy_harness import SOURCE, CopyHarness
 
 
 class Entry(NamedTuple):
@@ -87,9 +87,9 @@ class World:
         self.run = self._begin()
         self._taken: list[int] = []
 
-    def _begin(self) -> Run:
-        run = Run(self.end, atomic=self.atomic, batch_size=self.batch_size, clock=self.clock)
-        run.site.neighbours_are_healthy = bool(self.choose(2))
+    def _begin(self) -> CopyHarness:
+        run = CopyHarness(self.end, atomic=self.atomic, batch_size=self.batch_size, clock=self.clock)
+        run.context.retries_allowed = bool(self.choose(2))
         return run
 
     def values(self, below: int) -> list[int]:
@@ -100,22 +100,22 @@ class World:
     def turn(self) -> None:
         """One thing that can happen now does."""
         run = self.run
-        carrier = run.carrier
-        match run.copy.stage:
+        carrier = run.writer
+        match run.copy.state:
             case CopyState.DONE:
                 assert run.result.end == (self.progress or 0) or not self._told_progress
-                run.holds_nothing()
+                run.assert_nothing_held()
                 self.run = self._begin()
             case CopyState.OPENING:
                 self._open()
-            case CopyState.SETTLING:
+            case CopyState.RESOLVING_PROGRESS:
                 assert self.progress is None
-                run.settled()
-            case CopyState.LOOKING:
-                run.site.looks[-1].set_result(SourceState(topic_id="the-id", earliest=0, end=self.end))
-            case CopyState.DROPPING:
+                run.resolved()
+            case CopyState.CHECKING_SOURCE:
+                run.context.source_lookups[-1].set_result(SourceState(topic_id="the-id", earliest=0, end=self.end))
+            case CopyState.ABORTING:
                 self._drop()
-            case CopyState.RESTING:
+            case CopyState.BACKING_OFF:
                 run.advance(2_000)
             case CopyState.COPYING:
                 pending = [n for n, one in enumerate(carrier.sent) if not one.answered]
@@ -125,7 +125,7 @@ class World:
                 elif run.committing is not None:
                     options += [self._end_commit] * 3
                 options[self.choose(len(options))]()
-        self.run.site.settle_down()
+        self.run.context.run_until_idle()
 
     @property
     def _told_progress(self) -> bool:
@@ -134,7 +134,7 @@ class World:
     def _open(self) -> None:
         self._taken = []
         if self.choose(6) == 5:
-            self.run.carrier.opened.set_exception(KafkaTimeout("no coordinator"))
+            self.run.writer.opened.set_exception(KafkaTimeout("no coordinator"))
         elif self.progress is None:
             self.run.opened_with(None)
         else:
@@ -142,16 +142,16 @@ class World:
 
     def _fetch(self) -> None:
         run = self.run
-        if run.site.reading is None or run.copy._reading.at >= self.end or not run.copy.wants_more:
+        if run.context.read_position is None or run.copy._reader.position >= self.end or not run.copy.wants_more:
             return
         if self.choose(12) == 11:
             run.fetch_fails(OffsetOutOfRange("not here", 1))
             return
-        at = run.copy._reading.at
+        at = run.copy._reader.position
         if self.choose(8) == 7:  # asked for by an earlier attempt
             one = self.log[-1].make()
             stale = Fetched(tp=SOURCE, offset=at + 1, next_offset=one.next_offset, batches=[one], size=one.size)
-            run.copy.take_in(stale, self.clock.now())
+            run.copy.on_fetched(stale, self.clock.now())
             return
         rest = [one for one in self.log if one.base + one.last_delta >= at]
         some = rest[: 1 + self.choose(4)]
@@ -159,7 +159,7 @@ class World:
         run.fetch(*(one.make() for one in some), aborted=aborted, stable_end=self.end)
 
     def _answer(self, number: int) -> None:
-        values = [int(value) for value in self.run.carrier.sent[number].values]
+        values = [int(value) for value in self.run.writer.sent[number].values]
         what = self.choose(8)
         if what < 6:
             self._take(values)
@@ -168,7 +168,7 @@ class World:
         if what == 6 and not self.atomic:
             self._take(values)  # written, and nobody heard of it
         error: KafkaError = DeliveryTimeout("late") if self.choose(2) else BrokerError("odd", 99)
-        commits = self.run.carrier.commits
+        commits = self.run.writer.commits
         if commits and self.atomic and not commits[-1].future.done():
             abort = NeedsAbort("to be aborted")
             abort.__cause__ = error
@@ -205,13 +205,13 @@ class World:
         self.progress = offset
 
     def _drop(self) -> None:
-        carrier = self.run.carrier
+        carrier = self.run.writer
         if carrier.commits and not carrier.commits[-1].future.done() and not self.atomic:
             self._end_commit()
-        elif carrier.dropped is None or self.choose(3) == 0:
-            self.run.advance(DROP_MS)
+        elif carrier.closed is None or self.choose(3) == 0:
+            self.run.advance(ABORT_TIMEOUT_MS)
         else:
-            self.run.dropped()
+            self.run.closed()
         self._taken = []
 
     # --- the end
@@ -231,24 +231,24 @@ class World:
         result = self.run.result
         assert result.outcome is Outcome.COMPLETE, result.error
         assert self.progress == result.end >= self.end
-        self.run.holds_nothing()
+        self.run.assert_nothing_held()
         assert list(dict.fromkeys(self.written)) == self.values(self.end)
         if self.atomic:
             assert len(set(self.written)) == len(self.written)
 
     def _must_answer(self) -> bool:
-        carrier = self.run.carrier
+        carrier = self.run.writer
         unanswered = any(not one.answered for one in carrier.sent)
-        return self.run.copy.stage is CopyState.COPYING and (unanswered or self.run.committing is not None)
+        return self.run.copy.state is CopyState.COPYING and (unanswered or self.run.committing is not None)
 
     def _all_well(self) -> None:
         self.choose = lambda _: 0
-        pending = [n for n, one in enumerate(self.run.carrier.sent) if not one.answered]
+        pending = [n for n, one in enumerate(self.run.writer.sent) if not one.answered]
         if pending:
             self._answer(pending[0])
         else:
             self._end_commit()
-        self.run.site.settle_down()
+        self.run.context.run_until_idle()
 
 
 @given(

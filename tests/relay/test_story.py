@@ -16,17 +16,17 @@ from mirror.relay.model.timeline import (
 )
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
-from tests.relay.site import TARGET, Run, made
+from tests.relay.copy_harness import TARGET, CopyHarness, made
 
 
-def story_of(run: Run) -> CopyTimeline:
+def story_of(run: CopyHarness) -> CopyTimeline:
     story = run.result.story
     assert story is not None
     return story
 
 
 def test_a_copy_s_time_is_divided_into_its_phases() -> None:
-    run = Run(4)
+    run = CopyHarness(4)
     run.clock.advance(70)
     run.opened()
     run.clock.advance(200)
@@ -38,7 +38,7 @@ def test_a_copy_s_time_is_divided_into_its_phases() -> None:
     run.clock.advance(12)
     run.ack_all()
     run.commit()
-    run.ends(Outcome.COMPLETE)
+    run.ended_with(Outcome.COMPLETE)
     story = story_of(run)
     assert story.phases == {
         CopyPhase.FENCING: 70,
@@ -50,14 +50,14 @@ def test_a_copy_s_time_is_divided_into_its_phases() -> None:
 
 
 def test_lag_before_and_after_in_records_and_time() -> None:
-    run = Run(2).opened()
+    run = CopyHarness(2).opened()
     wall = run.clock.unix_ms()
     old = batch(build([b"0", b"1"], timestamp=wall - 5_000))
     run.fetch(old, stable_end=10)
     run.ack_all()
     run.clock.advance(1_000)
     run.commit()
-    run.ends(Outcome.COMPLETE)
+    run.ended_with(Outcome.COMPLETE)
     story = story_of(run)
     assert (story.lag_before, story.late_before_ms) == (10, 5_000)
     assert (story.lag_after, story.late_after_ms) == (8, 6_000), "as old as the last one copied, a second later"
@@ -67,23 +67,23 @@ def test_lag_before_and_after_in_records_and_time() -> None:
 
 def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
     """Else an epoch's sum would say that nothing is left, just where something is wrong."""
-    run = Run(2).opened()
+    run = CopyHarness(2).opened()
     run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.unix_ms() - 5_000)), stable_end=10)
     run.clock.advance(2_000)
     run.fetch(made(2, 1), stable_end=13)
-    story = run.copy.account.chronicle.told(run.clock.now())
+    story = run.copy.recorder.timeline.told(run.clock.now())
     assert (story.lag_before, story.late_before_ms) == (10, 5_000)
     assert (story.lag_after, story.late_after_ms) == (13, 7_000)
 
 
 def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -> None:
-    run = Run(2).opened_with(None).settled()
+    run = CopyHarness(2).opened_with(None).resolved()
     run.commit()
     run.clock.advance(300)
     run.fetch(made(0, 2), stable_end=2)
     run.ack_all()
     run.commit()
-    run.ends(Outcome.COMPLETE)
+    run.ended_with(Outcome.COMPLETE)
     story = story_of(run)
     assert (story.commits, story.lag_before, story.lag_after) == (2, 2, 0)
     assert [point[1:3] for point in story.curve] == [[0, 2], [2, 2]]
@@ -91,21 +91,21 @@ def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -
 
 
 def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
-    run = Run(2).opened()
+    run = CopyHarness(2).opened()
     run.fetch(made(0, 2), stable_end=2)
     run.ack_all()
     run.commit()
-    run.ends(Outcome.COMPLETE)
-    (span,) = run.site.watcher.spans
+    run.ended_with(Outcome.COMPLETE)
+    (span,) = run.context.observer.spans
     assert span["name"] == SpanName.CATCH_UP
     assert span["records"] == 2
     assert story_of(run).spans == [span]
-    assert run.site.watcher.results == [run.result]
+    assert run.context.observer.results == [run.result]
 
 
 def test_retries_are_told_with_error_and_backoff() -> None:
-    run = Run(1)
-    run.site.neighbours_are_healthy = True
+    run = CopyHarness(1)
+    run.context.retries_allowed = True
     run.opened()
     run.fetch(made(0), stable_end=1)
     error = DeliveryTimeout(
@@ -117,17 +117,17 @@ def test_retries_are_told_with_error_and_backoff() -> None:
         phase=DeliveryPhase.IN_FLIGHT,
         cause=DeliveryCause.NO_ANSWER,
     )
-    run.carrier.sent[-1].answer(error)
-    run.site.settle_down()
-    run.dropped()
-    assert run.copy.account.chronicle.phase is CopyPhase.RESTING
+    run.writer.sent[-1].answer(error)
+    run.context.run_until_idle()
+    run.closed()
+    assert run.copy.recorder.timeline.phase is CopyPhase.RESTING
     run.clock.advance(2_000)
     run.copy.step(run.clock.now())
     run.opened()
     run.fetch(made(0), stable_end=1)
     run.ack_all()
     run.commit()
-    run.ends(Outcome.COMPLETE)
+    run.ended_with(Outcome.COMPLETE)
     story = story_of(run)
     (retry,) = story.events
     assert retry["name"] == EventName.RETRY

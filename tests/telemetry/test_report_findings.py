@@ -69,7 +69,7 @@ FAILURES = {
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
     "failed source without leader": planner.NO_LEADER_TEXT,
-    "failed silent source": written_in(SourceGapCheck.found),
+    "failed silent source": written_in(SourceGapCheck.evaluate),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
     "failed too large": written_in(refusals._too_large),
     "failed bad timestamp": bad_timestamp(),

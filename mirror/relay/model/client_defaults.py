@@ -28,9 +28,9 @@ def batch_bytes(kafkas: int, buffer_memory: int) -> int:
     return max(kafkas, min(BATCH_BYTES, buffer_memory // AROUND))
 
 
-def transaction_timeout_ms(delivery_ms: int, request_ms: int, commit_ms: int) -> int:
+def transaction_timeout_ms(delivery_timeout_ms: int, request_timeout_ms: int, commit_interval_ms: int) -> int:
     """``transaction.timeout.ms``: a transaction must not end before its batches' own time does.
 
     Else an expiry would look like fencing.
     """
-    return max(_SHORTEST_TRANSACTION_MS, min(_INT32_MAX, delivery_ms + request_ms + commit_ms))
+    return max(_SHORTEST_TRANSACTION_MS, min(_INT32_MAX, delivery_timeout_ms + request_timeout_ms + commit_interval_ms))

@@ -58,8 +58,9 @@ class CopyPolicy:
 class CopyTimeouts:
     """The times that a copy keeps to, in ms."""
 
-    delivery_ms: int
-    request_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
     stall_ms: int
-    commit_ms: int
-    commit_min_ms: int
+    """How long the source may return nothing before its state is looked up."""
+    commit_interval_ms: int
+    commit_min_interval_ms: int

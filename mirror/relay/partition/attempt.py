@@ -1,246 +1,257 @@
-"""One attempt at a range, from the source's first answer to its end: read, send, commit."""
+"""One attempt to copy a range, from where its progress stands: read, send, commit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
-from mirror.relay.partition.commits import Commits, ProgressAt
+from mirror.relay.partition.commits import Commits
+from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.outbox import CommitCounts, Outbox, PendingBatch
 from mirror.relay.progress.committed import Progress
 from mirror.timing import FOREVER_MS, deadline
 
 if TYPE_CHECKING:
-    from mirror.relay.flow_control import SendWindow
-    from mirror.relay.model.policy import CopyTimeouts
     from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.source_reader import SourceReader
     from mirror.relay.partition.target_writer import TargetWriter
 
 
 class DeliveryFailed(Exception):
-    """A batch was not taken (``piece``), or a commit (None)."""
+    """The target did not take a batch, or a commit (then ``output`` is None)."""
 
-    def __init__(self, error: BaseException, piece: OutputBatch | None) -> None:
+    def __init__(self, error: BaseException, output: OutputBatch | None) -> None:
         super().__init__(str(error))
         self.error: Final = error
-        self.piece: Final = piece
+        self.output: Final = output
 
 
 class TargetShrank(Exception):
-    """A batch was acknowledged at an offset that the target's log had passed before: it is another log, or was cut."""
+    """The target acknowledged a batch below the log end known before: the log was recreated, or lost records."""
+
+
+class AttemptOwner(CopyHandle, Protocol):
+    """The copy to which an attempt belongs."""
+
+    @property
+    def winding_up(self) -> bool:
+        """Whether the epoch ends: nothing more is sent, and what is acknowledged is committed."""
+        ...
+
+    def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
+        """Make the progress to commit at a source offset; ``leader_epoch`` is that of the batch before it."""
+        ...
+
+    def on_committed(self, counts: CommitCounts) -> None:
+        """A commit has succeeded with these counts."""
+        ...
 
 
 class CopyAttempt:
-    """Goes on at ``progress``, which is committed, or (``must_commit``) is to be, before anything else.
-
-    ``committed`` hears of what each commit took with it, ``answered`` (on the network thread) of each batch's answer:
-    whether it was a failure. ``watch`` has the copy stepped when a future is done. ``winding_up``: nothing more is
-    sent, what is acknowledged is committed. ``refused``: it may not read, since there is no room for what would come.
-    ``unsure``: nothing is committed, nor complete, before the target's log is known to have what was written to it.
-    """
+    """Copies from ``progress`` on, which is committed, or is to be committed first (``commit_required``)."""
 
     def __init__(
         self,
-        progress: Progress,
-        carrier: TargetWriter,
-        reading: SourceReader,
-        times: CopyTimeouts,
+        copy: AttemptOwner,
+        context: CopyContext,
+        writer: TargetWriter,
+        reader: SourceReader,
         clock: DeliveryClock,
-        window: SendWindow,
+        progress: Progress,
         *,
-        progress_at: ProgressAt,
-        committed: Callable[[CommitCounts], None],
-        answered: Callable[[bool], None],
-        watch: Callable[[Future[Any]], None],
-        wall: Callable[[], int],
-        must_commit: bool,
-        who: Hashable,
+        commit_required: bool,
         now: int,
     ) -> None:
-        self.winding_up = self.refused = self.unsure = False
-        self.outbox: Final = Outbox(window, progress.offset, progress.leader_epoch, who, answered)
-        self.commits: Final = Commits(carrier, self.outbox, times, progress, now)
-        self.commits.must = must_commit
-        self.outbox.known_end = 0 if progress.target is None else progress.target.end
-        self._carrier = carrier
-        self._reading = reading
-        self._times = times
+        log_end = 0 if progress.target is None else progress.target.end
+        on_answered = partial(context.on_batch_answered, copy)
+        self.outbox: Final = Outbox(
+            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered
+        )
+        self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
+        self.budget_exhausted = False
+        """Fetching is paused: the source budget has no room."""
+        self.comparing_target = False
+        """The target's log is being compared: until then, nothing is committed, nor complete."""
+        self._copy = copy
+        self._context = context
+        self._writer = writer
+        self._reader = reader
         self._clock = clock
-        self._progress_at = progress_at
-        self._committed = committed
-        self._watch = watch
-        self._wall = wall
-        self._making: Future[Any] | None = None
-        reading.begin(progress.offset, now)
+        self._timeouts = context.timeouts
+        self._reencoding: Future[Any] | None = None
+        reader.begin(progress.offset, now)
 
     @property
     def wants_more(self) -> bool:
-        """Whether it could use more of the source."""
-        may_read = not (self._reading.ended or self.winding_up or self.commits.full)
-        return may_read and self._reading.feed.idle
+        """Whether it can use more of the source."""
+        may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
+        return may_read and self._reader.pipeline.idle
 
     @property
     def phase(self) -> CopyPhase:
-        """What it waits for."""
-        if self.commits.under_way is not None:
+        """What the attempt waits for."""
+        if self.commits.in_flight is not None:
             return CopyPhase.COMMITTING
         if not self.outbox.empty:
             return CopyPhase.PRODUCING
-        if self.outbox.waits or self.refused:
+        if self.outbox.waits_for_room or self.budget_exhausted:
             return CopyPhase.MEMORY
-        return CopyPhase.IDLE if self._reading.caught_up else CopyPhase.FETCHING
+        return CopyPhase.IDLE if self._reader.caught_up else CopyPhase.FETCHING
 
     @property
-    def eager(self) -> bool:
-        """Whether it waits for acknowledgements: to send more, or to end."""
-        return self._reading.ended or self.winding_up or not self._reading.feed.idle
+    def awaits_acknowledgement(self) -> bool:
+        """Whether it needs acknowledgements to send more, or to end."""
+        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.idle
 
     @property
-    def waits_since_ms(self) -> int | None:
-        """Since when the first of what is not delivered waits."""
-        if self.outbox.oldest_ms is None and self.commits.under_way is not None:
-            return self.commits.since_ms
+    def undelivered_since_ms(self) -> int | None:
+        """Since when the oldest undelivered batch, or the commit behind the last one, waits; None if nothing does."""
+        if self.outbox.oldest_ms is None and self.commits.in_flight is not None:
+            return self.commits.uncommitted_since_ms
         return self.outbox.oldest_ms
 
     @property
-    def handed_over(self) -> bool:
-        """Whether all that came is in the target's log."""
-        return self._reading.feed.idle and self.outbox.empty
+    def all_delivered(self) -> bool:
+        """Whether everything fetched is in the target's log."""
+        return self._reader.pipeline.idle and self.outbox.empty
+
+    @property
+    def nothing_to_commit(self) -> bool:
+        """Whether all that is acknowledged is committed, and no commit or comparison is in flight."""
+        committable = self.commits.pending and (self._writer.atomic or self.outbox.empty)
+        return self.commits.in_flight is None and not (committable or self.comparing_target)
 
     def due_ms(self, now: int) -> int:
-        """When :meth:`turn` is wanted next, where nothing happens before; who has no room stands in line for it."""
-        if self.commits.wanted:
-            free = self.commits.under_way is None and not (self.commits.hold or self.unsure)
-            commit = self._commit_due_ms() if free else FOREVER_MS
+        """When :meth:`advance` is wanted next if nothing happens before. Waiting for room is the send window's."""
+        if self.commits.pending:
+            commit = self._commit_due_ms() if self._may_commit else FOREVER_MS
             return commit if commit > now else FOREVER_MS  # overdue: it waits for something else
-        listens = self._quiet and self.wants_more
-        return deadline(self._reading.heard_ms, self._times.stall_ms) if listens else FOREVER_MS
+        listens = self._may_stall and self.wants_more
+        return deadline(self._reader.last_response_ms, self._timeouts.stall_ms) if listens else FOREVER_MS
 
-    def turn(self, now: int) -> bool:
-        """Go on as far as that is possible; True where all that will come is copied and committed.
+    def advance(self, now: int) -> bool:
+        """Make all the progress that is possible without waiting; return whether everything is copied and committed.
 
-        Raises Lost, TargetShrank, and MirrorError for what cannot be sent.
+        Raises DeliveryFailed, TargetShrank, and MirrorError for what cannot be sent.
         """
         if not self.wants_more:
-            self._reading.heard_ms = now  # it was not asked: its silence tells nothing
-        self.outbox.harvest(now)
-        self._check_low()
-        if (loss := self.outbox.loss()) is not None:
-            raise DeliveryFailed(loss[1], loss[0])
-        if self.commits.under_way is not None:
-            self._take_commit(now)
-        if not self.winding_up:
-            self._push(now)
-        self._check_low()  # answers came meanwhile
-        free = self.commits.under_way is None and not (self.commits.hold or self.unsure)
-        if free and self.commits.wanted and now >= self._commit_due_ms():
-            self._watch(self.commits.begin(self._progress_at, now))
-        done = self._reading.ended and self.handed_over
-        return done and self.commits.under_way is None and not (self.commits.wanted or self.unsure)
+            self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
+        self.outbox.process_answers(now)
+        self._check_regression()
+        if (failure := self.outbox.first_failure()) is not None:
+            raise DeliveryFailed(failure[1], failure[0])
+        if self.commits.in_flight is not None:
+            self._process_commit(now)
+        if not self._copy.winding_up:
+            self._send_ready(now)
+        self._check_regression()  # answers may have arrived while batches were sent
+        if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
+            self._context.step_when_done(self._copy, self.commits.begin(self._copy.progress_at, now))
+        done = self._reader.ended and self.all_delivered
+        return done and self.commits.in_flight is None and not (self.commits.pending or self.comparing_target)
 
-    def _check_low(self) -> None:
-        if (low := self.outbox.low) is not None:
-            msg = f"the target acknowledged offset {low[0]}, where its log had reached to {low[1]}"
+    def source_stalled(self, now: int) -> bool:
+        """Whether the source, although polled, has returned nothing for too long."""
+        stalled = now - self._reader.last_response_ms >= self._timeouts.stall_ms
+        return stalled and self._may_stall and self.wants_more
+
+    @property
+    def _may_stall(self) -> bool:
+        # The check ends this attempt's reading: what is not committed would be lost, or sent twice.
+        return self.outbox.empty and self.commits.in_flight is None and not self.commits.pending
+
+    def _check_regression(self) -> None:
+        if (regression := self.outbox.regression) is not None:
+            acked, log_end = regression
+            msg = f"the target acknowledged offset {acked}, where its log had reached to {log_end}"
             raise TargetShrank(msg)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is left to be committed of what is acknowledged, nor being so, nor to be compared."""
-        can_be_kept = self.commits.wanted and (self._carrier.atomic or self.outbox.empty)
-        return self.commits.under_way is None and not (can_be_kept or self.unsure)
-
-    @property
-    def _quiet(self) -> bool:
-        # What is not committed yet would be lost, or be sent twice, where the source's silence is looked into.
-        return self.outbox.empty and self.commits.under_way is None and not self.commits.wanted
-
-    def silent(self, now: int) -> bool:
-        """Whether the source, although asked, has given nothing for too long."""
-        return now - self._reading.heard_ms >= self._times.stall_ms and self._quiet and self.wants_more
 
     # --- sending
 
-    def _push(self, now: int) -> None:
-        feed, outbox, wall_ms = self._reading.feed, self.outbox, self._wall()
-        while not self.commits.full and (piece := self._next_piece(wall_ms)) is not None:
-            if not self._send(piece, now):
+    def _send_ready(self, now: int) -> None:
+        pipeline, outbox, unix_ms = self._reader.pipeline, self.outbox, self._context.unix_ms()
+        while not self.commits.blocks_sending and (output := self._next_output(unix_ms)) is not None:
+            if not self._send(output, now):
                 break
-            feed.pop()
-        if feed.making is not self._making:
-            self._making = feed.making  # also None: what was made would be kept by its future
-            if feed.making is not None:
-                self._watch(feed.making)
-        at_end = self._reading.at >= self._reading.end > outbox.sent_offset
-        if at_end and feed.idle and self._reading.error is None:  # what was cut off behind an error was not copied
-            # The range's end counts as reached also where its last offsets hold nothing.
+            pipeline.pop()
+        if pipeline.making is not self._reencoding:
+            self._reencoding = pipeline.making  # None, too: the future would keep its result in memory
+            if pipeline.making is not None:
+                self._context.step_when_done(self._copy, pipeline.making)
+        at_end = self._reader.position >= self._reader.end > outbox.sent_offset
+        if at_end and pipeline.idle and self._reader.error is None:  # offsets behind an error were not copied
+            # The end of the range counts as reached even if its last offsets hold no records.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
-            outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reading.end, epoch), now))
-        outbox.harvest(now)
+            outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reader.end, epoch), now))
+        outbox.process_answers(now)
 
-    def _next_piece(self, wall_ms: int) -> OutputBatch | None:
+    def _next_output(self, unix_ms: int) -> OutputBatch | None:
         try:
-            return self._reading.feed.next(wall_ms)
-        except Exception as error:  # noqa: BLE001 - a codec's, a transform's: it ends this copy, not its neighbours
-            # What comes before it is committed first: then it is told.
-            self._reading.fail(error)
+            return self._reader.pipeline.next(unix_ms)
+        except Exception as error:  # noqa: BLE001 - of a codec or transform: it ends this copy, and no other
+            # Everything before it is committed first; then the error is raised.
+            self._reader.fail(error)
             return None
 
-    def _send(self, piece: OutputBatch, now: int) -> bool:
-        """Whether ``piece`` could be handed over."""
-        step, size = PendingBatch(piece, now), 0
-        if piece.batch is not None:
+    def _send(self, output: OutputBatch, now: int) -> bool:
+        """Send ``output``; return False if there is no room for it now."""
+        pending, size = PendingBatch(output, now), 0
+        if output.batch is not None:
             if not self.outbox.may_send(now):
                 return False
             try:
-                self._carrier.send(piece.batch, self._clock.created_ms(), partial(self.outbox.hear, step))
+                self._writer.send(output.batch, self._clock.created_ms(), partial(self.outbox.on_answer, pending))
             except (DeliveryTimeout, RecordTooLarge) as error:
-                raise DeliveryFailed(error, piece) from error
+                raise DeliveryFailed(error, output) from error
             except KafkaTimeout:
                 self.outbox.wait_for_memory()
                 return False
-            size = piece.batch.size
-        self.commits.sent(size, now)
-        self.outbox.add(step)  # before this thread may act on its answer
+            size = output.batch.size
+        self.commits.on_send(size, now)
+        self.outbox.add(pending)  # its answer may have arrived, but is processed on this thread
         return True
 
     # --- committing
 
-    def _commit_due_ms(self) -> int:
-        if self.winding_up:
-            return 0 if self._carrier.atomic or self.outbox.empty else FOREVER_MS
-        ended = self._reading.ended and self._reading.feed.idle
-        return self.commits.due_ms(caught_up=self._reading.caught_up, ended=ended)
+    @property
+    def _may_commit(self) -> bool:
+        return self.commits.in_flight is None and not (self.commits.on_hold or self.comparing_target)
 
-    def _take_commit(self, now: int) -> None:
-        tally, error = self.commits.take(now) or (None, None)
-        if tally is not None:
-            self._committed(tally)
+    def _commit_due_ms(self) -> int:
+        if self._copy.winding_up:
+            return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
+        ended = self._reader.ended and self._reader.pipeline.idle
+        return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
+
+    def _process_commit(self, now: int) -> None:
+        counts, error = self.commits.take_result(now) or (None, None)
+        if counts is not None:
+            self._copy.on_committed(counts)
         if error is None:
             return
-        if (loss := self.outbox.loss()) is not None:
-            raise DeliveryFailed(loss[1], loss[0])
-        if self._carrier.atomic or self.commits.must or (self._reading.ended and self.handed_over):
+        if (failure := self.outbox.first_failure()) is not None:
+            raise DeliveryFailed(failure[1], failure[0])
+        if self._writer.atomic or self.commits.required or (self._reader.ended and self.all_delivered):
             raise DeliveryFailed((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
-        # Otherwise it is kept with the next one.
+        # Otherwise the next commit includes it.
 
-    def last_commit(self, now: int) -> Future[None] | None:
-        """Where the attempt ends early: what is acknowledged counts, if a commit does not take the rest with it.
+    def final_commit(self, now: int) -> Future[None] | None:
+        """Commit what is acknowledged when the attempt ends early; None if there is nothing to wait for.
 
-        It does not where the target's log may lack what was written before.
+        There is none if a commit would include what is not acknowledged, or if the target's log may lack records that
+        were written before.
         """
-        if self._carrier.atomic or self.unsure or self.outbox.low is not None:
+        if self._writer.atomic or self.comparing_target or self.outbox.regression is not None:
             return None
-        if self.commits.under_way is None and self.outbox.acked_offset > self.commits.known.offset:
-            self.commits.begin(self._progress_at, now)
-        return None if self.commits.under_way is None else self.commits.under_way.future
+        if self.commits.in_flight is None and self.outbox.acked_offset > self.commits.committed.offset:
+            self.commits.begin(self._copy.progress_at, now)
+        return None if self.commits.in_flight is None else self.commits.in_flight.future
 
     def end(self, now: int) -> None:
-        """Nothing of this attempt is waited for any more, but for its :meth:`last_commit`."""
-        self.outbox.give_up()
-        self._reading.begin(0, now)
+        """Release everything that the attempt holds; only its :meth:`final_commit` continues."""
+        self.outbox.release()
+        self._reader.begin(0, now)

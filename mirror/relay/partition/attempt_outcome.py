@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its copy: to begin anew at once, to have expired, or to be over. No I/O."""
+"""Classifies the failures of an attempt: retry immediately, expire, or end the copy. No I/O."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from mirror.relay.batches.refusals import remedy
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.attempt import DeliveryFailed
-from mirror.relay.partition.expiries import timed_out, told
-from mirror.relay.partition.states import ABORTS
+from mirror.relay.partition.expiries import expiry_error, expiry_record
+from mirror.relay.partition.states import MAX_ABORTS_IN_A_ROW
 from mirror.timing import FOREVER_MS, deadline
 
 if TYPE_CHECKING:
@@ -34,90 +34,95 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """The copy ends as ``outcome``, for what ``error`` says; ``expiry`` is what its result tells of one."""
+    """The outcome of an attempt that is not to be retried immediately."""
 
     outcome: Outcome
     error: str = ""
     expiry: dict[str, Any] | None = None
+    """The expiry as the result records it."""
 
 
 class FailureClassifier:
-    """Rules on the attempts of one copy, and knows what was tried before. A ruling of None: begin anew at once."""
+    """Classifies the failures of one copy's attempts. An outcome of None means: retry immediately."""
 
     def __init__(
         self,
         source: TopicPartition,
         target: TopicPartition,
         policy: CopyPolicy,
-        facts: TargetLimits,
-        feed: BatchPipeline,
-        wall: Callable[[], int],
+        limits: TargetLimits,
+        pipeline: BatchPipeline,
+        unix_ms: Callable[[], int],
     ) -> None:
         self.expiries = self.aborts = 0
-        """In a row, with nothing committed in between."""
+        """Consecutive ones, with no commit in between."""
         self._fences_in_doubt = 0
-        self._doubted_until_ms = FOREVER_MS
+        self._in_doubt_until_ms = FOREVER_MS
         self._source: Final = source
         self._target: Final = target
         self._policy: Final = policy
-        self._facts: Final = facts
-        self._feed: Final = feed
-        self._wall: Final = wall
+        self._limits: Final = limits
+        self._pipeline: Final = pipeline
+        self._unix_ms: Final = unix_ms
 
-    def committed(self) -> None:
-        """The copy gets on: what went wrong before counts no more."""
+    def on_committed(self) -> None:
+        """Reset the failure counters after a successful commit."""
         self.expiries = self.aborts = 0
 
-    def fenced(self, in_doubt: int, *, answered: bool, patience_ms: int) -> None:
-        """The copy has fenced others, or tried to: ``in_doubt`` of its requests were not answered.
+    def on_fenced_others(self, in_doubt: int, *, answered: bool, request_timeout_ms: int) -> None:
+        """The copy has fenced earlier attempts, or tried to: ``in_doubt`` of its requests have no answer.
 
-        Each of them may still be carried out, and then fence this attempt or the next. Once the coordinator has
-        ``answered``, it works off what it was sent before within ``patience_ms``; a commit is no sign that it has.
+        Each of them may still be executed, and then fence this attempt or the next. After the coordinator has
+        ``answered``, it executes older requests within ``request_timeout_ms``; a commit does not show that it has.
         """
         self._fences_in_doubt += in_doubt
-        self._doubted_until_ms = deadline(self._wall(), patience_ms) if answered else FOREVER_MS
+        self._in_doubt_until_ms = deadline(self._unix_ms(), request_timeout_ms) if answered else FOREVER_MS
 
-    def lost(self, lost: DeliveryFailed, *, copied: int, committing_ms: int) -> AttemptOutcome | None:
-        """On a batch, or a commit under way for ``committing_ms``, that was not taken; all up to ``copied`` is kept.
+    def delivery_outcome(self, failure: DeliveryFailed, *, committed: int, committing_ms: int) -> AttemptOutcome | None:
+        """Classify a batch, or a commit after ``committing_ms``, that failed; progress is at offset ``committed``.
 
-        Raises MirrorError for what cannot be mended: to be ruled on by :meth:`failed`.
+        Raises MirrorError for what no retry can mend; :meth:`outcome_of` classifies that.
         """
-        error, piece = lost.error, lost.piece
+        error, output = failure.error, failure.output
         refusal = isinstance(error, RecordRejected) or not isinstance(error, BrokerError)
         if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
-            return self.failed(error, piece)
-        if piece is not None and refusal:
-            self._refused(error, piece, copied)
+            return self.outcome_of(error, output)
+        if output is not None and refusal:
+            self._apply_remedy(error, output, committed)
             return None
         if isinstance(error, KafkaTimeout):
             phase = DeliveryPhase.COMMITTING
-            return self.failed(timed_out(self._target, phase, error, age_ms=committing_ms, may_have_been_written=True))
-        if isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and self.aborts < ABORTS:
-            # What the brokers have forgotten of a producer, they learn again of the next one.
+            return self.outcome_of(
+                expiry_error(self._target, phase, error, age_ms=committing_ms, may_have_been_written=True)
+            )
+        may_abort = self.aborts < MAX_ABORTS_IN_A_ROW
+        if isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and may_abort:
+            # The state of a producer that brokers have lost does not matter to the next producer.
             self.aborts += 1
             return None
-        if piece is not None and not isinstance(error, AuthorizationFailed):
-            self._refused(error, piece, copied)
+        if output is not None and not isinstance(error, AuthorizationFailed):
+            self._apply_remedy(error, output, committed)
             return None
-        what = "" if piece is not None else "progress was not kept: "
-        raise FlowError(f"{self._target}: {what}{error}") from error
+        operation = "" if output is not None else "progress was not committed: "
+        raise FlowError(f"{self._target}: {operation}{error}") from error
 
-    def _refused(self, error: BaseException, piece: OutputBatch, copied: int) -> None:
-        reason = remedy(error, piece, self._feed, source=self._source, policy=self._policy, facts=self._facts)
-        if reason is not None and piece.base_offset == copied:
+    def _apply_remedy(self, error: BaseException, output: OutputBatch, committed: int) -> None:
+        """Have the pipeline re-encode or skip what was refused. Raises MirrorError if there is no remedy."""
+        reason = remedy(error, output, self._pipeline, source=self._source, policy=self._policy, facts=self._limits)
+        if reason is not None and output.base_offset == committed:
             raise reason
         if reason is not None:
-            self._feed.stop_at(piece, reason)  # what comes before it is to be copied all the same
+            self._pipeline.stop_at(output, reason)  # everything before it is still copied
 
-    def failed(self, error: BaseException, piece: OutputBatch | None = None) -> AttemptOutcome | None:
-        """On an error that ends the attempt; ``piece`` is the batch that it befell."""
-        if isinstance(error, Fenced) and self._fences_in_doubt and self._wall() < self._doubted_until_ms:
-            # By a late copy of what this copy itself had asked, it may be; believed once for each.
+    def outcome_of(self, error: BaseException, output: OutputBatch | None = None) -> AttemptOutcome | None:
+        """Classify an error that ends the attempt, of the batch ``output`` if it is a batch's."""
+        if isinstance(error, Fenced) and self._fences_in_doubt and self._unix_ms() < self._in_doubt_until_ms:
+            # It may be a delayed request of this copy itself that fenced it: retry, once per request in doubt.
             self._fences_in_doubt -= 1
             return None
         if isinstance(error, (DeliveryTimeout, TransactionExpired)):
             self.expiries += 1
-            where = f"{self._source}, the batch at offset {piece.base_offset}: " if piece is not None else ""
-            return AttemptOutcome(Outcome.EXPIRED, f"{where}{error}", told(error, piece, self._wall()))
+            where = f"{self._source}, the batch at offset {output.base_offset}: " if output is not None else ""
+            return AttemptOutcome(Outcome.EXPIRED, f"{where}{error}", expiry_record(error, output, self._unix_ms()))
         outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
         return AttemptOutcome(outcome, str(error) or type(error).__name__)

@@ -1,4 +1,4 @@
-"""When progress is committed, and what with it: once per attempt at a range."""
+"""The commits of one attempt: when progress is committed, and which counts belong to a commit."""
 
 from __future__ import annotations
 
@@ -16,108 +16,119 @@ if TYPE_CHECKING:
     from mirror.relay.model.policy import CopyTimeouts
     from mirror.relay.partition.target_writer import TargetWriter
 
-_HEARD_FIRST_MS: Final = 500
+_AFTER_BATCHES_MS: Final = 500
+"""A commit times out this long after its oldest batch: the batch's own error says more, and should come first."""
 
 ProgressAt = Callable[[int, int | None], Progress]
-"""From a source offset and the leader epoch before it."""
+"""Makes the progress of a source offset and the leader epoch before it."""
 
 
 @dataclass(slots=True, eq=False)
 class CommitInFlight:
-    """A commit whose answer is awaited."""
+    """A commit that has no answer yet."""
 
     progress: Progress
     future: Future[None]
-    tally: CommitCounts | None
-    """What was written for it; None: all that the outbox has by then."""
+    counts: CommitCounts | None
+    """What it commits; None for all that the outbox has counted when it ends (its transaction takes everything)."""
     sent: ProgressTotals
-    """What the outbox had sent by then."""
+    """What the outbox had sent when it began."""
     began_ms: int
 
 
 class Commits:
-    """``known`` is the progress that is committed, or was found; ``must`` asks for one also of nothing new, first.
+    """Commits the progress of one attempt, one commit at a time."""
 
-    ``since_ms`` is when the first of what is not committed was handed over, ``kept`` what was sent of what is. While
-    they are on ``hold``, none begins. ``under_way`` is the one whose answer is awaited. ``took_ms`` is how long the
-    last one took.
-    """
-
-    def __init__(self, carrier: TargetWriter, outbox: Outbox, times: CopyTimeouts, known: Progress, now: int) -> None:
-        self.known = known
-        self.must = self.hold = False
-        self.kept = NOTHING
-        self.took_ms = 0
-        self._carrier = carrier
+    def __init__(
+        self,
+        writer: TargetWriter,
+        outbox: Outbox,
+        timeouts: CopyTimeouts,
+        committed: Progress,
+        now: int,
+        *,
+        required: bool = False,
+    ) -> None:
+        """``committed`` is the progress at which the attempt begins; see :attr:`required`."""
+        self.committed = committed
+        """The last committed progress, or that with which the attempt began."""
+        self.required = required
+        """Commit before sending anything, even if progress is unchanged."""
+        self.on_hold = False
+        """While it is set, no commit begins."""
+        self.committed_totals = NOTHING
+        """What the attempt had sent of what is committed."""
+        self.last_duration_ms = 0
+        self.in_flight: CommitInFlight | None = None
+        self._writer = writer
         self._outbox = outbox
-        self._times = times
+        self._timeouts = timeouts
         self._bytes = 0
-        self.since_ms = self._committed_ms = now
-        self.under_way: CommitInFlight | None = None
+        self.uncommitted_since_ms = self._committed_ms = now
+        """When the first batch that is not committed was sent."""
 
     @property
-    def full(self) -> bool:
-        """Whether nothing more should be sent before the next commit."""
-        if not self._carrier.atomic:
-            return self.must
-        return self.must or self._bytes >= COMMIT_BYTES or self.under_way is not None
+    def blocks_sending(self) -> bool:
+        """Whether nothing more should be sent before the next commit ends."""
+        if not self._writer.atomic:
+            return self.required
+        return self.required or self._bytes >= COMMIT_BYTES or self.in_flight is not None
 
-    def sent(self, size: int, now: int) -> None:
-        """Something is about to be handed over, to be committed."""
-        if not self.wanted:
-            self.since_ms = now
+    def on_send(self, size: int, now: int) -> None:
+        """Count ``size`` bytes that are being sent."""
+        if not self.pending:
+            self.uncommitted_since_ms = now
         self._bytes += size
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is something to be committed."""
-        ready = self._outbox.sent_offset if self._carrier.atomic else self._outbox.acked_offset
-        return self.must or ready > self.known.offset
+    def pending(self) -> bool:
+        """Whether there is something to commit."""
+        ready = self._outbox.sent_offset if self._writer.atomic else self._outbox.acked_offset
+        return self.required or ready > self.committed.offset
 
     def due_ms(self, *, caught_up: bool, ended: bool) -> int:
-        """When to commit what is wanted; ``caught_up``: all that the source had was sent, ``ended``: and all there is.
+        """When to commit what is pending. ``caught_up``: the source has nothing more now; ``ended``: nor will it.
 
-        Few large transactions in a catch-up, quick small ones in the steady state. Where a commit does not take the
-        data with it, it is of no use before the data is there, and comes at its interval.
+        A catch-up has few large transactions, the steady state quick small ones. At least once, a commit is useful only
+        when the data is acknowledged, and comes at its interval.
         """
-        latest_ms = self.since_ms + self._times.commit_ms
-        if not self._carrier.atomic:
-            return 0 if self.must or (ended and self._outbox.empty) else latest_ms
-        if self.must or ended or self._bytes >= COMMIT_BYTES:
+        latest_ms = self.uncommitted_since_ms + self._timeouts.commit_interval_ms
+        if not self._writer.atomic:
+            return 0 if self.required or (ended and self._outbox.empty) else latest_ms
+        if self.required or ended or self._bytes >= COMMIT_BYTES:
             return 0
-        return min(latest_ms, self._committed_ms + self._times.commit_min_ms) if caught_up else latest_ms
+        return min(latest_ms, self._committed_ms + self._timeouts.commit_min_interval_ms) if caught_up else latest_ms
 
     def begin(self, progress_at: ProgressAt, now: int) -> Future[None]:
-        """Commit all that is wanted, within what is left of the oldest batch's time."""
-        outbox, atomic = self._outbox, self._carrier.atomic
+        """Commit all that is pending, within the time that is left of the oldest batch's delivery.timeout.ms."""
+        outbox, atomic = self._outbox, self._writer.atomic
         oldest_ms = outbox.oldest_ms
-        # A batch that expires says more of why than the commit that waits for it, and is to be heard first.
-        until_ms = now if oldest_ms is None else deadline(oldest_ms, _HEARD_FIRST_MS)
-        until_ms = deadline(until_ms, self._times.delivery_ms)
+        until_ms = now if oldest_ms is None else deadline(oldest_ms, _AFTER_BATCHES_MS)
+        until_ms = deadline(until_ms, self._timeouts.delivery_timeout_ms)
         if atomic:
             progress = progress_at(outbox.sent_offset, outbox.sent_epoch)
         else:
             progress = progress_at(outbox.acked_offset, outbox.acked_epoch)
-        future = self._carrier.commit(progress, max(1, remaining(until_ms, now)))
-        tally = None if atomic else outbox.take_tally()
-        self.under_way = CommitInFlight(progress, future, tally, outbox.sent, now)
-        self._bytes, self.since_ms = 0, now
+        future = self._writer.commit(progress, max(1, remaining(until_ms, now)))
+        counts = None if atomic else outbox.take_counts()
+        self.in_flight = CommitInFlight(progress, future, counts, outbox.sent, now)
+        self._bytes, self.uncommitted_since_ms = 0, now
         return future
 
-    def take(self, now: int) -> tuple[CommitCounts | None, BaseException | None] | None:
-        """The outcome of the one under way, once: what it committed, or why it did not; None while there is none.
+    def take_result(self, now: int) -> tuple[CommitCounts | None, BaseException | None] | None:
+        """Return what the commit in flight has committed, or its error; None before it ends, and afterwards.
 
-        What a refused one would have committed is the outbox's again.
+        The counts of a failed commit go back to the outbox.
         """
-        done = self.under_way
-        if done is None or not done.future.done():
+        ended = self.in_flight
+        if ended is None or not ended.future.done():
             return None
-        self.under_way, self._committed_ms, self.took_ms = None, now, now - done.began_ms
-        error = done.future.exception()
+        self.in_flight, self._committed_ms, self.last_duration_ms = None, now, now - ended.began_ms
+        error = ended.future.exception()
         if error is None:
-            self._outbox.harvest(now)
-            self.known, self.must, self.kept = done.progress, False, done.sent
-            return done.tally or self._outbox.take_tally(), None
-        if done.tally is not None:
-            self._outbox.tally.add_all(done.tally)
+            self._outbox.process_answers(now)
+            self.committed, self.required, self.committed_totals = ended.progress, False, ended.sent
+            return ended.counts or self._outbox.take_counts(), None
+        if ended.counts is not None:
+            self._outbox.counts.add_all(ended.counts)
         return None, error

@@ -1,4 +1,4 @@
-"""What a copy needs around it, as the task that runs it gives it."""
+"""What a task provides to its copies (:class:`CopyContext`), and what it uses of them (:class:`CopyHandle`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mirror.backoff import Backoff
+from mirror.cluster.types import TopicPartition
+from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import Remake
 from mirror.relay.flow_control import SendWindow, SourceBudget
+from mirror.relay.model.policy import CopyTimeouts
+from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
@@ -16,99 +20,173 @@ from mirror.relay.progress.target_log import TargetMark
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
-    from mirror.relay.partition.machine import PartitionCopy
     from mirror.relay.partition.target_writer import TargetWriter
 
 
-class CopyContext(Protocol):
-    """The task around a copy. Nothing of it waits."""
+class CopyHandle(Protocol):
+    """The copy of one partition, as its task sees it."""
 
-    @property
-    def window(self) -> SendWindow:
-        """What is under way to the target."""
+    def __hash__(self) -> int:
+        """Hash by identity: copies queue in the send window, and are members of sets."""
         ...
 
     @property
-    def holdings(self) -> SourceBudget:
-        """What was taken from the source."""
+    def range(self) -> Range:
+        """The range that is copied."""
+        ...
+
+    @property
+    def source(self) -> TopicPartition:
+        """The source partition."""
+        ...
+
+    @property
+    def target(self) -> TopicPartition:
+        """The target partition."""
+        ...
+
+    @property
+    def copied_topic_id(self) -> str:
+        """The id of the source topic that the progress belongs to; empty if unknown."""
+        ...
+
+    @property
+    def awaits_acknowledgement(self) -> bool:
+        """Whether an acknowledgement should wake the task. Also called from network threads."""
+        ...
+
+    def step(self, now: int) -> None:
+        """Make all the progress that is possible without waiting."""
+        ...
+
+    # --- the source
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it can use more of the source."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Fetched bytes that it still needs."""
+        ...
+
+    @property
+    def awaits_first_response(self) -> bool:
+        """Whether it reads, and the source has not reported its end yet."""
+        ...
+
+    def on_fetched(self, fetched: Fetched, now: int) -> None:
+        """Take a fetch's batches, or its error."""
+        ...
+
+    def on_source_response(self, at_ms: int, end: int | None) -> None:
+        """The source answered a fetch at ``at_ms``, and ends at offset ``end`` (None: unknown)."""
+        ...
+
+    def on_fetch_skipped(self, now: int) -> None:
+        """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
+        ...
+
+    def on_budget_exhausted(self) -> None:
+        """Fetching is paused: the source budget is exhausted."""
+        ...
+
+
+class CopyContext(Protocol):
+    """What the copies of a task share. No call waits."""
+
+    @property
+    def timeouts(self) -> CopyTimeouts:
+        """The timeouts and intervals of the task's clients."""
+        ...
+
+    @property
+    def send_window(self) -> SendWindow:
+        """The bytes in flight to the target."""
+        ...
+
+    @property
+    def source_budget(self) -> SourceBudget:
+        """The fetched bytes that copies hold."""
         ...
 
     @property
     def backoff(self) -> Backoff:
-        """How long an expired copy rests (KIP-580)."""
+        """The backoff of expired copies (KIP-580)."""
         ...
 
     @property
-    def watcher(self) -> TaskObserver:
-        """Who looks on."""
+    def observer(self) -> TaskObserver:
+        """Receives spans and results."""
         ...
 
     @property
-    def commits(self) -> Histogram:
-        """How long commits take, of all copies."""
+    def commit_durations(self) -> Histogram:
+        """The durations of all copies' commits."""
         ...
 
-    def wall(self) -> int:
+    def unix_ms(self) -> int:
         """Milliseconds since 1970."""
         ...
 
-    def leader(self, copy: PartitionCopy) -> tuple[int, int] | None:
-        """The node that leads its target partition, and its leader epoch, as last heard; asks nobody."""
+    def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
+        """Return (node, leader epoch) of the target partition from cached metadata."""
         ...
 
-    def why_no_leader(self, copy: PartitionCopy) -> str:
-        """Why no leader of its target partition is known, behind a colon, as last heard; "" where one is."""
+    def no_leader_reason(self, copy: CopyHandle) -> str:
+        """Return why cached metadata has no leader of the target partition, as ``': <reason>'``, or ``''``."""
         ...
 
-    def carrier(self, copy: PartitionCopy) -> TargetWriter:
-        """A new way to the target."""
+    def new_writer(self, copy: CopyHandle) -> TargetWriter:
+        """Create the writer of another attempt."""
         ...
 
-    def read_from(self, copy: PartitionCopy, offset: int, leader_epoch: int | None, topic_id: str) -> None:
-        """Read the source from ``offset`` on; with an epoch it is checked against the log first (KIP-320).
+    def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
+        """Fetch from ``offset``; a leader epoch is validated against the source's log first (KIP-320).
 
-        Nothing is read of a topic with another id than ``topic_id``, if it is not empty: TopicRecreated comes instead.
+        If ``topic_id`` is not empty and the topic has another id, the fetch ends with TopicRecreated.
         """
         ...
 
-    def stop_reading(self, copy: PartitionCopy) -> None:
-        """Until :meth:`read_from`."""
+    def stop_reading(self, copy: CopyHandle) -> None:
+        """Fetch nothing until :meth:`read_from`."""
         ...
 
-    def look(self, copy: PartitionCopy) -> Future[SourceState]:
-        """What the source has now, asked with more care where it is not the topic that was copied."""
+    def source_state(self, copy: CopyHandle) -> Future[SourceState]:
+        """Look up the source partition's id and bounds; carefully if it is not the topic that was copied."""
         ...
 
-    def settle(
-        self, copy: PartitionCopy, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+    def resolve_start(
+        self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[StartPosition]:
-        """Whether the target holds what ``progress`` and ``mark`` say; without progress, whether it was forgotten.
+        """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
-        FlowError where progress is lost, or the target's log was made again or lost records. KafkaTimeout where the
-        target partition does not answer within ``timeout_ms``.
+        FlowError if progress is lost, or the target's log was recreated or lost records. KafkaTimeout if the target
+        partition does not answer within ``timeout_ms``.
         """
         ...
 
-    def compare(self, copy: PartitionCopy, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        """``mark`` as it holds for the present leader; None where the target has to be settled again."""
+    def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """Return ``mark`` for the present leader; None if its log may lack records, and has to be resolved again."""
         ...
 
-    def remake(self, copy: PartitionCopy) -> Remake:
-        """Encodes for this copy, elsewhere."""
+    def reencoder(self, copy: CopyHandle) -> Remake:
+        """Return a function that re-encodes batches of this copy in another thread."""
         ...
 
-    def watch(self, copy: PartitionCopy, future: Future[Any]) -> None:
-        """Have :meth:`PartitionCopy.step` called when ``future`` is done."""
+    def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:
+        """Step ``copy`` when ``future`` is done."""
         ...
 
-    def answered(self, copy: PartitionCopy, failed: bool) -> None:
-        """A batch was answered for: have the copy stepped soon; at once if it ``failed``. On the network thread."""
+    def on_batch_answered(self, copy: CopyHandle, failed: bool) -> None:
+        """Step ``copy`` soon, and immediately if a batch ``failed``. Called on the network thread."""
         ...
 
-    def may_retry(self, copy: PartitionCopy) -> bool:
-        """Whether an expired copy is tried again: it must not keep the task alive alone."""
+    def may_retry(self, copy: CopyHandle) -> bool:
+        """Whether an expired copy may be retried: it must not be the only one that keeps the task alive."""
         ...
 
-    def why_silent(self, copy: PartitionCopy) -> str:
-        """Why the source gives nothing, behind a colon; or an empty text."""
+    def source_error(self, copy: CopyHandle) -> str:
+        """Return the last error of the source partition as ``': <error>'``, or ``''``."""
         ...

@@ -1,4 +1,4 @@
-"""Since when a copy's first undelivered batch waits: ``delivery.timeout.ms`` counts from there, over epochs."""
+"""The age of a copy's first undelivered batch. ``delivery.timeout.ms`` counts from there, across epochs."""
 
 from __future__ import annotations
 
@@ -8,37 +8,41 @@ from mirror.relay.model.policy import CopyTimeouts
 
 
 class DeliveryClock:
-    """``since_ms`` (ms since 1970) is since when, where that was before this attempt; None: it has not begun to wait.
+    """Measures ``delivery.timeout.ms`` across the epochs of a stream.
 
-    A stream's epochs end sooner than a stuck batch's time: what is undelivered then is dropped, and its age is handed
-    on to the next epoch.
+    Epochs end sooner than the timeout of a stuck batch: the undelivered batch is dropped, and the next epoch inherits
+    its age.
     """
 
-    def __init__(self, since_ms: int | None, times: CopyTimeouts, wall: Callable[[], int]) -> None:
+    def __init__(self, since_ms: int | None, timeouts: CopyTimeouts, unix_ms: Callable[[], int]) -> None:
         self.since_ms = since_ms
-        self._times = times
-        self._wall = wall
+        """When the wait began (ms since 1970), if that was before this attempt; None otherwise."""
+        self._timeouts = timeouts
+        self._unix_ms = unix_ms
 
     def left_ms(self) -> int:
-        """What is left of ``delivery.timeout.ms``; each epoch tries for one request's time at least."""
-        whole = self._times.delivery_ms
+        """What is left of ``delivery.timeout.ms``; at least ``request.timeout.ms``, so that each epoch tries."""
+        timeouts = self._timeouts
         if self.since_ms is None:
-            return whole
-        return max(min(self._times.request_ms, whole), whole - max(0, self._wall() - self.since_ms))
+            return timeouts.delivery_timeout_ms
+        shortest_ms = min(timeouts.request_timeout_ms, timeouts.delivery_timeout_ms)
+        return max(shortest_ms, timeouts.delivery_timeout_ms - max(0, self._unix_ms() - self.since_ms))
 
     def created_ms(self) -> int | None:
-        """When the first batch came to be (ms since 1970), so that its time is up when it should be; None: now."""
-        return None if self.since_ms is None else self._wall() - (self._times.delivery_ms - self.left_ms())
+        """The creation time (ms since 1970) with which a batch expires when the copy does; None for now."""
+        if self.since_ms is None:
+            return None
+        return self._unix_ms() - (self._timeouts.delivery_timeout_ms - self.left_ms())
 
     def age_ms(self, attempt_ms: int) -> int:
-        """How long it has waited, where this attempt took ``attempt_ms`` of it."""
-        return attempt_ms if self.since_ms is None else max(attempt_ms, self._wall() - self.since_ms)
+        """How long the batch has waited, at least the ``attempt_ms`` of this attempt."""
+        return attempt_ms if self.since_ms is None else max(attempt_ms, self._unix_ms() - self.since_ms)
 
     def stop(self) -> None:
-        """It is delivered, or has expired: the next one's time begins anew."""
+        """The batch was delivered, or has expired."""
         self.since_ms = None
 
-    def hand_on(self, waited_ms: int | None) -> None:
-        """The epoch ends, and it has waited for ``waited_ms`` in it (None: there was nothing to deliver)."""
+    def carry_over(self, waited_ms: int | None) -> None:
+        """The epoch ends while a batch has waited for ``waited_ms`` in it (None: nothing was to be delivered)."""
         if self.since_ms is None and waited_ms is not None:
-            self.since_ms = self._wall() - waited_ms
+            self.since_ms = self._unix_ms() - waited_ms

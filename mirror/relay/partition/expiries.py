@@ -1,4 +1,4 @@
-"""What is said of a copy that did not get through: expiries as values and errors, in the words of their phase."""
+"""The errors of a copy that cannot be delivered or continued, and the records of its expiries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import Progress
 
 
-def timed_out(
+def expiry_error(
     tp: TopicPartition, phase: DeliveryPhase, error: KafkaError, *, age_ms: int, may_have_been_written: bool = False
 ) -> DeliveryTimeout:
-    """The expiry of a partition that could not even begin, or not end: who was asked did not get through.
+    """Return the expiry of a partition outside of the producer: while it is opened, resolved or committed.
 
-    That is its leader in the phase METADATA, and its coordinator otherwise.
+    The cause is the partition's leader in the phase METADATA, and the transaction coordinator otherwise.
     """
     last = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
     cause = DeliveryCause.COORDINATOR
@@ -47,9 +47,9 @@ def timed_out(
     )
 
 
-def told(error: BaseException, piece: OutputBatch | None, wall_ms: int) -> dict[str, Any]:
-    """An expiry as plain values: what its error says, the source offsets of its batch, and when it was."""
-    about: dict[str, Any] = (
+def expiry_record(error: BaseException, output: OutputBatch | None, unix_ms: int) -> dict[str, Any]:
+    """Return an expiry at ``unix_ms`` as plain values, with the source offsets of its batch if it has one."""
+    fields: dict[str, Any] = (
         error.describe()
         if isinstance(error, DeliveryTimeout)
         else {
@@ -58,27 +58,28 @@ def told(error: BaseException, piece: OutputBatch | None, wall_ms: int) -> dict[
             "last_error": str(error),
         }
     )
-    about["time_ms"] = wall_ms
-    if piece is not None:
-        about["start"], about["end"] = piece.base_offset, piece.next_offset
-    return about
+    fields["time_ms"] = unix_ms
+    if output is not None:
+        fields["start"], fields["end"] = output.base_offset, output.next_offset
+    return fields
 
 
-def other_source(one: Range, progress: Progress) -> FlowError:
-    """Two deployments under one name."""
+def other_source(copied: Range, progress: Progress) -> FlowError:
+    """Return the error of two deployments that share one flow name."""
     return FlowError(
-        f"{one.target_topic}-{one.partition}: its progress was kept by a flow {one.flow!r} from another source cluster "
-        f"({progress.source_cluster_id}, not {one.source_cluster_id}); give one of the two flows another name"
+        f"{copied.target_topic}-{copied.partition}: its progress was kept by a flow {copied.flow!r} from another "
+        f"source cluster ({progress.source_cluster_id}, not {copied.source_cluster_id}); give one of the two flows "
+        "another name"
     )
 
 
 def unreadable(error: MirrorError, source: TopicPartition, offset: int) -> MirrorError:
-    """``error``, with where it is, and what is to be done where the batch at ``offset`` cannot be read."""
+    """Return ``error`` with the place, and with advice if the batch at ``offset`` cannot be read."""
     if isinstance(error, CorruptBatch):
         advice = "mend the source's log, or make another replica the leader"
     elif isinstance(error, BatchTooLarge):
         advice = "if its producer is to be trusted, raise the flow's buffer.memory to more than a quarter of its size"
     else:
         return error
-    what = str(error).removeprefix(f"{source}: ")
-    return type(error)(f"{source}: nothing from offset {offset} on was copied: {what}; {advice}")
+    reason = str(error).removeprefix(f"{source}: ")
+    return type(error)(f"{source}: nothing from offset {offset} on was copied: {reason}; {advice}")

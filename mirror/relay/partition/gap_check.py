@@ -1,4 +1,4 @@
-"""Why a source does not have what comes next, by what it says of itself: where to go on behind a gap. No I/O."""
+"""Decides, by the source's own log bounds, why it does not return the next offset, and where to resume. No I/O."""
 
 from __future__ import annotations
 
@@ -11,66 +11,68 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.source_reader import SourceReader
-from mirror.relay.partition.states import FETCHED_AGAIN, LOOKS
+from mirror.relay.partition.states import MAX_REFETCHES, MAX_UNEXPLAINED_GAPS
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, SourceState, classify
 
 
 class SourceGapCheck:
-    """The looks that one copy takes. ``silent``: it looks because the source, although asked, gives nothing.
-
-    ``why_silent`` is what is known of that, behind a colon, or an empty text.
-    """
+    """The gap checks of one copy, over all its attempts."""
 
     def __init__(
-        self, one: Range, policy: CopyPolicy, reading: SourceReader, stall_ms: int, why_silent: Callable[[], str]
+        self, copied: Range, policy: CopyPolicy, reader: SourceReader, stall_ms: int, source_error: Callable[[], str]
     ) -> None:
-        self.silent = False
-        self._in_vain = 0
-        self._damage = (-1, 0)
-        self._source: Final = TopicPartition(one.topic, one.partition)
-        self._follows: Final = one.follows
+        """``source_error`` returns the source's last error as ``': <error>'``, or ``''``."""
+        self.stalled = False
+        """Whether the check is made because the source returned nothing, without an error."""
+        self._unexplained = 0
+        self._damaged_offset = -1
+        self._fetches_of_damaged = 0
+        self._source: Final = TopicPartition(copied.topic, copied.partition)
+        self._follows: Final = copied.follows
         self._policy: Final = policy
-        self._reading: Final = reading
+        self._reader: Final = reader
         self._stall_ms: Final = stall_ms
-        self._why_silent: Final = why_silent
+        self._source_error: Final = source_error
 
-    def given(self) -> None:
-        """The source has given something."""
-        self._in_vain = 0
+    def on_fetched(self) -> None:
+        """The source has returned records."""
+        self._unexplained = 0
 
-    def again(self, offset: int) -> bool:
-        """Whether what cannot be read at ``offset`` is to be fetched once more: it may have been damaged on its way."""
-        at, times = self._damage
-        self._damage = (offset, times + 1 if at == offset else 1)
-        return self._damage[1] <= FETCHED_AGAIN
+    def may_refetch(self, offset: int) -> bool:
+        """Count a damaged batch at ``offset``; whether to fetch it again: it may have been damaged on its way."""
+        self._fetches_of_damaged = self._fetches_of_damaged + 1 if offset == self._damaged_offset else 1
+        self._damaged_offset = offset
+        return self._fetches_of_damaged <= MAX_REFETCHES
 
-    def found(self, known: Progress, state: SourceState) -> Gap | None:
-        """The gap behind ``known``, to be passed over; None where nothing is missing, and reading is worth another try.
+    def evaluate(self, progress: Progress, state: SourceState) -> Gap | None:
+        """Return the gap behind ``progress`` to resume after, or None if nothing is missing and reading may be retried.
 
-        Where it is not: raises MirrorError. FlowError where a gap is not to be passed over, too.
+        Raises FlowError if the flow's policy forbids to skip the gap, or the source has stalled; the reader's error, as
+        MirrorError, if the source has reported a gap that does not exist too often.
         """
-        reading = self._reading
-        gap = self._gap(known, state)
+        reader = self._reader
+        gap = self._gap(progress, state)
         if gap is not None and self._policy.on_gap != "skip":
             raise FlowError(f"{self._source}: {gap}; {gap.advice()}")
         if gap is not None and not self._follows:
-            reading.end = max(gap.resume, min(reading.end, state.end))
+            reader.end = max(gap.resume, min(reader.end, state.end))
         if gap is not None:
             return gap
-        if self.silent:
-            raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{self._why_silent()}")
-        if reading.error is not None:
-            self._in_vain += 1
-            if self._in_vain > LOOKS:
-                raise as_mirror_error(reading.error)
+        if self.stalled:
+            error = self._source_error()
+            raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{error}")
+        if reader.error is not None:
+            self._unexplained += 1
+            if self._unexplained > MAX_UNEXPLAINED_GAPS:
+                raise as_mirror_error(reader.error)
         return None
 
-    def _gap(self, known: Progress, state: SourceState) -> Gap | None:
-        error = self._reading.error
+    def _gap(self, progress: Progress, state: SourceState) -> Gap | None:
+        error = self._reader.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
-        gap = classify(known, state.topic_id, state.earliest, state.end, diverging=diverging)
-        if gap is None and self.silent and not self._follows and state.end < self._reading.end:
-            # Below what was planned; what is left is still to be copied.
-            return Gap(GapKind.TRUNCATED, known.offset, known.offset, 0)
+        gap = classify(progress, state.topic_id, state.earliest, state.end, diverging=diverging)
+        if gap is None and self.stalled and not self._follows and state.end < self._reader.end:
+            # The source ends before the planned end; what is left is still to be copied.
+            return Gap(GapKind.TRUNCATED, progress.offset, progress.offset, 0)
         return gap

@@ -1,4 +1,4 @@
-"""What one copy has sent and not had answered, in order; and what it has written since its last commit. No I/O."""
+"""The batches of one attempt that were sent and not answered, in order, and the counts of the next commit. No I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mirror.relay.flow_control import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.progress.committed import NOTHING, ProgressTotals
 
-_LEAST_BYTES: Final = 16 * 1024
-"""What a batch under way counts at least: it takes about 4 KB as objects, however small it is."""
+_MIN_COUNTED_BYTES: Final = 16 * 1024
+"""The least that a batch counts in the send window: its objects take about 4 KB, however small it is."""
 
 
 @dataclass(slots=True)
 class CommitCounts:
-    """What was written and is not committed yet."""
+    """What was written, and is not committed yet."""
 
     records: int = 0
     batches: int = 0
@@ -29,18 +29,18 @@ class CommitCounts:
     deep: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
 
-    def add(self, piece: OutputBatch) -> None:
-        """``piece`` is done with."""
-        for counts, more in ((self.skipped, piece.dropped), (self.deep, piece.deep), (self.gaps, piece.gaps)):
-            if more:  # it seldom is, and Counter.update is slow
+    def add(self, output: OutputBatch) -> None:
+        """Add ``output``, which was acknowledged or needed no sending."""
+        for counts, more in ((self.skipped, output.dropped), (self.deep, output.deep), (self.gaps, output.gaps)):
+            if more:  # rarely; Counter.update is slow
                 counts.update(more)
-        if piece.batch is not None:
-            self.records += piece.count
+        if output.batch is not None:
+            self.records += output.count
             self.batches += 1
-            self.bytes += piece.batch.size
+            self.bytes += output.batch.size
 
     def add_all(self, other: CommitCounts) -> None:
-        """What ``other`` has, too."""
+        """Add all of ``other``."""
         self.records += other.records
         self.batches += other.batches
         self.bytes += other.bytes
@@ -48,176 +48,185 @@ class CommitCounts:
         self.deep.update(other.deep)
         self.gaps.update(other.gaps)
 
-    def into(self, result: RangeResult) -> None:
-        """It is committed."""
+    def add_to(self, result: RangeResult) -> None:
+        """Add these counts, which are committed now, to ``result``."""
         result.records += self.records
         result.batches += self.batches
         result.bytes += self.bytes
-        for counted, told in ((self.skipped, result.skipped), (self.deep, result.deep), (self.gaps, result.gaps)):
-            for key, count in counted.items():
-                told[str(key)] = told.get(str(key), 0) + count
+        for counts, totals in ((self.skipped, result.skipped), (self.deep, result.deep), (self.gaps, result.gaps)):
+            for key, count in counts.items():
+                totals[str(key)] = totals.get(str(key), 0) + count
 
 
 @dataclass(slots=True, eq=False)
 class PendingBatch:
-    """What was sent, or (without a ``batch``) needs no sending; ``told`` or ``error`` is what came of it."""
+    """An output batch that was sent, or that needs no sending because it has no bytes."""
 
-    piece: OutputBatch
+    output: OutputBatch
     sent_ms: int
-    ticket: InFlightBatch | None = None
-    told: RecordMetadata | None = None
+    in_flight: InFlightBatch | None = None
+    """Its place in the send window; None if it needs no sending."""
+    metadata: RecordMetadata | None = None
     error: BaseException | None = None
 
 
 class Outbox:
-    """Steps in the order of the source; ``acked_offset`` is the source offset after the last one acknowledged in order.
+    """The batches of one attempt, in source order.
 
-    ``target_end`` is the target offset after the last record acknowledged, None before the first; ``known_end`` is how
-    far the target's log reaches at least, ``last_batch`` the (producer epoch, base sequence) of the last batch
-    acknowledged, and ``low`` an acknowledged offset below the known end, with it. ``sent`` is all that was sent,
-    acknowledged or not. ``first_time_ms`` is the time of the first record sent, ``acked_time_ms`` the latest of those
-    acknowledged (ms since 1970; None: none yet), ``throttled_ms`` the patience that answers asked for (KIP-219),
-    ``waits`` whether the next batch found no room.
+    Producer callbacks call :meth:`on_answer` on the network thread; everything else happens on the task's thread.
     """
 
     def __init__(
-        self, window: SendWindow, start: int, leader_epoch: int | None, who: Hashable, answered: Callable[[bool], None]
+        self,
+        window: SendWindow,
+        offset: int,
+        leader_epoch: int | None,
+        log_end: int,
+        owner: Hashable,
+        on_answered: Callable[[bool], None],
     ) -> None:
-        """``who`` stands in the window's line; ``answered`` is called on the network thread: whether one failed."""
+        """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread."""
         self._window = window
-        self._who = who
-        self._answered_one = answered
-        self._steps: deque[PendingBatch] = deque()
-        self.sent_offset = self.acked_offset = start
+        self._owner = owner
+        self._on_answered = on_answered
+        self._batches: deque[PendingBatch] = deque()
+        self.sent_offset = self.acked_offset = offset
+        """The source offsets behind the last batch sent, and behind the last one acknowledged in order."""
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
-        self.known_end = 0
+        """The target offset behind the last acknowledged record; None before the first."""
+        self.log_end = log_end
+        """The target's log reaches at least to this offset."""
         self.last_batch: tuple[int, int] | None = None
-        self.low: tuple[int, int] | None = None
-        self._acknowledged = 0
+        """(producer epoch, base sequence) of the last acknowledged batch."""
+        self.regression: tuple[int, int] | None = None
+        """(acknowledged offset, log end before it), if a batch was acknowledged below the log end."""
+        self._acked_records = 0
         self.sent = NOTHING
-        self.tally = CommitCounts()
+        """All that was sent, acknowledged or not."""
+        self.counts = CommitCounts()
         self.first_time_ms: int | None = None
+        """The timestamp of the first record sent (ms since 1970)."""
         self.acked_time_ms: int | None = None
+        """The latest timestamp of the acknowledged records (ms since 1970)."""
         self.throttled_ms = 0
-        self.waits = self._answered = self._failed = False
+        """The sum of the responses' throttle times (KIP-219) since it was last read."""
+        self.waits_for_room = self._answered = self._failed = False
 
     def may_send(self, now: int) -> bool:
-        """Whether another batch may go: one alone until the first answer, and none behind one that is late.
+        """Whether another batch may be sent: only one before the first answer, and none behind one that is late.
 
-        Where the window has no room, its line is waited in.
+        If the window has no room, the owner queues in it.
         """
         first = None
-        for step in self._steps:
-            if (first := step.ticket) is not None:
+        for pending in self._batches:
+            if (first := pending.in_flight) is not None:
                 break
         if first is not None and (first.aside or not self._answered):
             return False
-        self.waits = not self._window.may_send(self._who, now, idle=first is None)
-        return not self.waits
+        self.waits_for_room = not self._window.may_send(self._owner, now, idle=first is None)
+        return not self.waits_for_room
 
     def wait_for_memory(self) -> None:
-        """In the window's line: what gives it room gives memory, too."""
-        self.waits = True
-        self._window.wait(self._who, idle=self.empty)
+        """Queue in the window: acknowledgements free both the window and buffer.memory."""
+        self.waits_for_room = True
+        self._window.wait(self._owner, idle=self.empty)
 
     @property
     def empty(self) -> bool:
         """Whether everything sent is acknowledged."""
-        return not self._steps
+        return not self._batches
 
     @property
     def oldest_ms(self) -> int | None:
         """When the oldest unacknowledged batch was sent."""
-        return self._steps[0].sent_ms if self._steps else None
+        return self._batches[0].sent_ms if self._batches else None
 
-    def add(self, step: PendingBatch) -> None:
-        """``step`` was sent, or needs no sending."""
-        piece = step.piece
-        if (batch := piece.batch) is not None:
-            step.ticket = self._window.sent(max(batch.size, _LEAST_BYTES), step.sent_ms)
+    def add(self, pending: PendingBatch) -> None:
+        """Append a batch that was sent, or needs no sending."""
+        output = pending.output
+        if (batch := output.batch) is not None:
+            pending.in_flight = self._window.sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
             if self.first_time_ms is None:
                 self.first_time_ms = batch.base_timestamp
             records, batches, size = self.sent
-            self.sent = ProgressTotals(records + piece.count, batches + 1, size + batch.size)
-        self._steps.append(step)
-        self.sent_offset, self.sent_epoch = piece.next_offset, piece.leader_epoch
+            self.sent = ProgressTotals(records + output.count, batches + 1, size + batch.size)
+        self._batches.append(pending)
+        self.sent_offset, self.sent_epoch = output.next_offset, output.leader_epoch
 
-    def harvest(self, now: int) -> bool:
-        """Take in answers, in order; whether there were any. Stops at a failure: :meth:`loss` tells it."""
-        before = len(self._steps)
-        while self._steps:
-            step = self._steps[0]
-            if step.ticket is not None and step.told is None:
-                break
-            self._steps.popleft()
-            self._done(step, now)
-        return len(self._steps) != before
+    def process_answers(self, now: int) -> None:
+        """Remove acknowledged batches in order, up to the first that is unanswered or failed."""
+        while self._batches:
+            pending = self._batches[0]
+            if pending.in_flight is not None and pending.metadata is None:
+                return
+            self._batches.popleft()
+            self._on_done(pending, now)
 
-    def take_tally(self) -> CommitCounts:
-        """What was written so far; it counts anew from here on."""
-        tally, self.tally = self.tally, CommitCounts()
-        return tally
+    def take_counts(self) -> CommitCounts:
+        """Return the counts since the last call, and reset them."""
+        counts, self.counts = self.counts, CommitCounts()
+        return counts
 
-    def _done(self, step: PendingBatch, now: int) -> None:
-        piece = step.piece
-        if step.ticket is not None and step.told is not None:
-            self._window.acknowledged(step.ticket, step.told.throttle_ms, now)
+    def _on_done(self, pending: PendingBatch, now: int) -> None:
+        output, metadata = pending.output, pending.metadata
+        if pending.in_flight is not None and metadata is not None:
+            self._window.acknowledged(pending.in_flight, metadata.throttle_ms, now)
             self._answered = True
-            self.throttled_ms += step.told.throttle_ms
-            if piece.batch is not None:
-                self.acked_time_ms = max(piece.batch.max_timestamp, self.acked_time_ms or 0)
-                self.last_batch = piece.batch.producer_epoch, piece.batch.base_sequence
-            self._appended(step.told.base_offset, piece.count)
-        self.acked_offset, self.acked_epoch = piece.next_offset, piece.leader_epoch
-        self.tally.add(piece)
-        if piece.part is not None:
-            piece.part.done()
+            self.throttled_ms += metadata.throttle_ms
+            if output.batch is not None:
+                self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
+                self.last_batch = output.batch.producer_epoch, output.batch.base_sequence
+            self._on_appended(metadata.base_offset, output.count)
+        self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
+        self.counts.add(output)
+        if output.part is not None:
+            output.part.done()
 
-    def _appended(self, base_offset: int, count: int) -> None:
-        """``count`` records are in the target's log; at an offset that a duplicate's answer (-1) may not tell."""
-        self._acknowledged += count
+    def _on_appended(self, base_offset: int, count: int) -> None:
+        """``count`` records are in the target's log; the answer to a duplicate may have no offset (-1)."""
+        self._acked_records += count
         if base_offset < 0:
-            self.known_end += count
+            self.log_end += count
             return
-        if base_offset < self.known_end and self.low is None:
-            self.low = (base_offset, self.known_end)
+        if base_offset < self.log_end and self.regression is None:
+            self.regression = (base_offset, self.log_end)
         self.target_end = base_offset + count
-        self.known_end = max(self.known_end, self.target_end)
+        self.log_end = max(self.log_end, self.target_end)
 
     @property
     def expected_end(self) -> int:
-        """How far the target's log reaches at least, once all that was sent is acknowledged: in it, records add up."""
-        return self.known_end + self.sent.records - self._acknowledged
+        """The least end of the target's log once everything sent is acknowledged: each record takes an offset."""
+        return self.log_end + self.sent.records - self._acked_records
 
-    def hear(self, step: PendingBatch, outcome: RecordMetadata | KafkaError) -> None:
-        """What came of ``step``; on the network thread, maybe before it is added."""
+    def on_answer(self, pending: PendingBatch, outcome: RecordMetadata | KafkaError) -> None:
+        """Store the outcome of ``pending``. Called on the network thread, possibly before :meth:`add`."""
         if isinstance(outcome, RecordMetadata):
-            step.told = outcome
+            pending.metadata = outcome
         else:
-            step.error, self._failed = outcome, True
-        self._answered_one(step.error is not None)
+            pending.error, self._failed = outcome, True
+        self._on_answered(pending.error is not None)
 
-    def loss(self) -> tuple[OutputBatch, BaseException] | None:
-        """The first failure that tells why; None while nothing failed.
+    def first_failure(self) -> tuple[OutputBatch, BaseException] | None:
+        """Return the first batch with an error of its own; None if none failed.
 
-        What fails with a transaction says only that it did: the cause is with another batch.
+        Batches that failed with their transaction (NeedsAbort) are returned only if no batch has caused it.
         """
         if not self._failed:
             return None
         dependent: tuple[OutputBatch, BaseException] | None = None
-        for step in self._steps:
-            if step.error is None:
+        for pending in self._batches:
+            if pending.error is None:
                 continue
-            if not isinstance(step.error, NeedsAbort):
-                return step.piece, step.error
-            dependent = dependent or (step.piece, step.error.__cause__ or step.error)
+            if not isinstance(pending.error, NeedsAbort):
+                return pending.output, pending.error
+            dependent = dependent or (pending.output, pending.error.__cause__ or pending.error)
         return dependent
 
-    def give_up(self) -> None:
-        """Nothing of this is waited for any more."""
-        for step in self._steps:
-            if step.ticket is not None:
-                self._window.let_go(step.ticket)
-        self._window.leave(self._who)
-        self._steps.clear()
+    def release(self) -> None:
+        """Leave the send window: the attempt is over."""
+        for pending in self._batches:
+            if pending.in_flight is not None:
+                self._window.let_go(pending.in_flight)
+        self._window.leave(self._owner)
+        self._batches.clear()

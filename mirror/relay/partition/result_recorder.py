@@ -1,4 +1,4 @@
-"""What one range's copy has done, for its result: what the target keeps, what is counted, and how it went. No I/O."""
+"""Records what the copy of one range has done: its committed progress, its counts and its timeline. No I/O."""
 
 from __future__ import annotations
 
@@ -22,196 +22,207 @@ if TYPE_CHECKING:
 
 
 class ResultRecorder:
-    """``known`` is the progress that the target has, None before it was asked; ``target_end`` its end after that.
+    """Builds the :class:`RangeResult` of one range."""
 
-    ``topic_id`` is the source topic that is read: the planned one until something newer is known.
-
-    ``handed`` is what had been sent when the result was handed over, None before: what is copied from then on is told
-    with the progress, for whoever goes on from there.
-    """
-
-    def __init__(self, one: Range, wall: Callable[[], int], now: int, watcher: TaskObserver) -> None:
-        self.result: Final = RangeResult.begun(one, one.start)
-        self.known: Progress | None = None
+    def __init__(self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver) -> None:
+        self.result: Final = RangeResult.begun(copied, copied.start)
+        self.progress: Progress | None = None
+        """The target's progress; None before it was read."""
+        self.is_committed = False
+        """Whether :attr:`progress` is committed."""
         self.target_end: int | None = None
-        self.is_kept = False
-        self.handed: ProgressTotals | None = None
-        self.topic_id = one.topic_id
-        self.chronicle: Final = TimelineRecorder(wall, now, partial(watcher.passed, one))
-        self._watcher: Final = watcher
-        self._range: Final = one
-        self._wall: Final = wall
+        """The target's end behind :attr:`progress`; None if unknown."""
+        self.handed_over: ProgressTotals | None = None
+        """What had been sent when the epoch's result was handed over; None before.
+
+        What is copied from then on is reported with the progress, and counted by the next epoch.
+        """
+        self.topic_id = copied.topic_id
+        """The id of the source topic that is read: the planned one until a newer one is known."""
+        self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.passed, copied))
+        self._observer: Final = observer
+        self._range: Final = copied
+        self._unix_ms: Final = unix_ms
         self._began_ms: Final = now
 
+    # --- progress
+
     @property
-    def kept(self) -> tuple[Progress, int] | None:
-        """The committed progress, with the target's end after it, where that is known: for the progress topic."""
-        if self.known is None or self.target_end is None or not self.is_kept:
+    def committed_progress(self) -> tuple[Progress, int] | None:
+        """The committed progress and the target's end behind it, for the progress topic; None if unknown."""
+        if self.progress is None or self.target_end is None or not self.is_committed:
             return None
         if self.result.outcome is Outcome.FENCED:
-            return None  # whoever took over has a newer one
-        return self.known, self.target_end
+            return None  # the attempt that fenced this one has newer progress
+        return self.progress, self.target_end
 
-    def begins_at(self, progress: Progress) -> bool:
-        """An attempt begins at ``progress``; whether it is the first. Raises FlowError: it is another source's."""
+    def begin_at(self, progress: Progress) -> bool:
+        """Begin an attempt at ``progress``; return whether it is the first. FlowError if it is another source's."""
         if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
             raise other_source(self._range, progress)
-        first = self.known is None
+        first = self.progress is None
         if first:
             self.result.start = progress.offset
             if self._range.follows:
                 self._count(progress.left)
-        self.known = progress
+        self.progress = progress
         self.result.end = progress.offset
         return first
 
-    def is_of_another_topic(self, progress: Progress) -> bool:
-        """Whether the topic was deleted and made again since."""
+    def is_of_recreated_topic(self, progress: Progress) -> bool:
+        """Whether the topic was deleted and recreated since ``progress``."""
         return bool(progress.topic_id and self.topic_id) and progress.topic_id != self.topic_id
 
     @property
-    def copied_topic(self) -> str:
-        """The id of the topic that the progress belongs to, as far as is known: by the progress, else by the plan."""
-        return (self.known.topic_id if self.known is not None else "") or self.topic_id
+    def copied_topic_id(self) -> str:
+        """The id of the topic that the progress belongs to; by the plan if the progress has none."""
+        return (self.progress.topic_id if self.progress is not None else "") or self.topic_id
 
-    def reads(self, topic_id: str) -> None:
-        """An attempt reads from the topic with this id; empty: not known. From here on it goes into the progress."""
+    def set_topic_id(self, topic_id: str) -> None:
+        """Store the id of the topic that is read now, for the next progress; nothing if it is empty."""
         self.topic_id = topic_id or self.topic_id
 
-    def is_to_be_kept_anew(self, progress: Progress, renew_ms: int) -> bool:
-        """Whether it was kept ``renew_ms`` ago, or earlier (0: it never is); or tells of what is counted here."""
-        return self.counts(progress) or (renew_ms > 0 and self._wall() - progress.time_ms >= renew_ms)
+    def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
+        """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never), or has counts that are used now."""
+        expires = renew_ms > 0 and self._unix_ms() - progress.time_ms >= renew_ms
+        return self.has_unreported_counts(progress) or expires
 
-    def counts(self, progress: Progress) -> bool:
-        """Whether ``progress`` tells of something ``left``, which is counted now.
+    def has_unreported_counts(self, progress: Progress) -> bool:
+        """Whether ``progress`` has counts of the epoch before, which this result includes.
 
-        As long as it does, it is to be kept anew with each attempt: an idle partition would commit nothing else, and
-        have it counted in each epoch.
+        Each attempt then commits the progress again without them. An idle partition commits nothing else, and each
+        epoch would count them again.
         """
         return self._range.follows and progress.left != NOTHING
 
-    def reads_anew(self, copying: CopyAttempt | None) -> None:
-        """The attempt goes on in another place than ``copying``, and counts from nothing: what that left is added."""
-        if self.handed is not None and copying is not None:
-            self.handed = self.handed.less(copying.commits.kept)
+    def on_reread(self, ended: CopyAttempt | None) -> None:
+        """The copy reads from another offset; what the ``ended`` attempt has committed counts as handed over."""
+        if self.handed_over is not None and ended is not None:
+            self.handed_over = self.handed_over.less(ended.commits.committed_totals)
 
-    def _count(self, left: ProgressTotals) -> None:
-        self.result.records += left.records
-        self.result.batches += left.batches
-        self.result.bytes += left.bytes
+    def _count(self, totals: ProgressTotals) -> None:
+        self.result.records += totals.records
+        self.result.batches += totals.batches
+        self.result.bytes += totals.bytes
 
-    def progress(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NOTHING) -> Progress:
-        """As it is to be kept, with ``sent`` by the attempt so far."""
+    def progress_at(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NOTHING) -> Progress:
+        """Make the progress to commit at ``offset``; ``sent`` is what the attempt has sent so far."""
         return Progress(
             offset=offset,
             leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self._range.source_cluster_id,
             topic_id=self.topic_id,
-            time_ms=self._wall(),
-            left=NOTHING if self.handed is None else sent.less(self.handed),
+            time_ms=self._unix_ms(),
+            left=NOTHING if self.handed_over is None else sent.less(self.handed_over),
         )
 
-    def committed(
+    # --- while it copies
+
+    def on_committed(
         self,
-        tally: CommitCounts,
-        copying: CopyAttempt,
-        reading: SourceReader,
+        counts: CommitCounts,
+        attempt: CopyAttempt,
+        reader: SourceReader,
         *,
         atomic: bool,
         leader: tuple[int, int] | None,
     ) -> None:
-        """A commit took ``tally`` with it; ``leader`` (node, epoch) is the target partition's."""
-        outbox, commits = copying.outbox, copying.commits
-        tally.into(self.result)
-        self.known, self.is_kept = commits.known, True
-        self.result.end = commits.known.offset
+        """A commit has succeeded with ``counts``; ``leader`` is the target partition's (node, epoch)."""
+        outbox, commits = attempt.outbox, attempt.commits
+        counts.add_to(self.result)
+        self.progress, self.is_committed = commits.committed, True
+        self.result.end = commits.committed.offset
         if outbox.target_end is not None:
-            # Behind a transaction's records stands its marker.
+            # The transaction's commit marker follows its records.
             self.target_end = outbox.target_end + int(atomic)
-        chronicle = self.chronicle
-        chronicle.led("source", commits.known.leader_epoch)
+        timeline = self.timeline
+        timeline.led("source", commits.committed.leader_epoch)
         if leader is not None:
-            chronicle.led("target", leader[1], leader[0])
-        self._begin_story(outbox, reading)
-        chronicle.committed(
+            timeline.led("target", leader[1], leader[0])
+        self._begin_timeline(outbox, reader)
+        timeline.committed(
             self.result.end,
-            None if reading.stable_end == FOREVER_MS else reading.stable_end,
+            None if reader.last_stable_offset == FOREVER_MS else reader.last_stable_offset,
             records=self.result.records,
             size=self.result.bytes,
             last_ms=outbox.acked_time_ms,
-            took_ms=commits.took_ms,
+            took_ms=commits.last_duration_ms,
         )
 
-    def goes_on(self, copying: CopyAttempt, reading: SourceReader, now: int) -> None:
-        """The attempt has taken a step."""
-        outbox, chronicle = copying.outbox, self.chronicle
-        if not chronicle.begun:
-            self._begin_story(outbox, reading)
-        elif reading.stable_end != FOREVER_MS:
-            chronicle.end = reading.stable_end
+    def on_step(self, attempt: CopyAttempt, reader: SourceReader, now: int) -> None:
+        """The attempt was stepped."""
+        outbox, timeline = attempt.outbox, self.timeline
+        if not timeline.begun:
+            self._begin_timeline(outbox, reader)
+        elif reader.last_stable_offset != FOREVER_MS:
+            timeline.end = reader.last_stable_offset
         if outbox.throttled_ms:
-            chronicle.throttled(outbox.throttled_ms)
+            timeline.throttled(outbox.throttled_ms)
             outbox.throttled_ms = 0
-        chronicle.enter(copying.phase, now)
+        timeline.enter(attempt.phase, now)
 
-    def had_nothing_to_fetch(self, copying: CopyAttempt, reading: SourceReader) -> None:
-        """The source's first answer says that it had nothing new: the wait for it was idle time."""
-        self._begin_story(copying.outbox, reading)
-        if self.chronicle.phase is CopyPhase.FETCHING:
-            self.chronicle.was(CopyPhase.IDLE)
+    def on_nothing_to_fetch(self, attempt: CopyAttempt, reader: SourceReader) -> None:
+        """The source's first response has no records: the wait for it was idle time."""
+        self._begin_timeline(attempt.outbox, reader)
+        if self.timeline.phase is CopyPhase.FETCHING:
+            self.timeline.was(CopyPhase.IDLE)
 
-    def _begin_story(self, outbox: Outbox, reading: SourceReader) -> None:
-        """Once the source has said how far it goes, and how old its first record is."""
-        heard = reading.stable_end != FOREVER_MS and (outbox.first_time_ms is not None or reading.caught_up)
-        if heard and not self.chronicle.begun:
-            self.chronicle.begins(self.result.start, reading.stable_end, outbox.first_time_ms)
+    def _begin_timeline(self, outbox: Outbox, reader: SourceReader) -> None:
+        """Begin the timeline once the source has reported its end, and the age of its first record is known."""
+        answered = reader.last_stable_offset != FOREVER_MS
+        if answered and (outbox.first_time_ms is not None or reader.caught_up) and not self.timeline.begun:
+            self.timeline.begins(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
 
-    def ends(self, after: AttemptOutcome | None, attempt: int, why: str) -> None:
-        """An attempt is over, with this ruling."""
-        if after is not None and after.expiry is not None:
-            # Without a batch of its own it is all that was to be copied that has waited.
-            at = self.result.end
-            offsets = {"start": at, "end": at if self._range.follows else max(at, self._range.end)}
-            self.result.expiries.append({**offsets, **after.expiry})
-        if after is not None and after.outcome is Outcome.FENCED:
-            self.chronicle.happened(EventName.FENCED, error=after.error)
-        if why:
-            self.chronicle.attempted(attempt, why)
+    def on_gap(self, kind: str, offsets: int) -> None:
+        """A gap in the source was skipped."""
+        self.timeline.happened(EventName.GAP, kind=kind, offsets=offsets)
 
-    def passed_over(self, kind: str, offsets: int) -> None:
-        """A gap in the source."""
-        self.chronicle.happened(EventName.GAP, kind=kind, offsets=offsets)
+    # --- when an attempt, or the copy, ends
 
-    def begins_anew(self, attempt: int, error: str | None, backoff_ms: int) -> None:
-        """After an attempt that failed: another one, in ``backoff_ms``."""
-        self.chronicle.happened(EventName.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
+    def on_attempt_ended(self, outcome: AttemptOutcome | None, attempt: int, reason: str) -> None:
+        """An attempt has ended, early if there is a ``reason``."""
+        if outcome is not None and outcome.expiry is not None:
+            # An expiry without a batch is one of all that was to be copied.
+            start = self.result.end
+            offsets = {"start": start, "end": start if self._range.follows else max(start, self._range.end)}
+            self.result.expiries.append({**offsets, **outcome.expiry})
+        if outcome is not None and outcome.outcome is Outcome.FENCED:
+            self.timeline.happened(EventName.FENCED, error=outcome.error)
+        if reason:
+            self.timeline.attempted(attempt, reason)
 
-    def close(self, now: int, after: AttemptOutcome, stuck_since_ms: int | None) -> None:
-        """The result stands."""
-        one = self.result
-        one.outcome, one.error = after.outcome, after.error or None
-        one.seconds = max(0.001, (now - self._began_ms) / 1000)
-        if after.outcome is Outcome.UNFINISHED:
-            one.stuck_since_ms = stuck_since_ms
-        one.story = self._story(now)
-        self._watcher.done(self._range, one)
+    def on_retry(self, attempt: int, error: str | None, backoff_ms: int) -> None:
+        """Another attempt follows in ``backoff_ms``."""
+        self.timeline.happened(EventName.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
 
-    def _story(self, now: int) -> CopyTimeline:
-        story, one = self.chronicle.told(now), self._range
-        story.sick_since_ms, story.sick_trace, story.last_trace = one.sick_since_ms, one.sick_trace, one.last_trace
-        if story.lag_before is None and one.source_end:
-            # The source was never heard: what it had when this was planned.
-            story.lag_before = max(0, one.source_end - self.result.start)
-            story.lag_after = max(0, one.source_end - self.result.end)
-        return story
+    def close(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> None:
+        """Make the result final."""
+        result = self.result
+        result.outcome, result.error = outcome.outcome, outcome.error or None
+        result.seconds = max(0.001, (now - self._began_ms) / 1000)
+        if outcome.outcome is Outcome.UNFINISHED:
+            result.stuck_since_ms = stuck_since_ms
+        result.story = self._timeline(now)
+        self._observer.done(self._range, result)
 
-    def so_far(self, now: int, after: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
-        """What is told of an epoch that ends now, while the copy goes on."""
-        one = self.result
-        told = replace(one, skipped=dict(one.skipped), deep=dict(one.deep), gaps=dict(one.gaps))
-        told.expiries = [*one.expiries]
-        told.outcome, told.error, told.stuck_since_ms = after.outcome, after.error or None, stuck_since_ms
-        told.seconds = max(0.001, (now - self._began_ms) / 1000)
-        told.story = self._story(now)
-        self._watcher.done(self._range, told)
-        return told
+    def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
+        """Return the result of an epoch that ends now, while the copy continues."""
+        final = self.result
+        result = replace(final, skipped=dict(final.skipped), deep=dict(final.deep), gaps=dict(final.gaps))
+        result.expiries = [*final.expiries]
+        result.outcome, result.error = outcome.outcome, outcome.error or None
+        result.stuck_since_ms = stuck_since_ms
+        result.seconds = max(0.001, (now - self._began_ms) / 1000)
+        result.story = self._timeline(now)
+        self._observer.done(self._range, result)
+        return result
+
+    def _timeline(self, now: int) -> CopyTimeline:
+        timeline, copied = self.timeline.told(now), self._range
+        timeline.sick_since_ms, timeline.sick_trace = copied.sick_since_ms, copied.sick_trace
+        timeline.last_trace = copied.last_trace
+        if timeline.lag_before is None and copied.source_end:
+            # The source never answered: the plan's end has to do.
+            timeline.lag_before = max(0, copied.source_end - self.result.start)
+            timeline.lag_after = max(0, copied.source_end - self.result.end)
+        return timeline

@@ -1,4 +1,4 @@
-"""What comes after an attempt: another one, at once or after a rest, or none; and what is told of it. No I/O."""
+"""Decides what follows an attempt: another one, immediately or after a backoff, or the result. No I/O."""
 
 from __future__ import annotations
 
@@ -10,123 +10,124 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.result_recorder import ResultRecorder
-from mirror.relay.partition.states import REST_MS, unfinished
+from mirror.relay.partition.states import FAILURE_BACKOFF_MS, unfinished
 
 if TYPE_CHECKING:
     from mirror.relay.partition.attempt import CopyAttempt
 
-_LATE: Final = 2
-"""What waits for so many commit intervals at an epoch's end is stuck: its age goes on in the next."""
+_STUCK_AFTER_INTERVALS: Final = 2
+"""A batch that has waited this many commit intervals at an epoch's end is stuck: the next epoch inherits its age."""
 
 
 class RetryController:
-    """Knows how a copy's last attempt ended, and decides what comes then; the copy itself does it.
-
-    ``trouble`` is what befell who follows, as long as nothing was heard since. ``winding_up``: the epoch ends, and no
-    other attempt begins. ``may_retry`` tells whether one that is not to begin at once may be waited for, and
-    ``waited_for`` what the copy waits for now ("": nothing).
-    """
+    """Holds the outcome of a copy's last attempt, and decides what follows; the copy carries it out."""
 
     def __init__(
         self,
-        one: Range,
-        account: ResultRecorder,
+        copied: Range,
+        recorder: ResultRecorder,
         clock: DeliveryClock,
-        rulings: FailureClassifier,
+        failures: FailureClassifier,
         backoff: Backoff,
         may_retry: Callable[[], bool],
-        waited_for: Callable[[], str],
+        awaited: Callable[[], str],
     ) -> None:
-        self.trouble: AttemptOutcome | None = None
+        """``may_retry``: whether a delayed retry may be waited for; ``awaited``: what the copy waits for now, or ""."""
+        self.last_failure: AttemptOutcome | None = None
+        """The failure of a followed partition; None once its source has answered again."""
         self.winding_up = False
-        self._after: AttemptOutcome | None = None
-        self._why = ""
+        """Whether the epoch ends: no further attempt begins."""
+        self._outcome: AttemptOutcome | None = None
+        self._reason = ""
         self._attempts = 0
-        self._range: Final = one
-        self._account: Final = account
+        self._range: Final = copied
+        self._recorder: Final = recorder
         self._clock: Final = clock
-        self._rulings: Final = rulings
+        self._failures: Final = failures
         self._backoff: Final = backoff
         self._may_retry: Final = may_retry
-        self._waited_for: Final = waited_for
+        self._awaited: Final = awaited
 
     # --- attempts
 
-    def begins(self) -> None:
-        """Another attempt."""
+    def on_attempt_begun(self) -> None:
+        """Count an attempt."""
         self._attempts += 1
-        self._account.result.retries = self._attempts - 1
-        self._account.chronicle.attempts()
+        self._recorder.result.retries = self._attempts - 1
+        self._recorder.timeline.attempts()
 
-    def ends(self, after: AttemptOutcome | None, why: str, waited_ms: int | None) -> None:
-        """This attempt ends as ``after`` says, None where the copy is to be begun anew at once.
+    def on_attempt_ended(self, outcome: AttemptOutcome | None, reason: str, waited_ms: int | None) -> None:
+        """Record the end of an attempt.
 
-        ``why`` is what ended it before its time, ``waited_ms`` how long its first undelivered batch has waited in it
-        (None: there was nothing to deliver).
+        An ``outcome`` of None retries immediately. ``reason`` is the error that ended the attempt early, ``waited_ms``
+        how long its first undelivered batch has waited in it (None: nothing was to be delivered).
         """
-        self._after, self._why = after, why
-        self._account.ends(after, self._attempts, why)
-        if after is not None and after.expiry is not None:
+        self._outcome, self._reason = outcome, reason
+        self._recorder.on_attempt_ended(outcome, self._attempts, reason)
+        if outcome is not None and outcome.expiry is not None:
             self._clock.stop()
-        if after is not None and after.outcome is Outcome.UNFINISHED:
-            self._clock.hand_on(waited_ms)
+        if outcome is not None and outcome.outcome is Outcome.UNFINISHED:
+            self._clock.carry_over(waited_ms)
 
-    def rest_ms(self) -> int | None:
-        """How long to rest before the next attempt; None where none is to come."""
-        again = self._after is None and not self.winding_up and self._account.handed is None
-        if again and not self._rulings.aborts:
-            return self._told_to_rest(0)
-        if again or (self._may_mend and self._may_retry()):
-            failed = self._after is not None and self._after.outcome is Outcome.FAILED
-            self.trouble = self._after if failed else None
-            backoff_ms = self._backoff.after(max(self._rulings.expiries, self._rulings.aborts))
-            return self._told_to_rest(REST_MS if failed else backoff_ms)
+    def next_backoff_ms(self) -> int | None:
+        """Return how long to wait before the next attempt; None if there is none."""
+        retry = self._outcome is None and not self.winding_up and self._recorder.handed_over is None
+        if retry and not self._failures.aborts:
+            return self._retry_after(0)
+        if retry or (self._is_retriable and self._may_retry()):
+            failed = self._outcome is not None and self._outcome.outcome is Outcome.FAILED
+            self.last_failure = self._outcome if failed else None
+            backoff_ms = self._backoff.after(max(self._failures.expiries, self._failures.aborts))
+            return self._retry_after(FAILURE_BACKOFF_MS if failed else backoff_ms)
         return None
 
-    def _told_to_rest(self, rest_ms: int) -> int:
-        error = self._why if self._after is None else self._after.error
-        self._account.begins_anew(self._attempts + 1, error, rest_ms)
-        return rest_ms
+    def _retry_after(self, backoff_ms: int) -> int:
+        error = self._reason if self._outcome is None else self._outcome.error
+        self._recorder.on_retry(self._attempts + 1, error, backoff_ms)
+        return backoff_ms
 
     @property
-    def _may_mend(self) -> bool:
-        """Whether it can be tried again: what expired; and who follows, whatever befell it, has the time to wait."""
-        outcome = None if self._after is None else self._after.outcome
+    def _is_retriable(self) -> bool:
+        """Whether the outcome may change: of an expiry; of any failure, if the partition is followed."""
+        outcome = None if self._outcome is None else self._outcome.outcome
         return outcome is Outcome.EXPIRED or (outcome is Outcome.FAILED and self._range.follows)
 
     @property
-    def rests_on(self) -> bool:
-        """Whether the next attempt is still to come, of a copy that rests."""
-        return not self.winding_up and (self._after is None or self._may_retry())
+    def keeps_backing_off(self) -> bool:
+        """Whether a copy that backs off is still to be retried."""
+        return not self.winding_up and (self._outcome is None or self._may_retry())
 
-    # --- what is told
+    # --- results
 
     @property
-    def _told(self) -> AttemptOutcome:
-        return self._after or AttemptOutcome(Outcome.UNFINISHED, unfinished(self._why or self._waited_for()))
+    def _final_outcome(self) -> AttemptOutcome:
+        return self._outcome or AttemptOutcome(Outcome.UNFINISHED, unfinished(self._reason or self._awaited()))
 
-    def of_epoch(self, *, kept: bool) -> AttemptOutcome:
-        """What becomes, as the epoch ends, of a copy that was copying; ``kept``: all that it was to keep is."""
-        if self.trouble is not None or kept:
-            return self.trouble or AttemptOutcome(Outcome.COMPLETE)
-        return AttemptOutcome(Outcome.UNFINISHED, unfinished(self._waited_for()))
+    def epoch_outcome(self, *, complete: bool) -> AttemptOutcome:
+        """Return the outcome of a copy that is still copying at the epoch's end; ``complete``: nothing is left."""
+        if self.last_failure is not None or complete:
+            return self.last_failure or AttemptOutcome(Outcome.COMPLETE)
+        return AttemptOutcome(Outcome.UNFINISHED, unfinished(self._awaited()))
 
     def close(self, now: int) -> None:
-        """The result stands."""
-        self._account.close(now, self._told, self._clock.since_ms)
+        """Make the result final."""
+        self._recorder.close(now, self._final_outcome, self._clock.since_ms)
 
-    def so_far(self, now: int) -> RangeResult:
-        """What is told, as the epoch ends, of a copy that does not copy."""
-        return self._account.so_far(now, self._told, self._clock.since_ms)
+    def interim_result(self, now: int) -> RangeResult:
+        """Return the result, at the epoch's end, of a copy that is not copying."""
+        return self._recorder.interim_result(now, self._final_outcome, self._clock.since_ms)
 
-    def hand_over(self, now: int, copying: CopyAttempt, *, wall: int, commit_ms: int) -> RangeResult:
-        """What is told, as the epoch ends, of a copy that goes on; ``wall`` is ``now`` in ms since 1970.
+    def hand_over(self, now: int, attempt: CopyAttempt, *, unix_ms: int, commit_interval_ms: int) -> RangeResult:
+        """Return the result, at the epoch's end, of a copy that continues under its lease; ``unix_ms`` is ``now``.
 
-        What it commits from now on is told with the progress.
+        What it commits from now on is reported with the progress.
         """
-        self._account.handed, copying.commits.hold = copying.commits.kept, False
-        waits_ms = None if copying.waits_since_ms is None else now - copying.waits_since_ms
-        # Who expired is no better for an attempt that has just begun.
-        late = waits_ms is not None and (waits_ms > _LATE * commit_ms or self._rulings.expiries > 0)
-        since_ms = (self._clock.since_ms or wall - (waits_ms or 0)) if late else None
-        return self._account.so_far(now, self.of_epoch(kept=not late), since_ms)
+        self._recorder.handed_over, attempt.commits.on_hold = attempt.commits.committed_totals, False
+        since_ms = attempt.undelivered_since_ms
+        waited_ms = None if since_ms is None else now - since_ms
+        # After an expiry, a new attempt that has just begun has not improved anything.
+        stuck = waited_ms is not None and (
+            waited_ms > _STUCK_AFTER_INTERVALS * commit_interval_ms or self._failures.expiries > 0
+        )
+        stuck_since_ms = (self._clock.since_ms or unix_ms - (waited_ms or 0)) if stuck else None
+        return self._recorder.interim_result(now, self.epoch_outcome(complete=not stuck), stuck_since_ms)

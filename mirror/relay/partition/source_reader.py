@@ -1,4 +1,4 @@
-"""The source's side of a copy: how far it was read, and what of that is not done with."""
+"""The source's side of a copy: how far it was read, and which fetched bytes are still needed."""
 
 from __future__ import annotations
 
@@ -12,80 +12,88 @@ from mirror.timing import FOREVER_MS
 
 
 class SourceReader:
-    """Reads ``[at, end)``; ``stable_end`` is the last stable offset as of the last answer, ``heard_ms`` its time.
-
-    ``held`` are the bytes that are still needed, ``error`` is what ended the reading. ``ended``: nothing more is to
-    come; whatever moves ``at`` or brings an ``error`` says so. ``end`` is changed only before it begins anew.
-    """
+    """Reads the offsets from :attr:`position` to :attr:`end` into a :class:`BatchPipeline`."""
 
     def __init__(
         self,
         end: int,
-        facts: TargetLimits,
+        limits: TargetLimits,
         policy: CopyPolicy,
         batch_size: int,
         *,
         remake: Remake,
-        holdings: SourceBudget,
+        budget: SourceBudget,
     ) -> None:
         self.end = end
-        self.held = 0
-        self.feed = BatchPipeline(facts, policy, batch_size, remake=remake, took=self._took, part_done=self._part_done)
-        self._holdings = holdings
+        """The range's end. It may be changed only before :meth:`begin`."""
+        self.held_bytes = 0
+        """Fetched bytes that are still needed."""
+        self.pipeline = BatchPipeline(
+            limits, policy, batch_size, remake=remake, took=self._on_held, part_done=self._on_part_done
+        )
+        self._budget = budget
         self._parts: set[BufferRef] = set()
         self.begin(0, 0)
 
     def begin(self, offset: int, now: int) -> None:
-        """Anew, from ``offset`` on. Nothing of before is needed: its bytes go when nobody can read them any more."""
-        self.at, self.heard_ms, self.stable_end = offset, now, FOREVER_MS
+        """Restart at ``offset`` and release all buffered fetches."""
+        self.position = offset
+        """The next offset to fetch."""
+        self.last_response_ms = now
+        self.last_stable_offset = FOREVER_MS
+        """As of the last response; FOREVER_MS before the first one."""
         self.error: BaseException | None = None
-        self.ended = self.at >= self.end
-        self.feed.begin(offset)
+        """Ended the reading; what was read before it is still copied."""
+        self.pipeline.begin(offset)
         for part in list(self._parts):
-            self._let_go(part)
+            self._release(part)  # the bytes stay in memory while the encoder reads them
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be read."""
+        return self.error is not None or self.position >= self.end
 
     @property
     def caught_up(self) -> bool:
-        """Whether the source had no more when it was last heard of, and all of it was handed on."""
-        return self.feed.idle and (self.ended or self.at >= self.stable_end)
+        """Whether all that the source had at its last response was handed to the producer."""
+        return self.pipeline.idle and (self.ended or self.position >= self.last_stable_offset)
 
-    def ends_at(self, stable_end: int) -> bool:
-        """The source answered without records, and ends there; whether that is where this stands."""
-        if self.feed.idle and self.at >= stable_end:
-            self.stable_end = stable_end
+    def confirm_end(self, end: int) -> bool:
+        """Accept ``end`` as the last stable offset if everything before it was read; return whether it was."""
+        if self.pipeline.idle and self.position >= end:
+            self.last_stable_offset = end
             return True
         return False
 
-    def take_in(self, fetched: Fetched, now: int) -> bool:
-        """What was fetched; False where it was asked for before :meth:`begin`."""
-        if fetched.offset != self.at:
+    def on_fetched(self, fetched: Fetched, now: int) -> bool:
+        """Take what was fetched; return False if it was requested before :meth:`begin`."""
+        if fetched.offset != self.position:
             return False
-        self.heard_ms = now
+        self.last_response_ms = now
         if fetched.error is not None:
-            self.error, self.ended = fetched.error, True
+            self.error = fetched.error
         else:
-            self.at, self.stable_end = fetched.next_offset, fetched.last_stable_offset
-            self.ended = self.ended or self.at >= self.end  # behind an error more may come in, and is not wanted
-            self.feed.take_in(fetched, self.end)
+            self.position, self.last_stable_offset = fetched.next_offset, fetched.last_stable_offset
+            self.pipeline.take_in(fetched, self.end)
         return True
 
     def fail(self, error: BaseException) -> None:
-        """What comes next cannot be copied; what was handed on before counts."""
-        self.error, self.ended = error, True
-        self.feed.cut()
+        """End the reading: what comes next cannot be copied. What was handed to the producer before counts."""
+        self.error = error
+        self.pipeline.cut()
 
-    def _took(self, part: BufferRef) -> None:
+    def _on_held(self, part: BufferRef) -> None:
         self._parts.add(part)
-        self.held += part.size
-        self._holdings.took(part.size)
+        self.held_bytes += part.size
+        self._budget.took(part.size)
 
-    def _part_done(self, part: BufferRef) -> None:
+    def _on_part_done(self, part: BufferRef) -> None:
         if part in self._parts:
-            self._let_go(part)
+            self._release(part)
             if part.fetched is not None:
                 part.fetched.release()
 
-    def _let_go(self, part: BufferRef) -> None:
+    def _release(self, part: BufferRef) -> None:
         self._parts.remove(part)
-        self.held -= part.size
-        self._holdings.let_go(part.size)
+        self.held_bytes -= part.size
+        self._budget.let_go(part.size)

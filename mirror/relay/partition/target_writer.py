@@ -1,99 +1,102 @@
-"""How a partition's batches and progress get to the target: in one transaction (exactly once), or one after the other.
+"""How a partition's batches and progress are written to the target: in one transaction (exactly once), or separately.
 
-Nothing here waits: what comes of a call is told on the network thread, to a callback or a future's.
+Nothing here waits: results arrive on the network thread, through callbacks and futures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import Callback
+from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, failed, then
 from mirror.relay.progress.committed import Progress, from_offset, group_of, to_offset
 from mirror.wire.records import Batch
 
 
 class TargetWriter(Protocol):
-    """One partition's way to the target. ``open`` comes first, once; after :meth:`drop` nothing more."""
+    """Writes the batches and progress of one attempt. :meth:`open` comes first, and nothing after :meth:`close`."""
 
     @property
     def atomic(self) -> bool:
-        """Whether a commit takes everything sent with it, after waiting for its acknowledgement.
+        """Whether a commit includes everything sent, and waits for its acknowledgement.
 
-        Then nothing is sent while one is under way. Otherwise a commit may only tell of what is acknowledged.
+        If so, nothing is sent while a commit is in flight. If not, a commit may include only what is acknowledged.
         """
         ...
 
     @property
     def producer_id(self) -> int:
-        """Under which batches go out; -1 while there is none."""
+        """The producer id of the batches; -1 while there is none."""
         ...
 
     @property
     def fences_in_doubt(self) -> int:
-        """How many requests to shut out others were not answered, and may shut out this one or the next."""
+        """How many requests to fence others have no answer, and may still fence this writer or the next."""
         ...
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Shut out whoever copied this partition before, where that is possible; then read the progress."""
+        """Fence earlier attempts at this partition, if that is possible; then read the progress."""
         ...
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Raises KafkaTimeout where there is no memory at the moment. ``created_ms`` is since 1970; None: now."""
+        """Send ``batch``, created at ``created_ms`` (ms since 1970; None for now). KafkaTimeout if memory is full."""
         ...
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """Keep ``progress``."""
+        """Commit ``progress``."""
         ...
 
-    def drop(self, timeout_ms: int) -> Future[None]:
-        """Nothing that was not committed is to be seen. Done after ``timeout_ms`` at the latest; never fails."""
+    def close(self, timeout_ms: int) -> Future[None]:
+        """Abort what is not committed. The future is done after ``timeout_ms`` at the latest, and never fails."""
         ...
 
 
 def transactional_id(flow: str, tp: TopicPartition) -> str:
-    """One for each flow and target partition: who copies it next shuts the former out, however tasks are packed.
+    """Return the id of a flow and target partition: the next copy fences the last one, however ranges are assigned.
 
-    Unambiguous, since neither a flow's name nor a partition's number has a dot.
+    It is unambiguous, since neither a flow's name nor a partition's number has a dot.
     """
     return f"mirror.{flow}.{tp.topic}.{tp.partition}"
 
 
 class ExactlyOnceWriter:
-    """A transactional producer of the partition's own; data and progress in the same transactions (KIP-98)."""
+    """Writes data and progress in the same transactions (KIP-98), with a producer of its own."""
 
     atomic = True
 
     def __init__(
-        self, flow: str, tp: TopicPartition, options: Mapping[str, object], admin: Admin, memory: BufferMemory
+        self, flow: str, tp: TopicPartition, settings: ProducerSettings, admin: Admin, memory: BufferMemory
     ) -> None:
+        """``settings`` are any partition's of this task: only the transactional.id differs."""
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
         self._admin: Final = admin
-        self._producer: Final = Producer({**options, "transactional.id": transactional_id(flow, tp)}, memory=memory)
+        own_settings = replace(settings, transactional_id=transactional_id(flow, tp))
+        self._producer: Final = Producer(own_settings, memory=memory)
         self._in_transaction = False
 
     @property
     def producer_id(self) -> int:
-        """As the coordinator gave it."""
+        """As assigned by the coordinator."""
         return self._producer.producer_id
 
     @property
     def fences_in_doubt(self) -> int:
-        """Its producer's."""
+        """As counted by the producer."""
         return self._producer.fences_in_doubt
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Fence, and only then read: what an older attempt has under way is decided by the fence (KIP-447)."""
+        """Fence first, then read: the fence ends the open transaction of an older attempt (KIP-447)."""
         fenced = self._producer.init_transactions_async(timeout_ms)
         return then(fenced, lambda _: read_progress(self._admin, self._group, self._tp, timeout_ms))
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """In the transaction, which begins with its first batch."""
+        """Send in the transaction, which begins with its first batch."""
         self._begin()
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
 
@@ -103,50 +106,51 @@ class ExactlyOnceWriter:
             self._in_transaction = True
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """With the transaction, or alone in one."""
+        """Commit with the transaction; in a new one if none is open."""
         self._begin()
         offsets = {self._tp: to_offset(progress)}
-        kept = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
+        offsets_sent = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
         committed = self._producer.commit_transaction_async(timeout_ms)
-        committed.add_done_callback(self._ended)
-        # The offsets' own failure says more than the commit's, which fails with it.
-        return then(committed, lambda _: kept, otherwise=kept)
+        committed.add_done_callback(self._on_commit_ended)
+        # The error of the offsets says more than that of the commit, which fails with it.
+        return then(committed, lambda _: offsets_sent, otherwise=offsets_sent)
 
-    def _ended(self, committed: Future[None]) -> None:
+    def _on_commit_ended(self, committed: Future[None]) -> None:
         if committed.exception() is None:
             self._in_transaction = False
 
-    def drop(self, timeout_ms: int) -> Future[None]:
-        """Abort at once, or whoever reads committed records would wait behind it until it expires."""
+    def close(self, timeout_ms: int) -> Future[None]:
+        """Abort immediately: consumers of committed records would wait behind the transaction until it expires."""
         aborted: Future[None]
         if self._in_transaction:
             try:
                 aborted = self._producer.abort_transaction_async(timeout_ms)
-            except KafkaError as error:  # fenced, or dead: there is nothing to abort any more
+            except KafkaError as error:  # fenced, or in a fatal state: there is nothing to abort any more
                 aborted = failed(error)
         else:
             aborted = done(None)
-        dropped: Future[None] = Future()
+        closed: Future[None] = Future()
 
-        def close(_: Future[None]) -> None:
+        def close_producer(_: Future[None]) -> None:
             self._producer.close_async()
-            dropped.set_result(None)
+            closed.set_result(None)
 
-        aborted.add_done_callback(close)
-        return dropped
+        aborted.add_done_callback(close_producer)
+        return closed
 
 
 class AtLeastOnceWriter:
-    """The idempotent producer that all partitions of a task share; progress is committed after the fact.
+    """Writes with the idempotent producer that all partitions of a task share; commits progress afterwards.
 
-    Nobody is shut out: two attempts at once copy twice, and may move the progress back. Nothing is left out.
+    It fences no other attempt: two attempts at a time copy records twice, and may move the progress back. No record is
+    left out.
     """
 
     atomic = False
     fences_in_doubt = 0
 
     def __init__(self, flow: str, tp: TopicPartition, admin: Admin, producer: Producer, chain: int) -> None:
-        """``chain`` numbers the attempts: behind a lost batch nothing of the same attempt is sent."""
+        """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent."""
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
         self._admin: Final = admin
@@ -155,7 +159,7 @@ class AtLeastOnceWriter:
 
     @property
     def producer_id(self) -> int:
-        """That of all partitions."""
+        """The same for all partitions."""
         return self._producer.producer_id
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
@@ -163,20 +167,20 @@ class AtLeastOnceWriter:
         return read_progress(self._admin, self._group, self._tp, timeout_ms)
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Behind what was sent before."""
+        """Send in order, in this attempt's chain."""
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """Alone: a neighbour whose group is refused, or slow, has nothing to do with it."""
+        """Commit only this partition: it must not fail with another one's group, nor wait for it."""
         return self._admin.commit_group_offsets_async(self._group, {self._tp: to_offset(progress)}, timeout_ms)
 
-    def drop(self, timeout_ms: int) -> Future[None]:
-        """What was sent cannot be taken back."""
+    def close(self, timeout_ms: int) -> Future[None]:
+        """Do nothing: what was sent cannot be aborted, and the producer is shared."""
         del timeout_ms
         return done(None)
 
 
 def read_progress(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
-    """The partition's own, asked alone: a neighbour's pending transaction is no reason to wait."""
+    """Read one partition's progress on its own: it must not wait for another one's pending transaction."""
     found = admin.group_offsets_async(group, [tp], timeout_ms)
     return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))

@@ -1,8 +1,9 @@
-"""A task's world without brokers: a source, a target and time, that count what they are asked."""
+"""Runs a task without brokers, with a source, a target and a clock that count the calls they receive."""
 
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -26,22 +27,23 @@ from mirror.relay.progress.committed import to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import LogBounds, TargetTopics
-from mirror.relay.task.task import Clients, HandOver, Task
+from mirror.relay.task.epoch import HandOver
+from mirror.relay.task.task import Clients, Task
 from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
-from tests.relay.site import TIMES, TOPIC_ID, made, progress_at
+from tests.relay.copy_harness import TIMES, TOPIC_ID, made, progress_at
 
 T = TypeVar("T")
 
 
 class Source:
-    """A consumer over a log per partition; a poll that finds nothing takes its time."""
+    """A consumer over a log per partition; a poll that finds nothing lets its timeout pass."""
 
     def __init__(self, clock: FakeClock, logs: dict[int, list[Batch]]) -> None:
         self.clock, self.logs = clock, logs
-        self.places: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self.topics: set[uuid.UUID | None] = set()
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
@@ -66,10 +68,10 @@ class Source:
         self.paused = (self.paused & set(tps)) | (new if paused else set())
         self.assigned = set(tps)
 
-    def seek(self, tp: TopicPartition, at: OffsetAndMetadata) -> None:
+    def seek(self, tp: TopicPartition, position: OffsetAndMetadata) -> None:
         assert tp in self.assigned
-        self.places[tp.partition] = at.offset
-        self.topics.add(at.topic_id)
+        self.positions[tp.partition] = position.offset
+        self.topics.add(position.topic_id)
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         self.paused |= set(tps)
@@ -88,12 +90,12 @@ class Source:
             self.logs[partition] += [batch for at_ms, batch in batches if at_ms <= self.clock.now()]
             self.later[partition] = [(at_ms, batch) for at_ms, batch in batches if at_ms > self.clock.now()]
         for tp in sorted(self.assigned - self.paused):
-            at = self.places[tp.partition]
-            some = [one for one in self.logs.get(tp.partition, ()) if one.base_offset >= at][:1]
-            if some:
-                self.places[tp.partition] = some[-1].next_offset
+            offset = self.positions[tp.partition]
+            batch = next((batch for batch in self.logs.get(tp.partition, ()) if batch.base_offset >= offset), None)
+            if batch is not None:
+                self.positions[tp.partition] = batch.next_offset
                 found.append(
-                    Fetched(tp=tp, offset=at, next_offset=some[-1].next_offset, batches=list(some), size=some[0].size)
+                    Fetched(tp=tp, offset=offset, next_offset=batch.next_offset, batches=[batch], size=batch.size)
                 )
         self.clock.advance(1 if found else timeout_ms)
         return found
@@ -104,11 +106,11 @@ class Source:
 
 
 class Target:
-    """Producer and admin: answers at once, but not ``silent`` partitions; refuses the progress of ``forbidden``."""
+    """Producer and admin. It never answers for ``silent`` partitions, and refuses to commit ``forbidden`` ones."""
 
     def __init__(self) -> None:
         self.sent: dict[int, list[Record]] = {}
-        self.kept: dict[int, int] = {}
+        self.committed: dict[int, int] = {}
         self.topic_id = TOPIC_ID
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
@@ -138,24 +140,26 @@ class Target:
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         assert group
         assert timeout_ms
-        return done({tp: to_offset(progress_at(self.kept.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps})
+        return done(
+            {tp: to_offset(progress_at(self.committed.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps}
+        )
 
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
     ) -> Future[None]:
         assert group
         assert timeout_ms
-        for tp, each in offsets.items():
+        for tp, offset in offsets.items():
             if tp.partition in self.forbidden:
                 refused: Future[None] = Future()
                 refused.set_exception(AuthorizationFailed("no Read on the group", 30))
                 return refused
-            self.kept[tp.partition] = each.offset
+            self.committed[tp.partition] = offset.offset
         return done(None)
 
 
-class Asking:
-    """What the source says of itself: all logs were planned to their end."""
+class Lookups:
+    """Answers lookups of source and target: all logs end where they were planned to, and the target is empty."""
 
     def source_state(self, tp: TopicPartition, copied_topic: str) -> SourceState:
         del tp
@@ -163,8 +167,8 @@ class Asking:
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
     def __init__(self) -> None:
-        self.told: RunControl | None = None
-        self.asked = self.told_after = 0
+        self.control: RunControl | None = None
+        self.control_reads = self.control_from = 0
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
         del topics
@@ -182,46 +186,40 @@ class Asking:
         return done(10**6)
 
     def orders(self) -> Future[RunControl | None]:
-        self.asked += 1
-        return done(self.told if self.asked > self.told_after else None)
+        self.control_reads += 1
+        return done(self.control if self.control_reads > self.control_from else None)
 
 
-class AtOnce(Executor):
-    """In place of threads that may wait: no time passes in them."""
+class InlineExecutor(Executor):
+    """Runs lookups in the calling thread, in no time."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return done(fn(*args, **kwargs))
 
 
-class Waiting:
-    """In place of the event that a task sleeps on: time passes instead."""
+class PassingTime(threading.Event):
+    """The event that a task waits for; its wait lets time pass instead."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.flag = clock, False
+        super().__init__()
+        self.clock = clock
 
-    def set(self) -> None:
-        self.flag = True
-
-    def clear(self) -> None:
-        self.flag = False
-
-    def is_set(self) -> bool:
-        return self.flag
-
-    def wait(self, seconds: float) -> None:
-        if not self.flag:
-            self.clock.advance(round(seconds * 1000))
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        if not self.is_set():
+            self.clock.advance(round(timeout * 1000))
+        return self.is_set()
 
 
-class World:
-    """A task of ``partitions`` ranges of two records each."""
+class TaskHarness:
+    """A task of ``partitions`` ranges of two records each, with its source, target and clock."""
 
     def __init__(self, partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.partitions = partitions
         self.clock = FakeClock()
         self.source = Source(self.clock, {p: [made(0), made(1)] for p in range(partitions)})
         self.target = Target()
-        self.asking = Asking()
+        self.lookups = Lookups()
         self.end = 2
         self.steps = self.turns = 0
         self._count(monkeypatch)
@@ -235,7 +233,7 @@ class World:
 
         def counted_turn(task: Task, now: int) -> None:
             self.turns += 1
-            assert self.turns < 20_000, "it goes round and round"
+            assert self.turns < 20_000, "the task turns without end"
             turn(task, now)
 
         monkeypatch.setattr(PartitionCopy, "step", counted_step)
@@ -255,13 +253,13 @@ class World:
             )
             for partition in range(self.partitions)
         ]
-        # Parts of the real faces, as far as a task uses them.
+        # They implement the part of the clients that a task uses.
         target = cast("Any", self.target)
         clients = Clients(
             consumer=cast("Any", self.source),
             admin=target,
-            inquiries=cast("Any", self.asking),
-            target_options={},
+            lookups=cast("Any", self.lookups),
+            producer_settings=cast("Any", None),
             memory=cast("Any", None),
             producer=target,
         )
@@ -272,11 +270,10 @@ class World:
             self.clock,
             Backoff(100, 1_000, random.Random(1)),
             buffer_memory=1_000_000,
-            part=1_000,
+            max_partition_bytes=1_000,
+            lookup_executor=InlineExecutor(),
+            wake_event=PassingTime(self.clock),
         )
-        task._woken = cast("Any", Waiting(self.clock))
-        task._inquirers.shutdown()
-        task._inquirers = cast("Any", AtOnce())
         try:
             return task.run(ranges, {"paris.t": TargetLimits()}, 1, hand_over)
         finally:

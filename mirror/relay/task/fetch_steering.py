@@ -1,0 +1,166 @@
+"""Decides which partitions a task fetches, from which offsets, and when: only what its copies can soon send."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from mirror.client import Consumer, OffsetAndMetadata, TopicPartition
+from mirror.consumer.fetched import Fetched
+from mirror.relay.flow_control import RateLimiter, SourceBudget
+from mirror.relay.partition.context import CopyHandle
+
+_UPDATE_ALL_MS: Final = 100
+"""How often all copies are asked whether they want more; a copy that was stepped is asked in the same turn."""
+_UPDATE_REFUSED_MS: Final = 10
+"""How soon after that they are asked again if a copy was refused room in the source budget, and some was freed."""
+_FIRST_RESPONSES_MS: Final = 1_000
+"""How often responses are checked while a followed copy has had none: it may have nothing to fetch."""
+
+
+class FetchSteering:
+    """Assigns, seeks, pauses and resumes the partitions of a task's consumer.
+
+    Copies call :meth:`read_from` and :meth:`stop_reading`; :meth:`update` applies both with the task's next turn.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        budget: SourceBudget,
+        limiter: RateLimiter,
+        *,
+        max_partition_bytes: int,
+        stall_ms: int,
+        now: int,
+    ) -> None:
+        """``max_partition_bytes`` is ``max.partition.fetch.bytes``; ``stall_ms`` is how long a source may be silent."""
+        self._consumer: Final = consumer
+        self._budget: Final = budget
+        self._limiter: Final = limiter
+        self._max_partition_bytes: Final = max_partition_bytes
+        self._check_responses_ms: Final = max(1, stall_ms // 4)
+        self._reading: dict[TopicPartition, CopyHandle] = {}
+        self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._update_all_at = self._updated_all_at = now
+        self._check_responses_at = now
+
+    # --- what copies ask for
+
+    def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
+        """Fetch from ``offset``, as :meth:`mirror.relay.partition.context.CopyContext.read_from`."""
+        self._reading[copy.source] = copy
+        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=_parse_uuid(topic_id))
+
+    def stop_reading(self, copy: CopyHandle) -> None:
+        """Fetch nothing for ``copy`` until :meth:`read_from`."""
+        self._reading.pop(copy.source, None)
+        self._seeks.pop(copy.source, None)
+
+    # --- what the task's loop does in each turn
+
+    def check_responses(self, now: int) -> None:
+        """Tell followed copies of their brokers' responses: one that has nothing new has not stalled."""
+        if now < self._check_responses_at:
+            return
+        followed = [copy for copy in self._reading.values() if copy.range.follows]
+        if followed:
+            responses = self._consumer.last_heard()
+            for copy in followed:
+                if copy.source in responses:
+                    copy.on_source_response(*responses[copy.source])
+        first_awaited = any(copy.awaits_first_response for copy in followed)
+        interval_ms = self._check_responses_ms
+        self._check_responses_at = now + (min(interval_ms, _FIRST_RESPONSES_MS) if first_awaited else interval_ms)
+
+    def update(self, now: int, stepped: Iterable[CopyHandle], active: Collection[CopyHandle]) -> None:
+        """Apply new positions, then pause and resume: the ``stepped`` copies, and every 100 ms all ``active`` ones."""
+        candidates = {*stepped, *self._apply_positions()}
+        if self._budget.eased:
+            # A copy that was refused room is asked before one that has just freed some, which would take it again.
+            self._update_all_at = min(self._update_all_at, self._updated_all_at + _UPDATE_REFUSED_MS)
+        if now >= self._update_all_at:
+            candidates, self._updated_all_at, self._update_all_at = {*active}, now, now + _UPDATE_ALL_MS
+            self._budget.ask_all()
+        wanted = {copy.source: self._may_fetch(copy, now) for copy in candidates if copy.source in self._assigned}
+        if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:
+            self._consumer.pause(pause)
+            self._paused |= pause
+        if resume := {tp for tp, wants in wanted.items() if wants} & self._paused:
+            self._consumer.resume(resume)
+            self._paused -= resume
+
+    def _apply_positions(self) -> Collection[CopyHandle]:
+        """Assign and seek; return the copies that were sought."""
+        if not self._seeks and self._assigned == self._reading.keys():
+            return ()
+        self._paused = (self._paused & self._reading.keys()) | (self._reading.keys() - self._assigned)
+        self._assigned = set(self._reading)
+        self._consumer.assign(self._assigned, paused=True)  # else their offsets would be looked up before the seek
+        for tp, position in self._seeks.items():
+            self._consumer.seek(tp, position)
+        sought = [self._reading[tp] for tp in self._seeks]
+        self._seeks.clear()
+        return sought
+
+    def _may_fetch(self, copy: CopyHandle, now: int) -> bool:
+        wants = copy.wants_more
+        if wants and not self._budget.may_take(copy.held_bytes, self._max_partition_bytes):
+            copy.on_fetch_skipped(now)
+            copy.on_budget_exhausted()
+            return False
+        return wants
+
+    # --- what the task's loop waits for
+
+    @property
+    def room(self) -> int:
+        """Bytes that a poll may return."""
+        return self._budget.room
+
+    def throttled_ms(self, now: int) -> int:
+        """How long the flow's rate limit forbids to fetch."""
+        return self._limiter.wait_ms(now)
+
+    @property
+    def can_fetch(self) -> bool:
+        """Whether there is room, and a partition that is not paused."""
+        return self.room > 0 and len(self._paused) < len(self._assigned)
+
+    def due_ms(self, now: int) -> int:
+        """When :meth:`update` or :meth:`check_responses` is wanted next if nothing happens before."""
+        due_ms = self._check_responses_at
+        if self._paused:
+            due_ms = min(due_ms, max(now + 1, self._update_all_at))
+        if self._budget.short and (retry_at := self._updated_all_at + _UPDATE_REFUSED_MS) > now:
+            due_ms = min(due_ms, retry_at)
+        return due_ms
+
+    def may_retry_refused(self, now: int) -> bool:
+        """Whether a copy that was refused room could be given some that is freed at ``now``."""
+        return self._budget.short and now >= self._updated_all_at + _UPDATE_REFUSED_MS
+
+    def on_polled(self, fetched: Iterable[Fetched], now: int) -> Iterable[CopyHandle]:
+        """Deliver the results of a poll; yield the copies that received some."""
+        for result in fetched:
+            self._limiter.took(result.size, now)
+            copy = self._reading.get(result.tp)
+            if copy is not None:
+                copy.on_fetched(result, now)
+                yield copy
+
+    def on_not_polled(self, now: int) -> None:
+        """Nothing was fetched until ``now``: no source can be blamed for its silence."""
+        for copy in self._reading.values():
+            copy.on_fetch_skipped(now)
+
+
+def _parse_uuid(topic_id: str) -> uuid.UUID | None:
+    """Parse the topic id that is stored with the progress; None if it is not a UUID."""
+    try:
+        return uuid.UUID(topic_id)
+    except ValueError:
+        return None

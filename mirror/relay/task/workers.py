@@ -1,0 +1,47 @@
+"""The threads of a task beside its loop: an encoder, and a few for lookups that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.encoder import Encoder
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, load_transform, remaking
+from mirror.wire.records import AnyBatch
+
+_LOOKUP_THREADS: Final = 4
+_MAX_EXPANSION: Final = 4
+"""How many times ``buffer.memory`` a batch may take when decompressed: at the default, 1 MB that was a hundred."""
+
+
+class TaskWorkers:
+    """Re-encodes batches and runs lookups, so that the task's loop never waits for either."""
+
+    def __init__(self, buffer_memory: int, transform: str, lookups: Executor | None = None) -> None:
+        """``transform`` is the flow's ("package.module:function"), or empty; ``lookups`` replaces the threads."""
+        self._encoder: Final = Encoder(buffer_memory)
+        self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
+        self._transform: Final = load_transform(transform) if transform else None
+        self._max_decompressed_bytes: Final = _MAX_EXPANSION * buffer_memory
+
+    def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run ``lookup``, which may wait, in a thread."""
+        return self._lookups.submit(lookup, *arguments)
+
+    def reencoder(self, owner: Hashable) -> Remake:
+        """Return a function that re-encodes batches in the encoder's thread; owners take turns."""
+
+        def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
+            spec = replace(spec, transform=self._transform, most=self._max_decompressed_bytes)
+            return self._encoder.submit(owner, partial(remaking, sources, spec))
+
+        return submit
+
+    def close(self) -> None:
+        """Start nothing more; lookups that run end by their own timeouts."""
+        self._encoder.close()
+        self._lookups.shutdown(wait=False, cancel_futures=True)
