@@ -13,7 +13,7 @@ from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -46,7 +46,9 @@ def prepared(pair: Pair, before: TargetTopics | None = None, one: FlowConfig = A
 
 
 def planned(pair: Pair, targets: TargetTopics | None, one: FlowConfig = ALL) -> Plan:
-    return make_plan(one, pair.source, pair.target, 2, wall_ms=pair.now_ms, targets=targets)
+    return make_plan(
+        PlanRequest(flow=one, now_ms=pair.now_ms, parallelism=2, targets=targets), pair.source, pair.target
+    )
 
 
 def failed(plan: Plan) -> dict[tuple[str, int], str | None]:

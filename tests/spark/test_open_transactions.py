@@ -163,8 +163,8 @@ def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
             site.later(1)
             watch.read()
         assert asked == [20, 20, 10], "so many at a time, until all are known"
-    assert open_transactions._ASKED_FOR == 20
-    assert status.WATCH_CALL_TIMEOUT_MS >= open_transactions._WITHIN_MS
+    assert open_transactions._MAX_PARTITIONS == 20
+    assert status.WATCH_CALL_TIMEOUT_MS >= open_transactions._CLUSTER_CALL_TIMEOUT_MS
 
 
 # --- a stream

@@ -16,7 +16,7 @@ from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import RunHistory
-from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, make_plan
+from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.test_planner import flow
@@ -43,7 +43,7 @@ class Pair:
         return prepare_topics(one, self.source, self.target).warnings
 
     def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
-        return make_plan(one, self.source, self.target, tasks, wall_ms=self.now_ms)
+        return make_plan(PlanRequest(flow=one, now_ms=self.now_ms, parallelism=tasks), self.source, self.target)
 
 
 @pytest.fixture
@@ -262,8 +262,10 @@ def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> 
         sick = {
             TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
         }
-        history = RunHistory(unhealthy=sick)
-        plan = make_plan(flow(), pair.source, pair.target, 2, wall_ms=NOW_MS, history=history, lanes=lanes)
+        request = PlanRequest(
+            flow=flow(), now_ms=NOW_MS, parallelism=2, history=RunHistory(unhealthy=sick), lanes=lanes
+        )
+        plan = make_plan(request, pair.source, pair.target)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
 
@@ -284,7 +286,11 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
     ]
     # Partition 3 had its turn, by what the ledger tells or by its progress; 1 is the larger of the others.
     turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
-    again = make_plan(one, pair.source, pair.target, 2, wall_ms=NOW_MS, history=RunHistory(last_planned_ms=turns))
+    again = make_plan(
+        PlanRequest(flow=one, now_ms=NOW_MS, parallelism=2, history=RunHistory(last_planned_ms=turns)),
+        pair.source,
+        pair.target,
+    )
     assert 0 in {each.partition for each in again.ranges}
     copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
     assert [each.partition for each in pair.plan(one).ranges] == [0]
@@ -369,5 +375,5 @@ def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(pai
     pair.b.add_topic("a.orders", [20])
     _copied(20)
     busy = cast("client.Admin", Busy({"bootstrap.servers": "a:1"}))
-    plan = make_plan(flow(), busy, pair.target, 2, wall_ms=pair.now_ms, follow=follow)
+    plan = make_plan(PlanRequest(flow=flow(), now_ms=pair.now_ms, parallelism=2, follow=follow), busy, pair.target)
     assert [(one.outcome, one.error) for one in plan.results_without_task if one.outcome is not Outcome.COMPLETE] == []

@@ -130,7 +130,12 @@ def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: P
         (seen(earliest=10), at(7), 7, 'set on-gap = "skip" to go on at offset 10'),
         (seen(end=6), at(7), 7, "truncated: copied up to offset 7, but the source's log was cut back to 6"),
         (seen(topic_id="t2"), at(7), 7, "recreated: copied up to offset 7 of a topic that was deleted and made again"),
-        (seen(), at(7, cluster="other"), 7, "other source: the progress on the target is that of source cluster other"),
+        (
+            seen(),
+            at(7, cluster="other"),
+            7,
+            "other source: its progress on the target is from another source cluster (other, not",
+        ),
         (seen(leader=NO_LEADER), at(7), 7, "no leader"),
         (seen(leader=NO_LEADER), None, 0, "no leader"),
     ],

@@ -15,7 +15,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
-from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.fakes.admin import FakeAdmin
@@ -88,7 +88,9 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
     source, target = FakeAdmin(a), FakeAdmin(b)
     plans: list[Plan] = []
     prepare_s = watch.time(lambda: prepare_topics(ONE, source, target))
-    plan_s = watch.time(lambda: plans.append(make_plan(ONE, source, target, 8, wall_ms=10**12)))
+    plan_s = watch.time(
+        lambda: plans.append(make_plan(PlanRequest(flow=ONE, now_ms=10**12, parallelism=8), source, target))
+    )
     (plan,) = plans
     assert len(plan.ranges) == partitions
     ledger = Ledger(folder / str(partitions))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mirror.client import Admin, NewTopic, TopicPartition
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.planning import offsets_retention
-from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.test_planner import flow
 
@@ -36,8 +36,8 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         kept = Progress(offset=0, leader_epoch=None, source_cluster_id=source_id, topic_id="", time_ms=5 * DAY_MS)
         target.commit_group_offsets(group_of(name, tp), {tp: to_offset(kept)})
         assert offsets_retention.recommit_after_ms(target) == DAY_MS
-        assert make_plan(one, source, target, 1, wall_ms=6 * DAY_MS).ranges == []
-        assert len(make_plan(one, source, target, 1, wall_ms=6 * DAY_MS + 1).ranges) == 1
+        assert make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS), source, target).ranges == []
+        assert len(make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS + 1), source, target).ranges) == 1
 
 
 def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:

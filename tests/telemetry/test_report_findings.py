@@ -20,14 +20,14 @@ from mirror.relay.partition.gap_check import SourceGapCheck
 from mirror.relay.partition.states import EPOCH_ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.gaps import Gap, GapKind
+from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.ledger import obstacles, results
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning import limits
-from mirror.spark.planning import range_planner as planner
+from mirror.spark.planning.range_planner import NO_LEADER_TEXT
 from mirror.spark.preflight.target_topics import _Preparation
 from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
@@ -68,7 +68,7 @@ FAILURES = {
     "failed target truncated": str(target_log.truncated("f", ORDERS, MARK, 40, None)),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
-    "failed source without leader": planner.NO_LEADER_TEXT,
+    "failed source without leader": NO_LEADER_TEXT,
     "failed silent source": written_in(SourceGapCheck.evaluate),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
     "failed too large": written_in(refusals._too_large),
@@ -101,7 +101,7 @@ def test_every_known_failure_is_shown_above() -> None:
 def test_two_deployments_under_one_name() -> None:
     one = backlog(0, 5)
     other = Progress(offset=1, leader_epoch=None, source_cluster_id="cluster-b", topic_id="t1", time_ms=0)
-    for words in (str(expiries.other_source(one, other)), planner._other_source("cluster-a", other)):
+    for words in (str(expiries.other_source(one, other)), other_source_text(other, "cluster-a")):
         assert only(replace(runs.idle(), outcome=Outcome.FAILED, error=words)).key == "failed other source"
 
 

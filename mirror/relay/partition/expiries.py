@@ -19,6 +19,7 @@ from mirror.errors import (
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import other_source_text
 
 
 def expiry_error(
@@ -65,11 +66,9 @@ def expiry_record(error: BaseException, output: OutputBatch | None, unix_ms: int
 
 
 def other_source(copied: Range, progress: Progress) -> FlowError:
-    """Return the error of two deployments that share one flow name."""
+    """Return the error of a range whose progress is that of another source cluster."""
     return FlowError(
-        f"{copied.target_topic}-{copied.partition}: its progress was kept by a flow {copied.flow!r} from another "
-        f"source cluster ({progress.source_cluster_id}, not {copied.source_cluster_id}); give one of the two flows "
-        "another name"
+        f"{copied.target_topic}-{copied.partition}: {other_source_text(progress, copied.source_cluster_id)}"
     )
 
 

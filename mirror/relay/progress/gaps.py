@@ -81,3 +81,11 @@ def classify(progress: Progress, topic_id: str, earliest: int, end: int, *, dive
     if at < earliest:
         return Gap(GapKind.RETENTION, at, earliest, earliest - at)
     return None
+
+
+def other_source_text(progress: Progress, source_cluster_id: str) -> str:
+    """Return the error of a partition whose ``progress`` is not that of ``source_cluster_id``."""
+    return (
+        "other source: its progress on the target is from another source cluster"
+        f" ({progress.source_cluster_id}, not {source_cluster_id}); two deployments share a flow name, rename one flow"
+    )

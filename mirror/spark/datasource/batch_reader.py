@@ -18,7 +18,7 @@ from mirror.spark.datasource.rows import TaskRows, partitions_of
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import read_history
-from mirror.spark.planning.snapshot import make_plan
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
@@ -54,12 +54,11 @@ class RangesReader(TaskRows, DataSourceReader):
             Admin(config.clusters[flow.source].client_options()) as source,
             Admin(config.clusters[flow.target].client_options()) as target,
         ):
-            return make_plan(
-                flow,
-                source,
-                target,
-                self.options.parallelism,
-                wall_ms=SystemClock().unix_ms(),
+            request = PlanRequest(
+                flow=flow,
+                now_ms=SystemClock().unix_ms(),
+                parallelism=self.options.parallelism,
                 history=read_history(flow, self.options.ledger.parent, self.options.ledger.name),
                 targets=Ledger(self.options.ledger).targets(),
             )
+            return make_plan(request, source, target)

@@ -16,7 +16,7 @@ from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 from mirror.spark.planning.history import RunHistory, read_history
 from mirror.spark.planning.offsets_retention import recommit_after_ms
-from mirror.spark.planning.snapshot import DrainBounds, make_plan
+from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
 from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
 
 if TYPE_CHECKING:
@@ -89,24 +89,23 @@ class EpochPlanner:
         self.follows = follows = not (drains or limited)
         unhealthy = self.unhealthy_after_last(epoch)
         targets = self._ledger.targets()
-        plan = make_plan(
-            flow,
-            source,
-            target,
-            self._options.parallelism,
-            wall_ms=self._clock.unix_ms(),
+        request = PlanRequest(
+            flow=flow,
+            now_ms=self._clock.unix_ms(),
+            parallelism=self._options.parallelism,
+            epoch=epoch,
             history=RunHistory(
                 last_planned_ms=read_history(flow, self._ledger.path.parent).last_planned_ms, unhealthy=unhealthy
             ),
             lanes=True,
-            epoch=epoch,
             follow=follows,
-            known=self._initial,
+            initial_partitions=self._initial,
             bounds=self._bounds,
-            within_ms=None if drains else _OFFSETS_TIMEOUT_MS,
+            call_timeout_ms=None if drains else _OFFSETS_TIMEOUT_MS,
             withheld=self._withheld,
             targets=targets,
         )
+        plan = make_plan(request, source, target)
         self._withheld = plan.withheld
         self._warn_of_open_transactions(plan)
         plan = replace(plan, took_ms=self._clock.now() - began_ms)

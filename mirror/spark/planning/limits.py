@@ -1,4 +1,4 @@
-"""What one run or epoch copies of a larger backlog: whose turn it is, and how much each gets. Pure."""
+"""Applies a flow's limits to its backlog: which partitions one run or epoch copies, and how much of each. Pure."""
 
 from __future__ import annotations
 
@@ -18,89 +18,95 @@ NEXT_EPOCH: Final = "its turn comes in the next epoch"
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """A range with something to copy: ``size`` in bytes, estimated; ``last_turn_ms`` (ms since 1970; 0: never)."""
+    """A range with records to copy."""
 
     range: Range
     size: int
+    """Estimated, in bytes."""
     last_turn_ms: int
+    """When the partition was last given to a task, in ms since 1970; 0: never."""
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """The source topic and partition."""
+        return self.range.topic, self.range.partition
 
 
 @dataclass(frozen=True, slots=True)
 class LimitResult:
-    """``ranges`` to copy now, ``waiting`` results of the others, and ``cut``: where both ended before the limit."""
+    """The backlog after the limits."""
 
     ranges: list[Range]
+    """The ranges to copy now."""
     waiting: list[RangeResult]
+    """The results of the ranges that have to wait."""
     truncated: list[tuple[Range, int]]
+    """The ranges that are shortened or wait, with the end that each had before."""
 
 
 def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
-    """What ``flow``'s ``max-partitions-in-parallel`` and ``max-bytes-per-epoch`` let through, in the order given."""
-    partitions, size = flow.max_partitions_in_parallel, flow.max_bytes_per_epoch
-    order = fair_order(backlogs) if partitions or size else list(backlogs)
-    chosen = order[:partitions] if partitions else order
-    why = dict.fromkeys((id(each) for each in order[len(chosen) :]), f"max-partitions-in-parallel = {partitions}")
-    if size:
-        affordable = _affordable(chosen, size)
-        why |= dict.fromkeys((id(each) for each in chosen[affordable:]), f"max-bytes-per-epoch = {size}")
-        chosen = chosen[:affordable]
-    ends = _shares(chosen, size) if size else {}
+    """Apply ``max-partitions-in-parallel`` and ``max-bytes-per-epoch``; results keep the order of ``backlogs``."""
+    max_partitions, max_bytes = flow.max_partitions_in_parallel, flow.max_bytes_per_epoch
+    order = fair_order(backlogs) if max_partitions or max_bytes else list(backlogs)
+    chosen = order[:max_partitions] if max_partitions else order
+    limits = {id(backlog): f"max-partitions-in-parallel = {max_partitions}" for backlog in order[len(chosen) :]}
+    if max_bytes:
+        count = _affordable(chosen, max_bytes)
+        limits |= {id(backlog): f"max-bytes-per-epoch = {max_bytes}" for backlog in chosen[count:]}
+        chosen = chosen[:count]
+    ends = _shares(chosen, max_bytes) if max_bytes else {}
     found = LimitResult([], [], [])
-    for each in backlogs:
-        one, end = each.range, ends.get(id(each), each.range.end)
-        if id(each) in why:
-            line = f"{NEXT_EPOCH}: {one.end - one.start} records wait ({why[id(each)]})"
-            found.waiting.append(RangeResult.begun(one, one.start, Outcome.UNFINISHED, line))
-            found.truncated.append((one, one.end))
+    for backlog in backlogs:
+        range_ = backlog.range
+        end = ends.get(id(backlog), range_.end)
+        if id(backlog) in limits:
+            line = f"{NEXT_EPOCH}: {range_.end - range_.start} records wait ({limits[id(backlog)]})"
+            found.waiting.append(RangeResult.begun(range_, range_.start, Outcome.UNFINISHED, line))
+            found.truncated.append((range_, range_.end))
         else:
-            found.ranges.append(replace(one, end=end) if end < one.end else one)
-        if end < one.end:
-            found.truncated.append((one, one.end))
+            found.ranges.append(replace(range_, end=end) if end < range_.end else range_)
+        if end < range_.end:
+            found.truncated.append((range_, range_.end))
     return found
 
 
 def fair_order(backlogs: Sequence[Backlog]) -> list[Backlog]:
-    """The order in which backlogs get their turn: by turns who waited longest, and who has most to copy.
+    """Return the order in which backlogs get their turn: alternately the longest waiting and the largest.
 
-    The largest come early, and nobody starves: of n backlogs, each is among the first k within n / (k / 2) epochs,
+    Large backlogs come early, and none starves: of n backlogs, each is among the first k within n / (k / 2) epochs,
     rounded up, since half of each epoch goes to those whose last turn was longest ago.
     """
-
-    def name(each: Backlog) -> tuple[str, int]:
-        return each.range.topic, each.range.partition
-
-    oldest = sorted(backlogs, key=lambda each: (each.last_turn_ms, -each.size, *name(each)))
-    largest = sorted(backlogs, key=lambda each: (-each.size, *name(each)))
-    taken: set[int] = set()
+    oldest = sorted(backlogs, key=lambda backlog: (backlog.last_turn_ms, -backlog.size, *backlog.name))
+    largest = sorted(backlogs, key=lambda backlog: (-backlog.size, *backlog.name))
+    seen: set[int] = set()
     order: list[Backlog] = []
     for pair in zip(oldest, largest, strict=True):
-        # One after the other: who was taken in the one list leaves its place in the other to the next.
-        for each in pair:
-            if id(each) not in taken:
-                taken.add(id(each))
-                order.append(each)
+        for backlog in pair:
+            if id(backlog) not in seen:
+                seen.add(id(backlog))
+                order.append(backlog)
     return order
 
 
-def _affordable(order: Sequence[Backlog], size: int) -> int:
-    """How many, from the first on, can have a share worth the trouble: one at least, sizes are estimates anyway."""
-    left = size
-    for count, each in enumerate(order):
-        left -= min(each.size, SMALLEST_SHARE_BYTES)
+def _affordable(order: Sequence[Backlog], max_bytes: int) -> int:
+    """Return how many of the first backlogs get a share that is worth a task; at least 1, since sizes are estimates."""
+    left = max_bytes
+    for count, backlog in enumerate(order):
+        left -= min(backlog.size, SMALLEST_SHARE_BYTES)
         if left < 0:
             return max(1, count)
     return len(order)
 
 
-def _shares(chosen: Sequence[Backlog], size: int) -> dict[int, int]:
-    """The end of each range, so that all together stay under ``size``: the smallest get all, the rest share evenly."""
+def _shares(chosen: Sequence[Backlog], max_bytes: int) -> dict[int, int]:
+    """Return the end of each range, so that the total is within ``max_bytes``: small ones whole, the rest evenly."""
     ends = {}
-    left = size
-    for number, each in enumerate(sorted(chosen, key=lambda backlog: backlog.size)):
-        share = min(each.size, left // (len(chosen) - number))
+    left = max_bytes
+    for number, backlog in enumerate(sorted(chosen, key=lambda backlog: backlog.size)):
+        share = min(backlog.size, left // (len(chosen) - number))
         left -= share
-        records = each.range.end - each.range.start
-        # A record at least, with the batch that it is in: a partition that was chosen goes on.
-        given = records if share >= each.size else max(1, records * share // each.size)
-        ends[id(each)] = each.range.start + given
+        records = backlog.range.end - backlog.range.start
+        # At least one record, with the batch that holds it: every chosen partition advances.
+        count = records if share >= backlog.size else max(1, records * share // backlog.size)
+        ends[id(backlog)] = backlog.range.start + count
     return ends

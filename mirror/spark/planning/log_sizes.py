@@ -1,4 +1,4 @@
-"""How large records are, estimated from the source's log directories: what a backlog is in bytes."""
+"""Estimates the size of records, and so of a backlog in bytes, from the source's log directories."""
 
 from __future__ import annotations
 
@@ -20,59 +20,59 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 ASSUMED_RECORD_BYTES: Final = 1024
-"""Of records of which nothing is known."""
-_WITHIN_MS: Final = 10_000
+"""The size of a record if no partition's sizes are available."""
+_CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSizes:
-    """``known``: source partition -> bytes per offset, as they lie on disk, compressed. ``missing``: why some are not.
+    """The estimated sizes of records.
 
-    Where a partition's are not known, its records count as those of the others on average: so where nothing is known,
-    backlogs compare as their numbers of records do.
+    A partition without an estimate counts with the others' average; if there is no estimate at all, backlogs compare
+    as their numbers of records do.
     """
 
     bytes_per_offset: Mapping[TopicPartition, float] = field(default_factory=dict)
+    """By source partition: bytes on disk, compressed."""
     error: str | None = None
+    """Why some estimates are missing; None if a broker reported no error."""
 
     def average(self) -> float:
-        """Bytes per offset of a partition that is not known."""
-        return (
-            sum(self.bytes_per_offset.values()) / len(self.bytes_per_offset)
-            if self.bytes_per_offset
-            else ASSUMED_RECORD_BYTES
-        )
+        """Return the bytes per offset of a partition without an estimate."""
+        if not self.bytes_per_offset:
+            return ASSUMED_RECORD_BYTES
+        return sum(self.bytes_per_offset.values()) / len(self.bytes_per_offset)
 
     def bytes_of(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
-        """The backlog of each range, by its source partition."""
+        """Return the size of each range in bytes, by its source partition."""
         average = self.average()
         return {
-            tp: int((each.end - each.start) * self.bytes_per_offset.get(tp, average))
-            for each in ranges
-            for tp in [TopicPartition(each.topic, each.partition)]
+            tp: int((range_.end - range_.start) * self.bytes_per_offset.get(tp, average))
+            for range_ in ranges
+            for tp in [TopicPartition(range_.topic, range_.partition)]
         }
 
 
 def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> RecordSizes:
-    """Ask all brokers at once, within 10 s; what is not told (it needs Describe on the cluster) is not known.
+    """Look up the partitions' log sizes on all brokers at once, within 10 s; this needs Describe on the cluster.
 
-    Raises nothing: a plan by numbers of records is a good one, too.
+    Raises nothing: a plan can also be made by numbers of records.
     """
     try:
-        told = source.describe_log_dirs(partial=True, timeout_ms=_WITHIN_MS)
+        log_dirs = source.describe_log_dirs(partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
     except KafkaError as error:
         _log.info("backlogs are planned by records, not by bytes: %s", error)
         return RecordSizes(error=str(error))
-    # A log that is being moved to another directory is there twice: as a future one it may be incomplete.
+    # A log that is being moved to another directory is listed twice; the future one may be incomplete.
     logs = {
-        node: {tp: log.size_bytes for one in dirs.values() for tp, log in one.logs.items() if not log.future}
-        for node, dirs in told.items()
+        node: {tp: log.size_bytes for log_dir in dirs.values() for tp, log in log_dir.logs.items() if not log.future}
+        for node, dirs in log_dirs.items()
     }
-    known: dict[TopicPartition, float] = {}
-    for each in partitions:
-        tp = TopicPartition(each.topic, each.partition)
-        size = logs.get(each.leader, {}).get(tp, 0)
-        if size > 0 and each.end > each.earliest:
-            known[tp] = size / (each.end - each.earliest)
-    failed = next(iter(told.failed.values()), None)
-    return RecordSizes(known, None if failed is None else str(failed))
+    found: dict[TopicPartition, float] = {}
+    for partition in partitions:
+        tp = TopicPartition(partition.topic, partition.partition)
+        size = logs.get(partition.leader, {}).get(tp, 0)
+        if size > 0 and partition.end > partition.earliest:
+            found[tp] = size / (partition.end - partition.earliest)
+    failed = next(iter(log_dirs.failed.values()), None)
+    return RecordSizes(found, None if failed is None else str(failed))

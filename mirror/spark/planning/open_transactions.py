@@ -1,4 +1,4 @@
-"""Asks a source who has the transactions open that keep its last stable offsets where they are (KIP-664)."""
+"""Looks up the source's open transactions: they keep its last stable offsets from moving (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,95 +17,103 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-_WITHIN_MS: Final = 5_000
-_ASKED_FOR: Final = 20
-"""Partitions whose producers are asked for, the oldest transactions first: a leader tells all that it remembers."""
+_CLUSTER_CALL_TIMEOUT_MS: Final = 5_000
+_MAX_PARTITIONS: Final = 20
+"""Partitions whose producers are looked up, the oldest transactions first: a leader sends all that it remembers."""
 
 
 def high_watermarks(
-    source: Admin, tps: Collection[TopicPartition], *, within_ms: int | None
+    source: Admin, tps: Collection[TopicPartition], *, call_timeout_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """The ends that readers of all records see, of those who tell; one request for each broker.
+    """Return the high watermarks of the partitions that answer, with one request to each broker.
 
-    To be asked after the last stable offsets: then it is never below them.
+    Call it after the last stable offsets were read: the high watermarks are then never below them.
     """
     if not tps:
         return {}
-    asked = dict.fromkeys(tps, LATEST)
+    specs = dict.fromkeys(tps, LATEST)
     try:
-        found = source.list_offsets(asked, isolation="read_uncommitted", partial=True, timeout_ms=within_ms)
+        found = source.list_offsets(specs, isolation="read_uncommitted", partial=True, timeout_ms=call_timeout_ms)
     except KafkaError:
-        return {}  # the last stable offsets are known, and are what is copied
+        return {}  # The copy needs only the last stable offsets.
     return {tp: result.offset for tp, result in found.items()}
 
 
 def still_open(source: Admin, before: OpenTransactions, now_ms: int) -> dict[TopicPartition, OpenTransaction]:
-    """Those of ``before`` that stand where they stood, as they are at ``now_ms``, and those that do not answer."""
+    """Return those of ``before`` that are still open at ``now_ms``, updated, and those that could not be checked."""
     if not before:
         return {}
     try:
-        found = source.list_offsets(dict.fromkeys(before, LATEST), partial=True, timeout_ms=_WITHIN_MS)
+        found = source.list_offsets(dict.fromkeys(before, LATEST), partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
     except KafkaError:
         return dict(before)
-    high = high_watermarks(source, found, within_ms=_WITHIN_MS)
+    high = high_watermarks(source, found, call_timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
     stable = {tp: (result.offset, high[tp]) for tp, result in found.items() if tp in high}
-    again = observed(before, stable, now_ms)
-    there = {tp: again[tp] for tp, one in before.items() if tp in again and again[tp].offset == one.offset}
-    silent = {tp: one for tp, one in before.items() if tp not in stable}
-    return with_producers(source, silent | there)
+    now_open = observed(before, stable, now_ms)
+    unchanged = {
+        tp: now_open[tp]
+        for tp, transaction in before.items()
+        if tp in now_open and now_open[tp].offset == transaction.offset
+    }
+    unchecked = {tp: transaction for tp, transaction in before.items() if tp not in stable}
+    return with_producers(source, unchecked | unchanged)
 
 
 def with_producers(source: Admin, found: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:
-    """``found``, with their producers and when they began, as far as brokers tell and permissions let them.
+    """Return ``found`` with their producers and start times, as far as brokers and permissions allow.
 
-    At most three requests for each broker, and nothing where all is known.
+    This takes at most three requests to each broker, and none if all producers are already in ``found``.
     """
-    unknown = [one for one in found.values() if one.producer_id is None]
-    asked = sorted(unknown, key=lambda one: (one.since_ms, one.tp))[:_ASKED_FOR]
-    if not asked:
+    unidentified = [transaction for transaction in found.values() if transaction.producer_id is None]
+    oldest = sorted(unidentified, key=lambda transaction: (transaction.since_ms, transaction.tp))[:_MAX_PARTITIONS]
+    if not oldest:
         return dict(found)
     try:
-        known = _producers(source, asked)
+        return dict(found) | _look_up_producers(source, oldest)
     except MirrorError as error:
         _log.info("the producers of the source's open transactions are not known: %s", error)
         return dict(found)
-    return dict(found) | known
 
 
-def _producers(source: Admin, asked: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
-    states = source.describe_producers([one.tp for one in asked], partial=True, timeout_ms=_WITHIN_MS)
+def _look_up_producers(source: Admin, transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
+    states = source.describe_producers(
+        [transaction.tp for transaction in transactions], partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS
+    )
     found = {
-        one.tp: replace(
-            one,
+        transaction.tp: replace(
+            transaction,
             producer_id=state.producer_id,
             producer_epoch=state.producer_epoch,
             last_record_ms=state.last_timestamp_ms if state.last_timestamp_ms >= 0 else None,
         )
-        for one in asked
-        if (state := _holder(one, states.get(one.tp, ()))) is not None
+        for transaction in transactions
+        if (state := _producer_of(transaction, states.get(transaction.tp, ()))) is not None
     }
-    producers = {one.producer_id for one in found.values() if one.producer_id is not None}
-    if not producers:
+    producer_ids = {transaction.producer_id for transaction in found.values() if transaction.producer_id is not None}
+    if not producer_ids:
         return found
-    listed = source.list_transactions(producers, partial=True, timeout_ms=_WITHIN_MS)
-    names = {each.transactional_id for each in listed}
-    described = source.describe_transactions(names, partial=True, timeout_ms=_WITHIN_MS) if names else {}
-    return {tp: _with_start(one, listed, described) for tp, one in found.items()}
+    listed = source.list_transactions(producer_ids, partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
+    names = {listing.transactional_id for listing in listed}
+    described = source.describe_transactions(names, partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS) if names else {}
+    return {tp: _with_start(transaction, listed, described) for tp, transaction in found.items()}
 
 
-def _holder(one: OpenTransaction, states: Iterable[ProducerState]) -> ProducerState | None:
-    """Whose transaction begins at the last stable offset."""
-    return next((state for state in states if state.transaction_start == one.offset), None)
+def _producer_of(transaction: OpenTransaction, states: Iterable[ProducerState]) -> ProducerState | None:
+    """Return the producer whose transaction begins at the last stable offset."""
+    return next((state for state in states if state.transaction_start == transaction.offset), None)
 
 
 def _with_start(
-    one: OpenTransaction, listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription]
+    transaction: OpenTransaction,
+    listed: Iterable[TransactionListing],
+    described: Mapping[str, TransactionDescription],
 ) -> OpenTransaction:
-    """A coordinator that has gone on with another producer id, or without a transaction, says nothing of this one."""
-    for each in listed:
-        if each.producer_id != one.producer_id:
+    """Add the transactional id, and the start time if the coordinator still describes this producer's transaction."""
+    for listing in listed:
+        if listing.producer_id != transaction.producer_id:
             continue
-        known = described.get(each.transactional_id)
-        same = known is not None and known.producer_id == one.producer_id
-        return replace(one, transactional_id=each.transactional_id, start_ms=known.start_ms if same and known else None)
-    return one
+        description = described.get(listing.transactional_id)
+        if description is None or description.producer_id != transaction.producer_id:
+            return replace(transaction, transactional_id=listing.transactional_id, start_ms=None)
+        return replace(transaction, transactional_id=listing.transactional_id, start_ms=description.start_ms)
+    return transaction

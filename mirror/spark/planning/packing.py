@@ -1,4 +1,4 @@
-"""Ranges into tasks: even, stable, and with a lane of their own for those that the others should not wait for. Pure."""
+"""Packs ranges into tasks: evenly, stably, and with a separate lane for ranges that would delay the others. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import Range
 
-_BITS: Final = 5
-"""Backlogs count by this many significant bits, so by steps of a sixteenth at most."""
+_SIGNIFICANT_BITS: Final = 5
+"""Sizes are rounded down to this many significant bits, so by a sixteenth at most."""
 
 
-def records_of(one: Range) -> int:
-    """A range's backlog in offsets."""
-    return one.end - one.start
+def records_of(range_: Range) -> int:
+    """Return a range's backlog in offsets."""
+    return range_.end - range_.start
 
 
 def no_lane(_: Range) -> bool:
-    """All ranges alike."""
+    """Put all ranges into one lane."""
     return False
 
 
@@ -31,44 +31,44 @@ def pack(
     size_of: Callable[[Range], int] = records_of,
     slow: Callable[[Range], bool] = no_lane,
 ) -> list[list[Range]]:
-    """Spread ``ranges`` over at most ``tasks`` tasks by ``size_of``, largest first, each onto the emptiest task so far.
+    """Spread ``ranges`` over at most ``tasks`` tasks by ``size_of``, largest first, each onto the smallest task so far.
 
-    No task is empty; a range, so a partition, is in exactly one. O(n log n).
+    No task is empty, and a range, so a partition, is in exactly one. O(n log n).
 
     - *Even*: in each lane the longest task is at most 4/3 of the best possible (R. L. Graham, 1969, "longest processing
-      time first"), and a sixteenth for the rounding of sizes.
-    - *Stable*: sizes are rounded and ties go by name. So partitions whose backlogs hardly changed come together again,
-      where connections and positions are.
-    - *Lanes*: with two tasks or more, ranges that are ``slow`` (sick, or far behind) share no task with the others.
-      They get tasks by their part of the backlog, half of all at most: more only where the others do not need them.
+      time first"), plus a sixteenth for the rounding of sizes.
+    - *Stable*: sizes are rounded, and ties are broken by name. So partitions whose backlogs hardly changed share a task
+      again, where their connections and positions are.
+    - *Lanes*: with two tasks or more, ranges that are ``slow`` (unhealthy, or far behind) share no task with others.
+      They get tasks in proportion to their backlog, at most half of all tasks, unless the others need fewer.
     """
     count = min(tasks, len(ranges))
-    sized = {id(each): _rounded(size_of(each)) for each in ranges}
-    lanes: tuple[list[Range], list[Range]] = ([], [])
-    for each in ranges:
-        lanes[slow(each)].append(each)
-    steady, apart = lanes
-    if count < 2 or not steady or not apart:  # noqa: PLR2004 - two lanes
-        return _spread(ranges, count, sized)
-    part = sum(sized[id(each)] for each in apart) / max(1, sum(sized.values()))
-    wanted = max(1, min(round(part * count), count // 2))
+    sizes = {id(range_): _rounded(size_of(range_)) for range_ in ranges}
+    steady_lane: list[Range] = []
+    slow_lane: list[Range] = []
+    for range_ in ranges:
+        (slow_lane if slow(range_) else steady_lane).append(range_)
+    if count < 2 or not steady_lane or not slow_lane:  # noqa: PLR2004 - two lanes
+        return _spread(ranges, count, sizes)
+    slow_share = sum(sizes[id(range_)] for range_ in slow_lane) / max(1, sum(sizes.values()))
+    wanted = max(1, min(round(slow_share * count), count // 2))
     # Neither lane has more tasks than ranges.
-    of_apart = max(count - len(steady), min(wanted, len(apart)))
-    return [*_spread(steady, count - of_apart, sized), *_spread(apart, of_apart, sized)]
+    slow_tasks = max(count - len(steady_lane), min(wanted, len(slow_lane)))
+    return [*_spread(steady_lane, count - slow_tasks, sizes), *_spread(slow_lane, slow_tasks, sizes)]
 
 
 def _rounded(size: int) -> int:
-    """``size`` by its first bits."""
-    cut = max(0, size.bit_length() - _BITS)
-    return size >> cut << cut
+    """Return ``size`` with its first significant bits only."""
+    dropped = max(0, size.bit_length() - _SIGNIFICANT_BITS)
+    return size >> dropped << dropped
 
 
-def _spread(ranges: Sequence[Range], count: int, sized: dict[int, int]) -> list[list[Range]]:
-    packed: list[list[Range]] = [[] for _ in range(count)]
-    # The number of ranges breaks ties, so that ranges without records are spread as well.
-    emptiest = [(0, 0, task) for task in range(count)]
-    for each in sorted(ranges, key=lambda r: (-sized[id(r)], r.topic, r.partition)):
-        backlog, held, task = emptiest[0]
-        packed[task].append(each)
-        heapq.heapreplace(emptiest, (backlog + sized[id(each)], held + 1, task))
-    return packed
+def _spread(ranges: Sequence[Range], count: int, sizes: dict[int, int]) -> list[list[Range]]:
+    tasks: list[list[Range]] = [[] for _ in range(count)]
+    # Ties go to the task with fewer ranges, so that ranges without records are spread as well.
+    smallest = [(0, 0, task) for task in range(count)]
+    for range_ in sorted(ranges, key=lambda range_: (-sizes[id(range_)], range_.topic, range_.partition)):
+        backlog, length, task = smallest[0]
+        tasks[task].append(range_)
+        heapq.heapreplace(smallest, (backlog + sizes[id(range_)], length + 1, task))
+    return tasks

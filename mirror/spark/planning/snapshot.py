@@ -1,4 +1,10 @@
-"""A snapshot of both clusters, and the plan that follows from it: the ranges of one epoch, packed into tasks."""
+"""The snapshot of both clusters, and the plan that follows from it: the ranges of one epoch, packed into tasks.
+
+::
+
+    PlanRequest ──take_snapshot──► ClusterSnapshot ──plan_from_snapshot──► Plan
+                  (asks both clusters, changes nothing)      (pure)
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from mirror.spark.ledger.obstacles import TargetTopics, too_long
 from mirror.spark.ledger.partition_health import is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import NO_HISTORY, RunHistory
-from mirror.spark.planning.limits import Backlog, apply_limits
+from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.offsets_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import with_producers
@@ -31,193 +37,210 @@ from mirror.spark.planning.range_planner import (
 from mirror.spark.planning.source_offsets import SourceOffsets
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
-"""From here on a partition catches up: what it has to copy fills transactions of its own (COMMIT_BYTES)."""
+"""A partition with this backlog or more counts as far behind: it fills transactions of its own (COMMIT_BYTES)."""
 
 
 DrainBounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]
-"""By source partition, the offset where a drain ends; or with what it ended, where the drain has given it up."""
+"""By source partition: the offset where a drain ends, or its outcome and error if the drain has given it up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What is to be planned: a flow, and what the planner has to consider beside the clusters' state."""
+
+    flow: FlowConfig
+    now_ms: int
+    """The time by which the age of progress is measured, in ms since 1970."""
+    parallelism: int = 1
+    """The largest number of tasks."""
+    epoch: int = 0
+    history: RunHistory = NO_HISTORY
+    lanes: bool = False
+    """Whether partitions that are unhealthy, or :data:`FAR_BEHIND_BYTES` or more behind, share no task with the others.
+
+    This is for a stream, whose tasks continue with them. A batch job ends when its last range does, and a lane of few
+    ranges would leave processors idle.
+    """
+    follow: bool = False
+    """Whether every partition that can be copied gets a range without an end."""
+    initial_partitions: Collection[TopicPartition] | None = None
+    """The source partitions that existed when the flow started; None: all. Later ones are copied from their start."""
+    bounds: DrainBounds | None = None
+    """Nothing is planned beyond these bounds, and nothing of a partition that has none. None: there are no bounds."""
+    call_timeout_ms: int | None = None
+    """The time-out of each look-up of offsets; None: that of the cluster's configuration."""
+    withheld: OpenTransactions | None = None
+    """The open transactions that the plan before this one saw; None if there was none."""
+    targets: TargetTopics | None = None
+    """Nothing is planned of partitions whose target topic is not prepared. None: all are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """What a look at both clusters showed: ``starts`` of all partitions ``seen``, with nothing limited or packed yet.
-
-    ``topics`` are the source's that the flow copies, ``progress`` is by target partition, ``sizes`` were asked for
-    only where there is something to copy, ``withheld`` as in :class:`Plan`.
-    """
+    """The state of both clusters, and the decision for each source partition before limits and packing."""
 
     topics: dict[str, TopicDescription]
-    seen: list[SourcePartition]
+    """The source topics that the flow copies."""
+    partitions: list[SourcePartition]
     progress: dict[TopicPartition, Progress]
-    starts: list[Range | RangeResult]
+    """By target partition."""
+    decisions: list[Range | RangeResult]
+    """One for each of ``partitions``: the range to copy, or the result if there is nothing to copy."""
     sizes: RecordSizes
+    """Only read if there is something to copy."""
     withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
+    """As in :class:`Plan`."""
 
     @property
     def ranges(self) -> list[Range]:
-        """What is to be copied."""
-        return [each for each in self.starts if isinstance(each, Range)]
+        """The ranges to copy."""
+        return [decision for decision in self.decisions if isinstance(decision, Range)]
 
-    def within(self, flow: FlowConfig, targets: TargetTopics) -> ClusterSnapshot:
-        """The same, with nothing to copy into target topics that are not ready: these partitions are settled."""
-        starts: list[Range | RangeResult] = []
-        for seen, start in zip(self.seen, self.starts, strict=True):
-            why = targets.why_not_copied(seen.topic, seen.partition)
-            starts.append(start if why is None else result_without_task(flow, seen, *why))
-        return replace(self, starts=starts)
+    def with_targets(self, flow: FlowConfig, targets: TargetTopics) -> ClusterSnapshot:
+        """Return a copy in which nothing is copied into target topics that are not prepared."""
+        decisions: list[Range | RangeResult] = []
+        for partition, decision in zip(self.partitions, self.decisions, strict=True):
+            reason = targets.why_not_copied(partition.topic, partition.partition)
+            decisions.append(decision if reason is None else result_without_task(flow, partition, *reason))
+        return replace(self, decisions=decisions)
+
+    def with_bounds(self, bounds: DrainBounds) -> ClusterSnapshot:
+        """Return a copy in which nothing is copied beyond the ``bounds``."""
+        return replace(self, decisions=[_bounded(decision, bounds) for decision in self.decisions])
 
 
-def take_snapshot(
-    flow: FlowConfig,
-    source: Admin,
-    target: Admin,
-    *,
-    wall_ms: int,
-    follow: bool = False,
-    known: Collection[TopicPartition] | None = None,
-    within_ms: int | None = None,
-    withheld: OpenTransactions | None = None,
-) -> ClusterSnapshot:
-    """Look at both clusters; changes nothing on either. See :func:`make_plan`."""
+def make_plan(request: PlanRequest, source: Admin, target: Admin) -> Plan:
+    """Read the state of both clusters and plan an epoch. Changes nothing on either.
+
+    Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+    """
+    return plan_from_snapshot(request, take_snapshot(request, source, target))
+
+
+def take_snapshot(request: PlanRequest, source: Admin, target: Admin) -> ClusterSnapshot:
+    """Read the state of both clusters. Changes nothing on either. Raises what :func:`make_plan` does."""
+    flow = request.flow
     source_id = source.describe_cluster().cluster_id
-    topics = source.list_topics()
-    wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    survey = SourceOffsets(flow, wanted, source, within_ms=within_ms)
-    impossible = too_long(flow, wanted)
-    progress = ProgressStore(target, flow.name).read(survey.targets(but_for=impossible))
-    seen = survey.partitions(known)
-    recommit_before_ms = wall_ms - recommit_after_ms(target)
-    starts = [
-        result_without_task(flow, each, Outcome.FAILED, impossible[each.topic].reason)
-        if each.topic in impossible
+    all_topics = source.list_topics()
+    topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
+    offsets = SourceOffsets(flow, topics, source, call_timeout_ms=request.call_timeout_ms)
+    obstacles = too_long(flow, topics)
+    progress = ProgressStore(target, flow.name).read(offsets.target_partitions(excluded=obstacles))
+    partitions = offsets.partitions(request.initial_partitions)
+    recommit_before_ms = request.now_ms - recommit_after_ms(target)
+    decisions = [
+        result_without_task(flow, partition, Outcome.FAILED, obstacles[partition.topic].reason)
+        if partition.topic in obstacles
         else plan_range(
-            flow, source_id, each, progress.get(_target_of(each)), recommit_before_ms=recommit_before_ms, follow=follow
+            flow,
+            source_id,
+            partition,
+            progress.get(TopicPartition(partition.target_topic, partition.partition)),
+            recommit_before_ms=recommit_before_ms,
+            follow=request.follow,
         )
-        for each in seen
+        for partition in partitions
     ]
-    behind = any(isinstance(each, Range) and each.end > each.start for each in starts)
+    behind = any(isinstance(decision, Range) and decision.end > decision.start for decision in decisions)
     return ClusterSnapshot(
-        topics=wanted,
-        seen=seen,
+        topics=topics,
+        partitions=partitions,
         progress=progress,
-        starts=starts,
-        sizes=record_sizes(source, seen) if behind else RecordSizes(),
-        withheld=_withheld(source, seen, withheld, wall_ms),
+        decisions=decisions,
+        sizes=record_sizes(source, partitions) if behind else RecordSizes(),
+        withheld=_withheld(request, source, partitions),
     )
 
 
 def _withheld(
-    source: Admin, seen: list[SourcePartition], before: OpenTransactions | None, wall_ms: int
+    request: PlanRequest, source: Admin, partitions: list[SourcePartition]
 ) -> dict[TopicPartition, OpenTransaction]:
-    """The first plan asks at once whose transactions are open, later ones where a last stable offset stood still."""
-    stable = {TopicPartition(one.topic, one.partition): one.stable for one in seen if one.leader != NO_LEADER}
-    found = observed(before or {}, stable, wall_ms)
-    asked = {tp: one for tp, one in found.items() if before is None or one.since_ms < wall_ms}
-    return found | with_producers(source, asked)
+    """Return the open transactions.
 
-
-def make_plan(
-    flow: FlowConfig,
-    source: Admin,
-    target: Admin,
-    parallelism: int,
-    *,
-    wall_ms: int,
-    history: RunHistory = NO_HISTORY,
-    lanes: bool = False,
-    epoch: int = 0,
-    follow: bool = False,
-    known: Collection[TopicPartition] | None = None,
-    bounds: DrainBounds | None = None,
-    within_ms: int | None = None,
-    withheld: OpenTransactions | None = None,
-    targets: TargetTopics | None = None,
-) -> Plan:
-    """Look at both clusters and plan; changes nothing on either.
-
-    ``parallelism`` is the largest number of tasks, ``wall_ms`` the time (ms since 1970) that the age of progress is
-    measured by, ``history`` what earlier runs tell. With ``lanes``, sick partitions and those that are
-    :data:`FAR_BEHIND_BYTES` or more behind share no task with the others: for a stream, whose tasks go on with them.
-    (A batch ends when its last range does, and a lane of few ranges would leave processors idle.) With ``follow``
-    every partition that can be copied has a range without an end. ``known``, ``within_ms``: see ``SourceOffsets``. With
-    ``bounds`` nothing is planned beyond them, and nothing of a partition that has none. With ``targets`` nothing is
-    planned of a partition whose target topic is not ready. ``withheld`` are the open transactions that the plan before
-    this one saw; None where there was none.
-
-    Raises FlowError where no topic matches, KafkaError where a cluster cannot be asked.
+    The first plan looks up all their producers, later ones only those of last stable offsets that did not move.
     """
-    outlook = take_snapshot(
-        flow, source, target, wall_ms=wall_ms, follow=follow, known=known, within_ms=within_ms, withheld=withheld
-    )
+    stable = {
+        TopicPartition(partition.topic, partition.partition): partition.stable
+        for partition in partitions
+        if partition.leader != NO_LEADER
+    }
+    found = observed(request.withheld or {}, stable, request.now_ms)
+    to_look_up = {
+        tp: transaction
+        for tp, transaction in found.items()
+        if request.withheld is None or transaction.since_ms < request.now_ms
+    }
+    return found | with_producers(source, to_look_up)
+
+
+def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
+    """Return the plan for the state of the clusters. Pure; see :func:`make_plan`."""
+    flow, targets = request.flow, request.targets
     if targets is not None:
-        outlook = outlook.within(flow, targets)
-    if bounds is not None:
-        outlook = replace(outlook, starts=[_bounded(each, bounds) for each in outlook.starts])
-    plan = replace(plan_from_snapshot(flow, outlook, parallelism, history=history, lanes=lanes), epoch=epoch)
-    plan = replace(plan, targets_version=0 if targets is None else targets.version)
-    return (
-        replace(plan, tasks=[[replace(one, end=OPEN_END) for one in task] for task in plan.tasks]) if follow else plan
-    )
-
-
-def plan_from_snapshot(
-    flow: FlowConfig,
-    outlook: ClusterSnapshot,
-    parallelism: int,
-    *,
-    history: RunHistory = NO_HISTORY,
-    lanes: bool = False,
-) -> Plan:
-    """The plan for what was seen. Pure; see :func:`make_plan`."""
-    ranges = [with_health(each, history.unhealthy) for each in outlook.ranges]
-    sizes = outlook.sizes.bytes_of(ranges)
-    backlogs, idle = [], []
-    for each in ranges:
-        tp = TopicPartition(each.topic, each.partition)
-        if each.end > each.start:
-            known = outlook.progress.get(TopicPartition(each.target_topic, each.partition))
-            turn_ms = max(history.last_planned_ms.get(tp, 0), known.time_ms if known else 0)
-            backlogs.append(Backlog(each, max(1, sizes[tp]), turn_ms))
-        else:
-            idle.append(each)  # it commits a place: nothing that a limit is about
-    within = apply_limits(flow, backlogs)
-    planned = [*within.ranges, *idle]
-    sizes = outlook.sizes.bytes_of(planned)
-
-    def size_of(one: Range) -> int:
-        return sizes[TopicPartition(one.topic, one.partition)]
-
-    def slow(one: Range) -> bool:
-        return is_unhealthy(one) or size_of(one) >= FAR_BEHIND_BYTES
-
+        snapshot = snapshot.with_targets(flow, targets)
+    if request.bounds is not None:
+        snapshot = snapshot.with_bounds(request.bounds)
+    limit, idle = _limited(request, snapshot)
     ends, lags = Counter[str](), Counter[str]()
-    for seen, start in zip(outlook.seen, outlook.starts, strict=True):
-        ends[seen.topic] += seen.end
-        lags[seen.topic] += max(0, seen.stop - start.start)
+    for partition, decision in zip(snapshot.partitions, snapshot.decisions, strict=True):
+        ends[partition.topic] += partition.end
+        lags[partition.topic] += max(0, partition.stop - decision.start)
+    tasks = _packed(request, snapshot.sizes, [*limit.ranges, *idle])
     return Plan(
         flow=flow.name,
-        withheld=outlook.withheld,
+        tasks=[[replace(range_, end=OPEN_END) for range_ in task] for task in tasks] if request.follow else tasks,
+        results_without_task=[
+            *(decision for decision in snapshot.decisions if isinstance(decision, RangeResult)),
+            *limit.waiting,
+        ],
+        truncated_at={str(TopicPartition(range_.topic, range_.partition)): end for range_, end in limit.truncated},
+        epoch=request.epoch,
         ends=dict(ends),
         lags=dict(lags),
-        tasks=pack(planned, parallelism, size_of=size_of, slow=slow if lanes else no_lane),
-        results_without_task=[*(each for each in outlook.starts if isinstance(each, RangeResult)), *within.waiting],
-        truncated_at={str(TopicPartition(one.topic, one.partition)): end for one, end in within.truncated},
+        withheld=snapshot.withheld,
+        targets_version=0 if targets is None else targets.version,
     )
 
 
-def _bounded(each: Range | RangeResult, bounds: DrainBounds) -> Range | RangeResult:
-    end = bounds.get(TopicPartition(each.topic, each.partition), 0)
+def _limited(request: PlanRequest, snapshot: ClusterSnapshot) -> tuple[LimitResult, list[Range]]:
+    """Return the ranges that the flow's limits permit, and those that only commit a position, which have no limit."""
+    ranges = [with_health(range_, request.history.unhealthy) for range_ in snapshot.ranges]
+    sizes = snapshot.sizes.bytes_of(ranges)
+    backlogs, idle = [], []
+    for range_ in ranges:
+        tp = TopicPartition(range_.topic, range_.partition)
+        if range_.end > range_.start:
+            progress = snapshot.progress.get(TopicPartition(range_.target_topic, range_.partition))
+            last_turn_ms = max(request.history.last_planned_ms.get(tp, 0), progress.time_ms if progress else 0)
+            backlogs.append(Backlog(range_, max(1, sizes[tp]), last_turn_ms))
+        else:
+            idle.append(range_)
+    return apply_limits(request.flow, backlogs), idle
+
+
+def _packed(request: PlanRequest, record_sizes_: RecordSizes, ranges: list[Range]) -> list[list[Range]]:
+    sizes = record_sizes_.bytes_of(ranges)
+
+    def size_of(range_: Range) -> int:
+        return sizes[TopicPartition(range_.topic, range_.partition)]
+
+    def slow(range_: Range) -> bool:
+        return is_unhealthy(range_) or size_of(range_) >= FAR_BEHIND_BYTES
+
+    return pack(ranges, request.parallelism, size_of=size_of, slow=slow if request.lanes else no_lane)
+
+
+def _bounded(decision: Range | RangeResult, bounds: DrainBounds) -> Range | RangeResult:
+    end = bounds.get(TopicPartition(decision.topic, decision.partition), 0)
     if isinstance(end, tuple):
         outcome, error = end
-        return replace(_nothing_of(each), outcome=outcome, error=error)
-    if isinstance(each, RangeResult) or each.end <= end:
-        return each
-    return replace(each, end=end) if end > each.start else RangeResult.begun(each, each.start, Outcome.COMPLETE)
+        return replace(_empty_result(decision), outcome=outcome, error=error)
+    if isinstance(decision, RangeResult) or decision.end <= end:
+        return decision
+    if end > decision.start:
+        return replace(decision, end=end)
+    return RangeResult.begun(decision, decision.start, Outcome.COMPLETE)
 
 
-def _nothing_of(each: Range | RangeResult) -> RangeResult:
-    return each if isinstance(each, RangeResult) else RangeResult.begun(each, each.start)
-
-
-def _target_of(each: SourcePartition) -> TopicPartition:
-    return TopicPartition(each.target_topic, each.partition)
+def _empty_result(decision: Range | RangeResult) -> RangeResult:
+    return decision if isinstance(decision, RangeResult) else RangeResult.begun(decision, decision.start)

@@ -11,7 +11,7 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, lines
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
-from mirror.spark.planning.snapshot import plan_from_snapshot, take_snapshot
+from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.preflight.target_topics import inspect_topics
 
 if TYPE_CHECKING:
@@ -127,15 +127,16 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ``ledger`` is the flow's folder, which may be missing. Raises FlowError if no topic matches, and KafkaError if a
     cluster cannot be read.
     """
+    request = PlanRequest(flow=flow, now_ms=wall_ms, history=read_history(flow, ledger))
     with (
         Admin(config.clusters[flow.source].client_options()) as source,
         Admin(config.clusters[flow.target].client_options()) as target,
     ):
-        snapshot = take_snapshot(flow, source, target, wall_ms=wall_ms)
+        snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target)
-        snapshot = snapshot.within(flow, topics.targets)
+        snapshot = snapshot.with_targets(flow, topics.targets)
         lost = set() if flow.start_over else _without_progress(snapshot, topics, target)
-    plan = plan_from_snapshot(flow, snapshot, 1, history=read_history(flow, ledger))
+    plan = plan_from_snapshot(request, snapshot)
     partitions = [
         replace(partition, error="; ".join(filter(None, [_LOST, partition.error])))
         if TopicPartition(partition.topic, partition.partition) in lost
@@ -193,7 +194,7 @@ def partition_forecasts(
     """Return the forecast of every partition, sorted by topic and number. Pure."""
     backlog = {(range_.topic, range_.partition): range_ for range_ in snapshot.ranges}
     sizes = snapshot.sizes
-    paths = {topic: copy_path(flow, pairs.get(topic)) for topic in {seen.target_topic for seen in snapshot.seen}}
+    paths = {topic: copy_path(flow, pairs.get(topic)) for topic in {seen.target_topic for seen in snapshot.partitions}}
     forecasts = [
         *(_of_range(range_, snapshot, plan, paths[range_.target_topic]) for range_ in plan.ranges),
         *(

@@ -266,7 +266,7 @@ class StatusReader:
         time_ms = self._wall()
         ends, failed = _ask(source, [tp for tp, leader in tps if leader != NO_LEADER], LATEST)
         starts = self._starts_of(source, ends, time_ms)
-        high = high_watermarks(source, ends, within_ms=_SILENT_MS)
+        high = high_watermarks(source, ends, call_timeout_ms=_SILENT_MS)
         ends = self._bounded(source, ends)
         high = {tp: min(end, self._until.get(tp, end)) for tp, end in high.items()}
         progress = {tp: kept[targets[tp]] for tp, _ in tps if targets[tp] in kept}
