@@ -67,7 +67,7 @@ FAILURES = {
     "failed target recreated": str(target_log.recreated("f", ORDERS, MARK, "t2", None)),
     "failed target truncated": str(target_log.truncated("f", ORDERS, MARK, 40, None)),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
-    "failed target topic": written_in(_Preparation.create).partition("self._refuse(")[2],
+    "failed target topic": written_in(_Preparation.create).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,
     "failed silent source": written_in(SourceGapCheck.evaluate),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
