@@ -111,7 +111,7 @@ def test_each_cause_of_an_expiry_has_its_own_advice(cause: DeliveryCause) -> Non
     finding = only(replace(runs.idle(), outcome=Outcome.EXPIRED, error="late", expiries=told))
     assert finding.key == f"expired {cause.value}"
     assert finding.advice.title.startswith("Expired:")
-    assert (finding.advice.remark == advice.IN_DOUBT) is (cause is DeliveryCause.NO_ANSWER)
+    assert (finding.advice.remark == advice.MAYBE_WRITTEN) is (cause is DeliveryCause.NO_ANSWER)
 
 
 def lost_task() -> RangeResult:
@@ -161,8 +161,8 @@ def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
         (runs.expired(), ["expired no leader"]),
         (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered no leader"]),
         (replace(runs.expired(), expiries=[]), ["expired "]),
-        (runs.with_a_gap(), ["passed over"]),
-        (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["left out"]),
+        (runs.with_a_gap(), ["gaps skipped"]),
+        (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["records skipped"]),
         (runs.throttled(), ["throttled"]),
         (runs.healthy(), []),
         (runs.idle(), []),
@@ -196,7 +196,7 @@ def test_alike_ones_are_together_and_the_worst_come_first() -> None:
     assert [(each.key, [place for place, _ in each.members]) for each in found] == [
         ("failed retention", [4]),
         ("expired no leader", [3, 5]),
-        ("passed over", [1]),
+        ("gaps skipped", [1]),
         ("fenced", [2]),
         ("throttled", [0]),
     ]

@@ -1,7 +1,7 @@
-"""What to do about what went wrong, for whoever runs the clusters: one entry for each way in which a partition is sick.
+"""Advice for operators: for each problem that a partition can have, what it means and what to do about it.
 
-In the texts, ``FLOW`` is the flow's name; in the commands also ``TOPIC`` and ``NUMBER``, source or target as the
-command's ``--bootstrap-server`` says. The commands are Apache Kafka's own.
+In the texts, ``FLOW`` stands for the flow's name. In the commands, ``TOPIC`` and ``NUMBER`` stand for the topic and the
+partition, on the source or the target as the command's ``--bootstrap-server`` says. The commands are Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from mirror.relay.progress.open_transactions import OpenTransaction
 
 
 class Level(enum.StrEnum):
-    """How bad it is, worst first."""
+    """The severity of a problem, worst first."""
 
     CRITICAL = "critical"
-    """It does not get on until somebody does something."""
+    """The copy does not continue until an operator acts."""
     SERIOUS = "serious"
-    """It did not get on, and will be tried again."""
+    """The copy stopped, and will be tried again."""
     WARNING = "warning"
-    """Something is missing, or late."""
+    """Records are missing or late."""
     NOTE = "note"
-    """It went well in the end."""
+    """The copy recovered."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceStep:
-    """One thing to do, with the command for it where there is one."""
+    """One thing to do, and its command if there is one."""
 
     text: str
     command: str = ""
@@ -37,40 +37,42 @@ class AdviceStep:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A way to be sick: its name, what it means, and what to do about it; ``remark`` is what to know besides."""
+    """A problem: its title, what it means, and what to do about it."""
 
     level: Level
     title: str
     meaning: str
     steps: tuple[AdviceStep, ...]
     remark: str = ""
+    """What else an operator has to know."""
 
 
 _TOPICS: Final = "kafka-topics.sh --bootstrap-server $TARGET --describe"
-GOES_ON: Final = AdviceStep(
-    "Nothing else is to be done here: the next run, or the stream, goes on where this one stopped."
+CONTINUES: Final = AdviceStep(
+    "You do not have to do anything else: the next run, or the stream, continues where this one stopped."
 )
-RUN_AGAIN: Final = AdviceStep("Then run the flow again: it goes on where this one stopped.")
-_GONE: Final = (
-    "If they are gone for good, an unclean election brings the partition back without what only they held. What it"
-    " loses is behind the progress and is not copied again by itself: compare both sides afterwards, and copy the"
-    ' missing part again with a flow of another name and "from".'
+RUN_AGAIN: Final = AdviceStep("Then run the flow again. It continues where this one stopped.")
+_UNCLEAN_ELECTION: Final = (
+    "If these brokers are lost, an unclean leader election makes the partition available again, without the records"
+    " that only they had. Such records are before the committed progress and are not copied again automatically:"
+    " compare both"
+    ' clusters afterwards, and copy the missing part again with a flow of another name and "from".'
 )
 
 EXPIRED: Final[dict[str, Advice]] = {
     DeliveryCause.NO_LEADER: Advice(
         Level.SERIOUS,
         "Expired: no leader on the target",
-        "No broker led the target partition for longer than delivery.timeout.ms: those that hold its replicas are"
-        " down, or do not get a new leader elected.",
+        "The target partition had no leader for longer than delivery.timeout.ms: the brokers with its replicas are"
+        " down, or no new leader was elected.",
         (
             AdviceStep(
-                "See which partitions have no leader, and on which brokers their replicas are.",
+                "Find the partitions without a leader, and the brokers that have their replicas.",
                 f"{_TOPICS} --unavailable-partitions",
             ),
-            AdviceStep("Start these brokers again. " + GOES_ON.text),
+            AdviceStep("Start these brokers again. " + CONTINUES.text),
             AdviceStep(
-                _GONE,
+                _UNCLEAN_ELECTION,
                 "kafka-leader-election.sh --bootstrap-server $TARGET --election-type unclean"
                 " --topic TOPIC --partition NUMBER",
             ),
@@ -79,17 +81,17 @@ EXPIRED: Final[dict[str, Advice]] = {
     DeliveryCause.NOT_ENOUGH_REPLICAS: Advice(
         Level.SERIOUS,
         "Expired: not enough replicas on the target",
-        "The leader is there, but fewer replicas than min.insync.replicas follow it, or they did not confirm in time:"
-        " a broker is down, or a follower is too slow.",
+        "The partition has a leader, but fewer in-sync replicas than min.insync.replicas, or these did not confirm in"
+        " time: a broker is down, or a follower is too slow.",
         (
             AdviceStep(
-                "See which partitions are below their minimum, and which replicas are missing.",
+                "Find the partitions below their minimum, and the replicas that are missing.",
                 f"{_TOPICS} --under-min-isr-partitions",
             ),
-            AdviceStep("Bring the missing followers back; look at the disk and the network of those that lag."),
+            AdviceStep("Restart the missing followers; check the disk and the network of those that lag."),
             AdviceStep(
-                "To go on with fewer copies of the data for a while, lower the topic's minimum. What is written then is"
-                " lost with the brokers that have it.",
+                "To continue with fewer copies of the data for a while, lower the topic's minimum. Records written in"
+                " that time are lost if the brokers that have them are lost.",
                 "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
                 " --add-config min.insync.replicas=1",
             ),
@@ -97,81 +99,81 @@ EXPIRED: Final[dict[str, Advice]] = {
     ),
     DeliveryCause.NO_ANSWER: Advice(
         Level.SERIOUS,
-        "Expired: the target's broker did not answer",
-        "The partition has a leader, but that broker could not be reached, or answered no request in time, until"
-        " delivery.timeout.ms was over.",
+        "Expired: the target's broker did not respond",
+        "The partition has a leader, but that broker could not be reached, or did not respond to a request, within"
+        " delivery.timeout.ms.",
         (
             AdviceStep(
-                "Look at the broker that the error names: is it up, and are its disk, CPU and network keeping up?"
+                "Check the broker that the error names: is it running, and can its disk, CPU and network keep up?"
             ),
             AdviceStep(
-                "Where it is up, look at the way there: can the hosts of Spark's executors reach the address that the"
+                "If it is running, check the connection: can the hosts of Spark's executors reach the address that the"
                 " broker advertises (advertised.listeners, firewall, DNS)?"
             ),
             AdviceStep(
-                'If it is only slow at times, a longer "delivery.timeout.ms" under [flows.FLOW.producer] waits for it.'
+                'If the broker is slow only at times, set a longer "delivery.timeout.ms" under [flows.FLOW.producer].'
             ),
         ),
     ),
     DeliveryCause.REFUSED: Advice(
         Level.SERIOUS,
-        "Expired: the target refused again and again",
-        "Each attempt was answered with an error that can pass, and did not before delivery.timeout.ms was over.",
+        "Expired: the target refused every attempt",
+        "The broker responded to every attempt with a retriable error until delivery.timeout.ms had passed.",
         (
-            AdviceStep("The last error says what the broker objects to: look it up in the broker's log at that time."),
-            GOES_ON,
+            AdviceStep("The last error gives the broker's reason. Search the broker's log for it at that time."),
+            CONTINUES,
         ),
     ),
     DeliveryCause.THROTTLED: Advice(
         Level.SERIOUS,
         "Expired: throttled by the target",
-        "A quota of the target held the copy back for longer than delivery.timeout.ms.",
+        "A quota of the target delayed the copy for longer than delivery.timeout.ms.",
         (
             AdviceStep(
-                "See the quotas (of the users, too: --entity-type users), and raise producer_byte_rate for this"
-                " client, if the target can take it.",
+                "Check the quotas (those of users, too: --entity-type users). Raise producer_byte_rate for this client"
+                " if the target has the capacity.",
                 "kafka-configs.sh --bootstrap-server $TARGET --describe --entity-type clients",
             ),
             AdviceStep(
-                "Or set max-bytes-per-second under [flows.FLOW] somewhat below the quota: then the copy waits before"
-                " it reads, and nothing grows old."
+                "Or set max-bytes-per-second under [flows.FLOW] somewhat below the quota. The copy then waits before it"
+                " reads, and no batch expires."
             ),
         ),
     ),
     DeliveryCause.BACKLOG: Advice(
         Level.SERIOUS,
-        "Expired: behind others in the queue",
-        "The partition itself took batches all the time. More was waiting before this batch than the target takes"
-        " within delivery.timeout.ms.",
+        "Expired: behind other batches in the queue",
+        "The partition accepted batches all the time, but the batches ahead of this one took the target longer than"
+        " delivery.timeout.ms.",
         (
             AdviceStep(
-                'See "Where the time went". If it is producing, the target is the limit: its disks, its network, or its'
-                " followers."
+                'See "Where the time went". If most of it is producing, the target is the bottleneck: its disks, its'
+                " network, or its followers."
             ),
             AdviceStep(
-                'Give it more time ("delivery.timeout.ms" under [flows.FLOW.producer]), or less at once'
-                " (max-bytes-per-second under [flows.FLOW])."
+                'Set a longer "delivery.timeout.ms" under [flows.FLOW.producer], or a lower max-bytes-per-second under'
+                " [flows.FLOW]."
             ),
         ),
     ),
     DeliveryCause.COORDINATOR: Advice(
         Level.SERIOUS,
         "Expired: the target's coordinator",
-        "What did not get through is not the data but its transaction, or the commit of progress. The broker that"
-        " coordinates them is away, or an earlier transaction cannot end because a replica hangs that it has to write"
-        " its marker to.",
+        "The records were delivered, but their transaction, or the commit of progress, was not completed. The"
+        " coordinating broker is not available, or an earlier transaction cannot end because a replica to which the"
+        " coordinator has to write its marker does not respond.",
         (
             AdviceStep(
-                "See whether the coordinators' own topics are well; __consumer_offsets is the other one.",
+                "Check the coordinators' topics: this one, and __consumer_offsets.",
                 f"{_TOPICS} --topic __transaction_state",
             ),
             AdviceStep(
-                "See in which state this partition's transaction is.",
+                "Check the state of this partition's transaction.",
                 "kafka-transactions.sh --bootstrap-server $TARGET describe --transactional-id mirror.FLOW.TOPIC.NUMBER",
             ),
             AdviceStep(
-                "If it stays in PrepareCommit or PrepareAbort, its markers wait for the leaders of its partitions:"
-                " bring them back.",
+                "If it stays in PrepareCommit or PrepareAbort, the coordinator waits for the leaders of the"
+                " transaction's partitions: make them available again.",
                 f"{_TOPICS} --unavailable-partitions",
             ),
         ),
@@ -179,19 +181,19 @@ EXPIRED: Final[dict[str, Advice]] = {
 }
 """By the cause of the last expiry."""
 
-EXPIRED_OTHERWISE: Final = Advice(
+EXPIRED_OTHER: Final = Advice(
     Level.SERIOUS,
     "Expired",
     "A batch was not acknowledged within delivery.timeout.ms.",
-    (AdviceStep("The last error says why."), GOES_ON),
+    (AdviceStep("The last error gives the reason."), CONTINUES),
 )
 
-FAILED_OTHERWISE: Final = Advice(
+FAILED_OTHER: Final = Advice(
     Level.CRITICAL,
     "Failed",
-    "The error says why. What was copied before it counts.",
+    "The error gives the reason. What was committed before it remains valid.",
     (
-        AdviceStep("Run the flow again: it goes on from there. Where the error comes back, --debug shows more."),
+        AdviceStep("Run the flow again: it continues from there. If the error returns, --debug shows more."),
         AdviceStep("Spark's log is beside this report."),
     ),
 )
@@ -201,9 +203,9 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
         r"max-bytes-per-epoch|max-partitions-in-parallel",
         Advice(
             Level.NOTE,
-            "Left for later by the flow's limits",
-            "max-bytes-per-epoch or max-partitions-in-parallel let this much through and no more.",
-            (AdviceStep("Run the flow again until it ends with exit status 0; a stream goes on by itself."),),
+            "Deferred by the flow's limits",
+            "max-bytes-per-epoch or max-partitions-in-parallel did not allow more in this run or epoch.",
+            (AdviceStep("Run the flow again until its exit status is 0. A stream continues automatically."),),
         ),
     ),
     "not prepared": (
@@ -211,16 +213,17 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.NOTE,
             "New on the source",
-            "It came while the flow ran, and its target topic was not ready when the epoch was planned.",
-            (AdviceStep("A stream copies it as soon as it has prepared the topic, and else the next run does."),),
+            "The partition was created while the flow ran, and its target topic was not ready when the epoch was"
+            " planned.",
+            (AdviceStep("A stream copies it as soon as it has prepared the topic; otherwise the next run copies it."),),
         ),
     ),
     "cut short": (
         r"the run was cut short",
         Advice(
             Level.NOTE,
-            "The run was cut short",
-            "A signal ended the run before the partition was copied. What its error says is committed counts.",
+            "The run was interrupted",
+            "A signal ended the run before the partition was copied. The error says what was committed.",
             (RUN_AGAIN,),
         ),
     ),
@@ -229,93 +232,96 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.SERIOUS,
             "The Spark task was lost",
-            "Its executor or its Python worker died, or the run was killed, before it could answer. What it had"
-            " committed counts.",
+            "Its executor or its Python worker died, or the run was killed, before the task returned its results. What"
+            " it had committed remains valid.",
             (
-                AdviceStep("Spark's log, beside this report, says what died. Often it is memory:"),
+                AdviceStep("Spark's log, beside this report, says which process died. The usual reason is memory."),
                 AdviceStep(
-                    "Raise spark.executor.memoryOverhead; a worker takes buffer.memory, fetch.max.bytes and 50 KB for"
-                    " each partition beyond its start."
+                    "If it is, raise spark.executor.memoryOverhead: a worker needs buffer.memory, fetch.max.bytes and"
+                    " 50 KB per partition in addition to what it uses at its start."
                 ),
                 RUN_AGAIN,
             ),
         ),
     ),
 }
-"""By a pattern that the error of an unfinished partition has in it."""
+"""By a pattern in the error of an unfinished partition."""
 
 STUCK: Final = Advice(
     Level.SERIOUS,
-    "Stuck: the epoch ended before its first batch was through",
-    "Its first undelivered batch waits, over the end of the epoch. It expires when delivery.timeout.ms is over.",
+    "Stuck: the epoch ended before its first batch was delivered",
+    "The delivery of its first batch continues in the next epoch. It expires after delivery.timeout.ms.",
     (
-        AdviceStep("See what it spent its time on (open the partition): that is where it waits."),
+        AdviceStep("Open the partition and see in which phase it spent its time: that is where it waits."),
         AdviceStep(
-            "If it is the target, see which partitions are not well there.", f"{_TOPICS} --under-min-isr-partitions"
+            "If it waits for the target, find the partitions with too few replicas there.",
+            f"{_TOPICS} --under-min-isr-partitions",
         ),
     ),
 )
-UNFINISHED_OTHERWISE: Final = Advice(
+UNFINISHED_OTHER: Final = Advice(
     Level.WARNING,
     "Not finished",
-    "The run, or the epoch, ended before the partition was copied. What was acknowledged is committed.",
-    (GOES_ON,),
+    "The run or the epoch ended before the partition was copied. Everything acknowledged is committed.",
+    (CONTINUES,),
 )
 FENCED: Final = Advice(
     Level.WARNING,
     "Fenced: another attempt took over",
-    "A newer attempt at the same partition shut this one out. Nothing is lost or doubled, and the newer one goes on.",
+    "A newer attempt at the same partition fenced this one. No record is lost or duplicated, and the newer attempt"
+    " continues.",
     (
         AdviceStep(
-            "If you did not start the flow twice, look for a scheduler that does, or for a job that still runs"
+            "If you did not start the flow twice, check whether a scheduler does, or whether a job still runs"
             " elsewhere: mirror status says which run copies the flow now.",
             "mirror status --config mirror.toml --flow FLOW",
         ),
     ),
 )
 
-PASSED_OVER: Final = Advice(
+GAPS_SKIPPED: Final = Advice(
     Level.WARNING,
-    "Records that the source lost were passed over",
-    'The flow says on-gap = "skip": what was not there any more is counted, and missing on the target.',
+    "Records that the source lost were skipped",
+    'The flow has on-gap = "skip": records that no longer exist on the source are counted, and missing on the target.',
     (
         AdviceStep(
-            "So that it does not happen again, keep records longer on the source than a backlog takes (here: a week),"
-            " or copy more often.",
+            "To prevent this, keep records longer on the source than it takes to copy a backlog (here: a week), or copy"
+            " more often.",
             "kafka-configs.sh --bootstrap-server $SOURCE --alter --entity-type topics --entity-name TOPIC"
             " --add-config retention.ms=604800000",
         ),
     ),
 )
-LEFT_OUT: Final = Advice(
+RECORDS_SKIPPED: Final = Advice(
     Level.WARNING,
-    "Records were left out, as the flow's policies say",
-    "They were copied nowhere. on-too-large, on-bad-timestamp, on-no-key, or the transform asked for it.",
-    (AdviceStep('If they are wanted, set the policy to "fail" to learn which ones they are, and mend their cause.'),),
+    "Records were skipped by the flow's policies",
+    "These records were not copied, because of on-too-large, on-bad-timestamp, on-no-key, or the transform.",
+    (AdviceStep('If you need them, set the policy to "fail": the error then names the first record. Fix its cause.'),),
 )
 THROTTLED: Final = Advice(
     Level.NOTE,
     "Slowed down by the target's quota",
-    "For a good part of its time the target had it wait.",
+    "The target throttled this partition for a considerable part of its time.",
     (
         AdviceStep(
-            "See the quotas, and raise producer_byte_rate for this client, if it should be quicker.",
+            "If the copy has to be faster, check the quotas and raise producer_byte_rate for this client.",
             "kafka-configs.sh --bootstrap-server $TARGET --describe --entity-type clients",
         ),
     ),
 )
 FLAPPING: Final = Advice(
     Level.NOTE,
-    "The leader changed again and again",
-    "Each change costs a look-up and a retry. Brokers that come and go, or are cut off, show so.",
-    (AdviceStep("Look at the controller's log for these partitions, and at the brokers that lead them by turns."),),
+    "The leader changed repeatedly",
+    "Each change costs a metadata request and a retry. The usual reason is a broker that restarts or loses its"
+    " network.",
+    (AdviceStep("Check the controller's log for these partitions, and the brokers that lead them in turn."),),
 )
 BEHIND: Final = Advice(
     Level.WARNING,
     "Still behind",
-    "It gets on, but its oldest record that is not copied has waited for minutes.",
+    "The copy makes progress, but its oldest uncopied record has waited for minutes.",
     (
-        AdviceStep('See "Where the time went" for what holds it up, and whether its curve falls.'),
+        AdviceStep('See "Where the time went" for the bottleneck, and whether the partition\'s curve falls.'),
         AdviceStep(
             "If it does not, give the flow more tasks (spark.default.parallelism), or the topic more partitions."
         ),
@@ -325,41 +331,42 @@ BEHIND: Final = Advice(
 WITHHELD: Final = Advice(
     Level.WARNING,
     "Records behind an open transaction of the source",
-    "A producer of the source has begun a transaction there and not ended it. Readers of committed records, as this"
-    " copy is, get nothing behind it, and no lag shows that. It goes on by itself as soon as the transaction ends, at"
-    " its producer's transaction.timeout.ms at the latest, unless its coordinator has lost it.",
+    "A producer of the source has begun a transaction and not ended it. Consumers with isolation.level=read_committed,"
+    " as this copy, get no records behind it, and no lag shows that. The copy continues as soon as the transaction"
+    " ends: after the producer's transaction.timeout.ms at the latest, unless its coordinator has lost the"
+    " transaction.",
     (
         AdviceStep(
-            "See whose it is, and since when: end or restart that producer if it hangs.",
+            "Find its producer and its start time. End or restart the producer if it hangs.",
             "kafka-transactions.sh --bootstrap-server $SOURCE describe-producers --topic TOPIC --partition NUMBER",
         ),
-        AdviceStep("If its producer is gone, abort the transaction:", "ABORT"),
+        AdviceStep("If the producer no longer exists, abort the transaction:", "ABORT"),
     ),
 )
 
-IN_DOUBT: Final = (
-    "A batch that expired may be in the target's log all the same. Exactly once, its transaction is aborted: readers"
-    " with isolation.level=read_committed never see it. At least once, its records may come twice."
+MAYBE_WRITTEN: Final = (
+    "A batch that expired may have reached the target's log. With exactly once, its transaction is aborted, and"
+    " consumers with isolation.level=read_committed never see it. With at least once, its records may be duplicated."
 )
-"""Where an expiry says that its batch may have been written."""
+"""The remark if an expired batch may have been written."""
 
 
-def withheld(found: OpenTransaction) -> Advice:
-    """Where an open transaction of the source keeps records from being copied."""
-    seen, abort = WITHHELD.steps
-    return replace(WITHHELD, steps=(seen, replace(abort, command=found.command("$SOURCE"))))
+def withheld(transaction: OpenTransaction) -> Advice:
+    """Return the advice about an open transaction of the source."""
+    find_producer, abort = WITHHELD.steps
+    return replace(WITHHELD, steps=(find_producer, replace(abort, command=transaction.command("$SOURCE"))))
 
 
 def recovered(cause: str) -> Advice:
-    """Where batches expired of ``cause``, and the partition got over it."""
-    known = EXPIRED.get(cause, EXPIRED_OTHERWISE)
+    """Return the advice about a partition whose batches expired because of ``cause`` and were delivered later."""
+    expired = EXPIRED.get(cause, EXPIRED_OTHER)
     return replace(
-        known,
+        expired,
         level=Level.NOTE,
         title=f"Expired, and recovered: {cause}",
-        meaning=f"Batches expired on the way, and a later attempt copied them: nothing is missing. {known.meaning}",
+        meaning=f"Batches expired, and a later attempt copied them: no records are missing. {expired.meaning}",
         steps=(
-            known.steps[0],
-            AdviceStep("If it comes back: each expiry, in the partition's page, tells all about it."),
+            expired.steps[0],
+            AdviceStep("If it happens again, see the partition's page: it lists every expiry with all its details."),
         ),
     )

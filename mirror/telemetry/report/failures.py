@@ -1,4 +1,4 @@
-"""What to do about partitions that failed, by the words of their errors; see :mod:`mirror.telemetry.report.advice`."""
+"""Advice about partitions that failed, by the text of their errors; see :mod:`mirror.telemetry.report.advice`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "The source deleted records before they were copied",
-            "The source's retention was shorter than the copy took to get there. The partition stops there, since"
-            " nothing is passed over silently.",
+            "The source's retention is shorter than the copy's delay. The copy of this partition stops there, because"
+            " it never skips records silently.",
             (
                 AdviceStep(
-                    'If the flow may go on without them, set on-gap = "skip" under [flows.FLOW] and run it again: they'
-                    " are counted, and everything behind them is copied."
+                    'If the flow may continue without them, set on-gap = "skip" under [flows.FLOW] and run it again:'
+                    " it counts them and copies everything behind them."
                 ),
                 AdviceStep(
-                    "So that it does not happen again, keep records longer than a backlog takes (here: a week), or"
-                    " copy more often.",
+                    "To prevent this, keep records longer than it takes to copy a backlog (here: a week), or copy more"
+                    " often.",
                     "kafka-configs.sh --bootstrap-server $SOURCE --alter --entity-type topics --entity-name TOPIC"
                     " --add-config retention.ms=604800000",
                 ),
@@ -33,16 +33,15 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"truncated: copied up to offset",
         Advice(
             Level.CRITICAL,
-            "The source lost records that were copied already",
-            "The source's log was cut back, mostly by an unclean leader election. The target holds records that the"
-            " source does not have any more, and new ones have taken their offsets.",
+            "The source lost records that were already copied",
+            "The source's log was truncated, usually by an unclean leader election. The target has records that the"
+            " source has lost, and new records of the source have their offsets.",
             (
+                AdviceStep("Find the cause on the source: check unclean.leader.election.enable and the brokers' logs."),
                 AdviceStep(
-                    "Find out what happened on the source: see unclean.leader.election.enable, and the brokers' logs."
-                ),
-                AdviceStep(
-                    'To keep what the target has and go on behind it, set on-gap = "skip" under [flows.FLOW]. To make'
-                    " both sides equal again, copy into another target topic, or under another flow name."
+                    'To keep the records of the target and continue behind them, set on-gap = "skip" under'
+                    " [flows.FLOW]. To make both sides equal again, copy into another target topic, or under another"
+                    " flow name."
                 ),
             ),
         ),
@@ -51,14 +50,14 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"recreated: copied up to offset",
         Advice(
             Level.CRITICAL,
-            "The source topic was deleted and made again",
-            "Its name is the same, but it is another topic: what was copied belongs to the old one.",
+            "The source topic was deleted and created again",
+            "The name is the same, but the topic is another one: the records that were copied belong to the old one.",
             (
                 AdviceStep(
-                    'If the new topic is to follow the old one in the same target topic, set on-gap = "skip" under'
+                    'To copy the new topic behind the old one into the same target topic, set on-gap = "skip" under'
                     " [flows.FLOW]."
                 ),
-                AdviceStep("If they are to be kept apart, copy it under another flow name into another target topic."),
+                AdviceStep("To keep them apart, copy the new one under another flow name into another target topic."),
             ),
         ),
     ),
@@ -67,19 +66,19 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "The progress is lost",
-            "The target holds records of this partition, but how far the copy had come is not known any more. To begin"
-            " anew would copy them twice, so that it is not done silently.",
+            "The target has records of this partition, but the progress of the copy is no longer known. A copy from the"
+            " beginning would duplicate them, so it does not start automatically.",
             (
                 AdviceStep(
-                    "If twice is no harm, or the target topic was emptied, set start-over = true under [flows.FLOW],"
-                    " run it once, and take it out again."
+                    "If duplicates do no harm, or the target topic was emptied, set start-over = true under"
+                    " [flows.FLOW], run the flow once, and remove the setting."
                 ),
                 AdviceStep(
-                    'If you know how far it had come, copy the rest under another flow name, with "from" and'
+                    'If you know the last position, copy the rest under another flow name, with "from" and'
                     " start-over = true."
                 ),
                 AdviceStep(
-                    "Progress is kept for the target's offsets.retention.minutes after the last run: run the flow more"
+                    "The target keeps progress for offsets.retention.minutes after the last run: run the flow more"
                     " often than that."
                 ),
             ),
@@ -89,13 +88,13 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"target-recreated",
         Advice(
             Level.CRITICAL,
-            "The target topic was deleted and made again",
-            "What this flow had copied is not in it any more. To go on where the copy had come to would leave all of"
-            " that out, so that it is not done silently.",
+            "The target topic was deleted and created again",
+            "It no longer contains the records that this flow had copied. To continue from the progress would leave"
+            " them out, so the copy does not continue automatically.",
             (
                 AdviceStep(
                     "To copy everything that the source still has into the new topic, set start-over = true under"
-                    " [flows.FLOW], run it once, and take it out again."
+                    " [flows.FLOW], run the flow once, and remove the setting."
                 ),
                 AdviceStep("Find out who deletes topics on the target: records that the source has deleted are lost."),
             ),
@@ -106,17 +105,17 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "The target lost records that it had acknowledged",
-            "The target's log was cut back, mostly by an unclean leader election, or by a broker with one replica that"
-            " lost its disk. The error says how many offsets are missing.",
+            "The target's log was truncated, usually by an unclean leader election, or because the broker with the only"
+            " replica lost its disk. The error says how many offsets are missing.",
             (
                 AdviceStep(
-                    "Find out what happened on the target: see unclean.leader.election.enable, min.insync.replicas, the"
+                    "Find the cause on the target: check unclean.leader.election.enable, min.insync.replicas, the"
                     " topic's replicas, and the brokers' logs."
                 ),
                 AdviceStep(
-                    "To copy everything once more, what is still there twice, set start-over = true under [flows.FLOW],"
-                    " run it once, and take it out again. To have each record once, copy into another target topic,"
-                    " or under another flow name into an emptied one."
+                    "To copy everything again, with duplicates of the records that still exist, set start-over = true"
+                    " under [flows.FLOW], run the flow once, and remove the setting. To have each record once, copy"
+                    " into another target topic, or under another flow name into an emptied one."
                 ),
             ),
         ),
@@ -126,23 +125,23 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "Two deployments share a flow name",
-            "The progress on the target was kept by a flow of the same name from another source cluster. To go on would"
-            " mix the two.",
-            (AdviceStep("Give one of the two flows another name. It then begins at its start."),),
+            "The progress on the target belongs to a flow of the same name from another source cluster. To continue"
+            " would mix the records of the two.",
+            (AdviceStep("Give one of the two flows another name. It then starts from the beginning."),),
         ),
     ),
     "target name": (
         r"its target topic('s name would have| \S+ collides on cluster)",
         Advice(
             Level.CRITICAL,
-            "The target takes no topic of that name",
-            "The name that the topic would have on the target is too long, or differs only in '.' and '_' from that of"
-            " another topic there.",
+            "The target cannot have a topic of that name",
+            "The topic's name on the target would be too long, or would differ from the name of another topic there"
+            " only in '.' and '_'.",
             (
-                AdviceStep("Leave the topic out by topics-exclude under [flows.FLOW], if it is not wanted."),
+                AdviceStep("If the topic is not needed, exclude it with topics-exclude under [flows.FLOW]."),
                 AdviceStep(
-                    'Or copy it by a flow with naming = "identity", or, where its name is too long, under a shorter'
-                    " name of the source cluster. The next run, or the stream, tries again by itself."
+                    'Otherwise copy it with a flow that has naming = "identity", or, if its name is too long, give the'
+                    " source cluster a shorter name. The next run, or the stream, tries again automatically."
                 ),
             ),
         ),
@@ -151,16 +150,17 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"target topic \S+ (cannot be (created|described)|has \d+ partitions)|its target topic is to be created with",
         Advice(
             Level.CRITICAL,
-            "The target topic could not be made ready",
-            "The target's brokers refused to create the topic, or to give it as many partitions as the source has. The"
-            " error has their words: a policy, a permission, a limit, or a replication factor that they cannot serve.",
+            "The target topic could not be prepared",
+            "The target's brokers refused to create the topic, or to give it as many partitions as the source topic"
+            " has. The error has their reason: a policy, a permission, a limit, or a replication factor that is too"
+            " large.",
             (
-                AdviceStep("Mend what the error names; replication-factor is under [flows.FLOW]."),
+                AdviceStep("Fix what the error names; replication-factor is under [flows.FLOW]."),
                 AdviceStep(
-                    "Or create the topic yourself, with the source's number of partitions (here: 6).",
+                    "Or create the topic yourself, with as many partitions as the source topic has (here: 6).",
                     "kafka-topics.sh --bootstrap-server $TARGET --create --topic TOPIC --partitions 6",
                 ),
-                AdviceStep("The next run, or the stream, tries again by itself."),
+                AdviceStep("The next run, or the stream, tries again automatically."),
             ),
         ),
     ),
@@ -169,10 +169,10 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.SERIOUS,
             "No leader on the source",
-            "There was nobody to read the partition from.",
+            "The source partition has no leader to read from.",
             (
                 AdviceStep(
-                    "See which of the source's partitions have no leader, and start the brokers that hold them.",
+                    "Find the source's partitions without a leader, and start the brokers that have their replicas.",
                     "kafka-topics.sh --bootstrap-server $SOURCE --describe --unavailable-partitions",
                 ),
                 RUN_AGAIN,
@@ -183,11 +183,12 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"nothing came from the source for",
         Advice(
             Level.SERIOUS,
-            "The source gave nothing",
-            "The source has more, and did not send it.",
+            "The source sent no records",
+            "The source has more records, but did not send them.",
             (
                 AdviceStep(
-                    "Look at the partition's leader: is it up, and can Spark's executors reach what it advertises?"
+                    "Check the partition's leader: is it running, and can Spark's executors reach its advertised"
+                    " address?"
                 ),
                 RUN_AGAIN,
             ),
@@ -198,17 +199,17 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "A batch in the source's log is damaged",
-            "Its checksum or its structure is wrong. What came before it was copied; nothing behind it was.",
+            "Its checksum or its structure is wrong. Everything before it was copied; nothing behind it was.",
             (
                 AdviceStep(
-                    "Another replica may have it whole: put that one first in the list of replicas"
-                    " (kafka-reassign-partitions.sh), then make it the leader.",
+                    "Another replica may have an intact copy: make it the first in the list of replicas"
+                    " (kafka-reassign-partitions.sh), then elect it as the leader.",
                     "kafka-leader-election.sh --bootstrap-server $SOURCE --election-type preferred"
                     " --topic TOPIC --partition NUMBER",
                 ),
                 AdviceStep(
-                    "If all have it damaged, the records in that batch are lost. Copy what is behind it under another"
-                    ' flow name with "from".'
+                    "If the batch is damaged in all replicas, its records are lost. Copy the records behind it under"
+                    ' another flow name with "from".'
                 ),
             ),
         ),
@@ -218,14 +219,14 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "A record is too large for the target",
-            "It is larger than the target topic's max.message.bytes even in a batch of its own.",
+            "Even in a batch of its own, it is larger than the target topic's max.message.bytes.",
             (
                 AdviceStep(
-                    "Raise the limit to the source topic's, then run the flow again.",
+                    "Raise the limit to that of the source topic, then run the flow again.",
                     "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
                     " --add-config max.message.bytes=10485760",
                 ),
-                AdviceStep('Or leave such records out, counted: on-too-large = "skip" under [flows.FLOW].'),
+                AdviceStep('Or skip and count such records: on-too-large = "skip" under [flows.FLOW].'),
             ),
         ),
     ),
@@ -233,10 +234,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         r"INVALID_TIMESTAMP|on-bad-timestamp",
         Advice(
             Level.CRITICAL,
-            "A record's time is not allowed on the target",
-            "It lies further in the past or in the future than the target topic's message.timestamp.before.max.ms and"
-            " message.timestamp.after.max.ms allow (brokers before 4.0: message.timestamp.difference.max.ms for both)."
-            " Mostly a producer's clock or unit is wrong.",
+            "The target does not allow a record's timestamp",
+            "The timestamp is further in the past or in the future than the target topic's"
+            " message.timestamp.before.max.ms and message.timestamp.after.max.ms allow (brokers before 4.0:"
+            " message.timestamp.difference.max.ms for both). The usual reason is a producer with a wrong clock or"
+            " unit.",
             (
                 AdviceStep(
                     "Allow it on the target topic, then run the flow again.",
@@ -244,8 +246,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
                     " --add-config message.timestamp.after.max.ms=9223372036854775807",
                 ),
                 AdviceStep(
-                    'Or give such records the nearest time that is allowed (on-bad-timestamp = "clamp" under'
-                    ' [flows.FLOW]), or leave them out, counted ("skip").'
+                    'Or give such records the nearest timestamp that is allowed (on-bad-timestamp = "clamp" under'
+                    ' [flows.FLOW]), or skip and count them ("skip").'
                 ),
             ),
         ),
@@ -255,10 +257,10 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "A record has no key, and the target topic is compacted",
-            "A compacted topic refuses it.",
+            "A compacted topic refuses records without a key.",
             (
-                AdviceStep('Leave such records out, counted: on-no-key = "skip" under [flows.FLOW].'),
-                AdviceStep("Or let the target topic be as the source's: cleanup.policy=delete."),
+                AdviceStep('Skip and count such records: on-no-key = "skip" under [flows.FLOW].'),
+                AdviceStep("Or give the target topic the cleanup.policy of the source topic: delete."),
             ),
         ),
     ),
@@ -267,10 +269,11 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "A permission is missing",
-            "The error names the operation and what it is on.",
+            "The error names the operation and the resource.",
             (
                 AdviceStep(
-                    "Grant it; the README has a table of all that a flow needs. For the target topic, for example:",
+                    "Grant it; the documentation has a table of all permissions of a flow. For the target topic, for"
+                    " example:",
                     "kafka-acls.sh --bootstrap-server $TARGET --add --allow-principal User:MIRROR"
                     " --operation Write --operation Read --operation Describe --topic TOPIC",
                 ),
@@ -283,9 +286,10 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
         Advice(
             Level.CRITICAL,
             "The transform failed",
-            "The function that the flow sends every record through raised an error, or gave what is no record.",
-            (AdviceStep("Mend it for the record that the error names (its offset is that of the source)."), RUN_AGAIN),
+            "The function that transforms the flow's records raised an error, or returned something else than a"
+            " record.",
+            (AdviceStep("Fix it for the record that the error names (the offset is that of the source)."), RUN_AGAIN),
         ),
     ),
 }
-"""By a pattern that the error of a failed partition has in it: mirror.relay's and mirror.spark's words."""
+"""By a pattern in the error of a failed partition; mirror.relay and mirror.spark write these errors."""
