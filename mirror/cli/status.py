@@ -23,7 +23,7 @@ from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader, read
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirror.spark.status.status import FlowStatus
+    from mirror.spark.status.flow_status import FlowStatus
 
 pause = time.sleep
 """Between two looks."""
@@ -60,7 +60,9 @@ def status(
         return
     with ExitStack() as stack:
         watches = [
-            stack.enter_context(StatusReader(loaded, each, report_dir=report_dir, within_ms=WATCH_CALL_TIMEOUT_MS))
+            stack.enter_context(
+                StatusReader(loaded, each, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+            )
             for each in flows
         ]
         try:

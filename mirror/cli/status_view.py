@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mirror.errors import KafkaError
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.status.status import FlowStatus, PartitionStatus
+    from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 
 SHOWN: Final = 40
 """Partitions of a flow, the worst of them, unless all are asked for."""

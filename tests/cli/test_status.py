@@ -26,7 +26,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status import status
-from mirror.spark.status.status import FlowStatus, PartitionStatus
+from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.telemetry.lag.lags import Lag, LagState, totals
 from tests.spark import fakes
 

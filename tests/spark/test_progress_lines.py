@@ -20,7 +20,7 @@ from mirror.spark.driver.progress_lines import Cadence, copied, followed, planne
 from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.status.status import FlowStatus
+from mirror.spark.status.flow_status import FlowStatus
 from mirror.telemetry.lag.lags import LagState, LagTotals
 from tests.spark.test_packing import backlog
 

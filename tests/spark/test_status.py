@@ -19,8 +19,9 @@ from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.status import status
-from mirror.spark.status.status import PartitionStatus, StatusReader
+from mirror.spark.status import observation, status
+from mirror.spark.status.flow_status import PartitionStatus
+from mirror.spark.status.status import StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 
@@ -54,9 +55,11 @@ class Site:
         self.options: list[Mapping[str, object]] = []
         self.asked: list[int] = []
 
-    def watch(self, within_ms: int | None = None) -> StatusReader:
+    def watch(self, call_timeout_ms: int | None = None) -> StatusReader:
         config, report = load(self.config), self.folder / "report"
-        return StatusReader(config, config.flows["f"], report_dir=report, within_ms=within_ms, wall=lambda: self.now_ms)
+        return StatusReader(
+            config, config.flows["f"], report_dir=report, call_timeout_ms=call_timeout_ms, unix_ms=lambda: self.now_ms
+        )
 
     def later(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)
@@ -206,7 +209,7 @@ def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Si
 def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "_START_EVERY_MS", 3_000)
+    monkeypatch.setattr(observation, "_START_INTERVAL_MS", 3_000)
     site.a.add_topic("orders", [100, 100])
     with site.watch() as watch:
         for _ in range(3):
@@ -224,14 +227,14 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
         assert site.asked.count(EARLIEST) == 6
 
 
-@pytest.mark.parametrize(("configured", "within_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
+@pytest.mark.parametrize(("configured", "call_timeout_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
 def test_who_watches_waits_no_longer_for_a_call(
-    site: Site, configured: str, within_ms: int | None, expected: int
+    site: Site, configured: str, call_timeout_ms: int | None, expected: int
 ) -> None:
     line = f'"default.api.timeout.ms" = {configured}' if configured else ""
     site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"\n{line}'))
     site.a.add_topic("orders", [100])
-    with site.watch(within_ms) as watch:
+    with site.watch(call_timeout_ms) as watch:
         watch.read()
     assert site.options[0]["default.api.timeout.ms"] == expected
 

@@ -116,7 +116,7 @@ def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: py
             return super().group_offsets(*arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reached, "Admin", Admin)
-    monkeypatch.setattr(reached, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(reached, "_REREAD_DELAY_S", 0.0)
     assert read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).progress[TP].offset == 12
     assert next(offsets) == 13
 
@@ -134,7 +134,7 @@ def test_a_target_that_is_away_is_waited_for_no_longer_than_allowed(
 
     monkeypatch.setattr(reached, "Admin", Hung)
     began_s = time.monotonic()
-    told = read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE], within_s=0.2)
+    told = read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE], timeout_s=0.2)
     over.set()
     assert told == TargetProgress(error="no answer within 0.2 s")
     assert time.monotonic() - began_s < 30

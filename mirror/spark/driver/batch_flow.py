@@ -183,7 +183,7 @@ class FlowRun:
             return
         with (
             contextlib.suppress(MirrorError),
-            StatusReader(self._config, flow, within_ms=WATCH_CALL_TIMEOUT_MS) as watch,
+            StatusReader(self._config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as watch,
         ):
             record_lags(self._telemetry, watch.read())
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mirror.spark.ledger.plan import Plan
-    from mirror.spark.status.status import FlowStatus
+    from mirror.spark.status.flow_status import FlowStatus
 
 SOON_MS: Final = 10_000
 """Between two lines of a log at first: what has just begun is watched."""

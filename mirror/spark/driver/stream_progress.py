@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mirror.errors import MirrorError
     from mirror.spark.driver.console import Consoles
     from mirror.spark.ledger.plan import Plan
-    from mirror.spark.status.status import FlowStatus
+    from mirror.spark.status.flow_status import FlowStatus
 
 _LIVE_MS: Final = 3_000
 

@@ -1,1 +1,1 @@
-"""How far a flow is: the progress on the target against the ends of the source."""
+"""The status of a flow: its lag, the run that copies it, and its last errors."""

@@ -1,4 +1,4 @@
-"""How far the target says that partitions are, asked once at the end of a run whose tasks did not all answer."""
+"""Reads the progress on the target once, at the end of a run whose tasks did not all answer."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import Range
 
-WITHIN_S: Final = 6.0
-"""How long the target is asked for at most. A run that a signal ends has 20 s for all of its end."""
-_CALL_MS: Final = 4_000
-_AGAIN_S: Final = 0.3
-"""Between two readings: the tasks of a run that is being ended may commit once more before they end."""
+TIMEOUT_S: Final = 6.0
+"""How long reading takes at most. A run that a signal ends has 20 s for all of its end."""
+_CALL_TIMEOUT_MS: Final = 4_000
+_REREAD_DELAY_S: Final = 0.3
+"""The pause between two readings: the tasks of a run that is being ended may commit once more."""
 
 
 def read_target_progress(
-    options: Mapping[str, object], flow: str, ranges: Sequence[Range], *, within_s: float = WITHIN_S
+    options: Mapping[str, object], flow: str, ranges: Sequence[Range], *, timeout_s: float = TIMEOUT_S
 ) -> TargetProgress:
-    """Ask the target, with its client's ``options``, how far these ranges of a flow are.
+    """Read the progress of these ranges of a flow, with a client that has the target's ``options``.
 
-    Returns within ``within_s`` seconds, and does not raise: that the target does not answer is an answer, too.
+    It is read until two readings agree. Returns within ``timeout_s`` seconds and raises nothing: if the target does
+    not answer, the result has the error.
     """
     if not ranges:
         return TargetProgress()
     found = list[TargetProgress]()
-    until_s = time.monotonic() + within_s
-    # A daemon: neither this call nor the end of the process may wait for a target that is away.
-    thread = threading.Thread(target=_ask, args=(options, flow, ranges, until_s, found), daemon=True)
+    until_s = time.monotonic() + timeout_s
+    # The thread is a daemon: neither this call nor the end of the process may wait for an unreachable target.
+    thread = threading.Thread(target=_read, args=(options, flow, ranges, until_s, found), daemon=True)
     thread.start()
-    thread.join(within_s)
-    return found[-1] if found else TargetProgress(error=f"no answer within {within_s:g} s")
+    thread.join(timeout_s)
+    return found[-1] if found else TargetProgress(error=f"no answer within {timeout_s:g} s")
 
 
-def _ask(
+def _read(
     options: Mapping[str, object], flow: str, ranges: Sequence[Range], until_s: float, found: list[TargetProgress]
 ) -> None:
-    wanted = {target_partition(each) for each in ranges}
+    targets = {target_partition(range_) for range_ in ranges}
     try:
-        with Admin({**options, "default.api.timeout.ms": _CALL_MS}) as admin:
+        with Admin({**options, "default.api.timeout.ms": _CALL_TIMEOUT_MS}) as admin:
             store = ProgressStore(admin, flow)
             while time.monotonic() < until_s:
-                found.append(TargetProgress(store.read(wanted)))
+                found.append(TargetProgress(store.read(targets)))
                 if len(found) > 1 and found[-1] == found[-2]:
                     return
-                time.sleep(_AGAIN_S)
+                time.sleep(_REREAD_DELAY_S)
     except MirrorError as error:
         if not found:
             found.append(TargetProgress(error=" ".join(str(error).split())))

@@ -1,0 +1,100 @@
+"""The status of a flow and of its partitions, as ``mirror status`` shows it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.open_transactions import OpenTransaction
+    from mirror.spark.ledger.last_errors import LastError
+    from mirror.telemetry.lag.lags import Lag, LagTotals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """The status of one source partition. A value that could not be read is None."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    earliest: int | None
+    """The log start offset."""
+    end: int | None
+    """The last stable offset, no further than where the flow ends."""
+    progress: int | None
+    """The committed source position: the next offset to copy."""
+    committed_ms: int | None
+    """When the progress was committed, in ms since 1970."""
+    lag: Lag
+    last_error: LastError | None = None
+    """The last error of an unhealthy partition; None for a healthy one."""
+    high_watermark: int | None = None
+    """The high watermark, no further than where the flow ends."""
+    withheld: OpenTransaction | None = None
+    """The open transaction that keeps records before the high watermark from being copied; None if there is none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; an infinite time is None, as an unknown one is."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "target_topic": self.target_topic,
+            "state": self.lag.state.value,
+            "earliest": self.earliest,
+            "end": self.end,
+            "progress": self.progress,
+            "lag": self.lag.records,
+            "committed_ms": self.committed_ms,
+            **_measures(self.lag),
+            "trouble": None if self.last_error is None else self.last_error.line,
+            "trouble_ms": None if self.last_error is None else self.last_error.time_ms,
+            "high_watermark": self.high_watermark,
+            "withheld": None if self.withheld is None else self.withheld.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    """The status of one flow at one time."""
+
+    flow: str
+    source: str
+    target: str
+    time_ms: int
+    """In ms since 1970."""
+    run: RunControl | None
+    """The run that copies the flow now, by its own record; None if there is none."""
+    totals: LagTotals
+    """The totals of the partitions' lags."""
+    partitions: list[PartitionStatus]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        withheld = [partition.withheld for partition in self.partitions if partition.withheld is not None]
+        return {
+            "flow": self.flow,
+            "source": self.source,
+            "target": self.target,
+            "time_ms": self.time_ms,
+            "run": None if self.run is None else {**asdict(self.run), "gone": self.run.gone(self.time_ms)},
+            "lag": self.totals.records,
+            "unknown": self.totals.unknown,
+            **_measures(self.totals),
+            "states": {state.value: count for state, count in self.totals.states.items()},
+            "withheld_records": sum(transaction.records for transaction in withheld),
+            "partitions": [partition.to_json() for partition in self.partitions],
+        }
+
+
+def _measures(lag: Lag | LagTotals) -> dict[str, float | None]:
+    measures = {
+        "lag_seconds": lag.seconds,
+        "copied_per_second": lag.copied_per_s,
+        "produced_per_second": lag.produced_per_s,
+        "seconds_to_drain": lag.drain_s,
+        "seconds_to_loss": lag.loss_s,
+    }
+    return {name: None if value is None or math.isinf(value) else round(value, 3) for name, value in measures.items()}
