@@ -1,4 +1,4 @@
-"""What one copy makes of its target's log: at its beginning, and when it changes while records are on their way."""
+"""How a copy checks its target's log: before it begins, and when the log's leader changes while it copies."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mirror.wire.records import Batch
 from tests.relay.copy_harness import TARGET, TIMES, CopyHarness, made, progress_at
 
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
-KEPT = replace(progress_at(0), target=MARK)
+COMMITTED = replace(progress_at(0), target=MARK)
 
 
 def _run(end: int = 10) -> CopyHarness:
     run = CopyHarness(end)
     run.context.leader = (1, 4)
-    return run.opened_with(KEPT)
+    return run.opened_with(COMMITTED)
 
 
-def test_nothing_is_read_before_the_target_was_asked() -> None:
-    run = CopyHarness(10).found(KEPT)
+def test_source_is_read_only_after_the_target_s_log_was_checked() -> None:
+    run = CopyHarness(10).found(COMMITTED)
     assert (run.copy.state, run.context.read_position) == (CopyState.RESOLVING_PROGRESS, None)
-    assert run.context.start_requests == [(KEPT, MARK)]
-    run.resolved(KEPT, mark=MARK)
+    assert run.context.start_requests == [(COMMITTED, MARK)]
+    run.resolved(COMMITTED, mark=MARK)
     assert run.context.read_position == (0, None)
     run.fetch(made(0, 10))
     run.ack_all()
@@ -37,14 +37,14 @@ def test_nothing_is_read_before_the_target_was_asked() -> None:
     run.ended_with(Outcome.COMPLETE)
 
 
-def test_what_the_target_lost_fails_the_copy_by_name() -> None:
-    run = CopyHarness(10).found(KEPT)
+def test_records_lost_by_the_target_fail_the_copy() -> None:
+    run = CopyHarness(10).found(COMMITTED)
     run.context.start_lookups[-1].set_exception(FlowError("target-truncated: ..."))
     run.context.run_until_idle()
     assert run.ended_with(Outcome.FAILED).error == "target-truncated: ..."
 
 
-def test_a_commit_says_how_far_the_target_reaches_with_what_is_under_way() -> None:
+def test_commit_stores_the_target_s_end_including_batches_in_flight() -> None:
     run = _run()
     run.fetch(made(0, 3))
     run.ack_all()
@@ -52,64 +52,64 @@ def test_a_commit_says_how_far_the_target_reaches_with_what_is_under_way() -> No
     run.clock.advance(1_000)
     run.copy.step(run.clock.now())
     assert run.committing == 7
-    kept = run.writer.commits[-1].progress.target
-    assert kept == replace(MARK, end=1_007, producer_id=7)
+    mark = run.writer.commits[-1].progress.target
+    assert mark == replace(MARK, end=1_007, producer_id=7)
     run.ack_all()
-    assert run.commit().target == kept
+    assert run.commit().target == mark
 
 
-def test_a_duplicate_whose_offset_is_not_told_counts() -> None:
+def test_duplicate_without_offset_counts_in_the_target_s_end() -> None:
     run = _run(3)
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(-1))
+    run.writer.sent[0].answer(_appended_at(-1))
     run.context.run_until_idle()
     target = run.commit().target
     assert target is not None
     assert target.end == 1_003
 
 
-def _at(offset: int) -> RecordMetadata:
+def _appended_at(offset: int) -> RecordMetadata:
     return RecordMetadata(TARGET, offset)
 
 
-def test_an_acknowledgement_below_the_known_end_is_never_followed_by_more() -> None:
+def test_acknowledgement_below_the_known_end_ends_the_attempt_without_a_commit() -> None:
     run = _run()
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(0))
+    run.writer.sent[0].answer(_appended_at(0))
     run.context.run_until_idle()
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits
     run.closed()
     run.found(None)
     assert run.context.start_requests[-1] == (None, MARK), (
-        "what this copy knew, also where the progress went with the topic"
+        "the mark outlives the progress, which was deleted with the topic"
     )
     run.context.start_lookups[-1].set_exception(FlowError("target-recreated: ..."))
     run.context.run_until_idle()
     assert run.ended_with(Outcome.FAILED).error == "target-recreated: ..."
 
 
-def test_it_is_named_also_where_the_log_looks_whole_again() -> None:
+def test_truncation_is_reported_even_if_the_log_has_grown_again() -> None:
     run = _run()
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(900))
+    run.writer.sent[0].answer(_appended_at(900))
     run.context.run_until_idle()
     run.closed()
-    run.opened_with(KEPT)
+    run.opened_with(COMMITTED)
     error = run.ended_with(Outcome.FAILED).error or ""
     assert error.startswith("target-truncated: target paris.t-0 ")
     assert "100 offsets are missing" in error
 
 
-def test_nothing_is_committed_before_a_new_leader_of_the_target_has_said_that_it_has_all() -> None:
+def test_commit_waits_until_a_new_target_leader_is_known_to_have_all_records() -> None:
     run = _run(100)
     run.context.leader = (2, 5)
     run.fetch(made(0, 3))
     run.ack_all()
     run.advance(1_500)
-    assert run.committing is None, "a commit would hide what the new leader lost"
-    ((asked, answer),) = run.context.comparisons
-    assert asked == MARK
+    assert run.committing is None, "a commit would hide what the new leader lacks"
+    ((mark, answer),) = run.context.comparisons
+    assert mark == MARK
     answer.set_result(replace(MARK, leader_epoch=5))
     run.context.run_until_idle()
     assert run.commit().target == TargetMark(topic_id="its-id", end=1_003, leader_epoch=5, producer_id=7)
@@ -120,7 +120,7 @@ def test_nothing_is_committed_before_a_new_leader_of_the_target_has_said_that_it
     assert len(run.context.comparisons) == 1
 
 
-def test_a_new_leader_that_lacks_something_ends_the_attempt_before_a_commit() -> None:
+def test_new_target_leader_that_lacks_records_ends_the_attempt_without_a_commit() -> None:
     run = _run(100)
     run.context.leader = (2, 5)
     run.fetch(made(0, 3))
@@ -130,13 +130,13 @@ def test_a_new_leader_that_lacks_something_ends_the_attempt_before_a_commit() ->
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits
     run.closed()
-    run.found(KEPT)
+    run.found(COMMITTED)
     run.context.start_lookups[-1].set_exception(FlowError("target-truncated: ..."))
     run.context.run_until_idle()
     run.ended_with(Outcome.FAILED)
 
 
-def test_a_comparison_without_an_answer_comes_again() -> None:
+def test_comparison_without_an_answer_is_retried() -> None:
     run = _run(100)
     run.context.leader = (2, 5)
     run.fetch(made(0, 3))
@@ -150,21 +150,21 @@ def test_a_comparison_without_an_answer_comes_again() -> None:
     assert run.ended_with(Outcome.FAILED).error == "no Describe"
 
 
-def test_a_note_that_is_read_only_later_still_names_what_was_there() -> None:
-    later = _never()
-    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=later)
+def test_progress_record_that_is_read_late_still_detects_a_recreated_target() -> None:
+    record_check = _pending()
+    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=record_check)
     run.commit()
     run.fetch(made(0, 3))
-    later.set_exception(FlowError("target-recreated: ..."))
+    record_check.set_exception(FlowError("target-recreated: ..."))
     run.context.run_until_idle()
     assert run.ended_with(Outcome.FAILED).error == "target-recreated: ..."
 
 
-def test_notes_that_may_not_be_read_stop_nothing_that_has_begun(caplog: pytest.LogCaptureFixture) -> None:
-    later = _never()
-    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=later)
+def test_unreadable_progress_topic_does_not_stop_a_copy_that_has_begun(caplog: pytest.LogCaptureFixture) -> None:
+    record_check = _pending()
+    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=record_check)
     run.commit()
-    later.set_exception(AuthorizationFailed("no Read on the notes", 29))
+    record_check.set_exception(AuthorizationFailed("no Read on the notes", 29))
     run.fetch(made(0, 10))
     run.ack_all()
     run.commit()
@@ -172,38 +172,38 @@ def test_notes_that_may_not_be_read_stop_nothing_that_has_begun(caplog: pytest.L
     assert "no Read on the notes" in caplog.text
 
 
-def _never() -> Future[None]:
+def _pending() -> Future[None]:
     return Future()
 
 
-def test_whoever_starts_over_begins_where_the_flow_does_and_not_at_the_progress() -> None:
+def test_copy_that_starts_over_begins_at_the_flow_s_start() -> None:
     run = CopyHarness(10, start=4, first=1)
-    run.found(replace(KEPT, offset=4)).resolved(None, 1_000, mark=MARK)
+    run.found(replace(COMMITTED, offset=4)).resolved(None, 1_000, mark=MARK)
     assert run.commit().offset == 1
     assert run.context.read_position == (1, None)
 
 
-def test_a_range_with_nothing_to_copy_does_not_need_the_targets_leader() -> None:
-    run = CopyHarness(4).found(replace(KEPT, offset=4))
+def test_empty_range_does_not_need_the_target_s_leader() -> None:
+    run = CopyHarness(4).found(replace(COMMITTED, offset=4))
     assert not run.context.start_lookups
     run.commit()
     assert run.ended_with(Outcome.COMPLETE).end == 4
 
 
-def test_after_a_doubt_the_target_is_asked_also_where_nothing_is_left_to_copy() -> None:
+def test_empty_range_is_checked_after_an_acknowledgement_below_the_known_end() -> None:
     run = _run(3)
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(0))
+    run.writer.sent[0].answer(_appended_at(0))
     run.context.run_until_idle()
     run.closed()
-    run.found(replace(KEPT, offset=3))
-    assert run.context.start_requests[-1] == (replace(KEPT, offset=3), MARK)
+    run.found(replace(COMMITTED, offset=3))
+    assert run.context.start_requests[-1] == (replace(COMMITTED, offset=3), MARK)
 
 
-def test_who_follows_and_has_nothing_to_copy_waits_for_the_targets_leader_without_an_expiry() -> None:
-    run = CopyHarness(OPEN_END).found(KEPT)
-    for asked in (1, 2, 3):
-        assert len(run.context.start_lookups) == asked
+def test_followed_partition_with_nothing_to_copy_waits_for_the_target_s_leader_without_an_expiry() -> None:
+    run = CopyHarness(OPEN_END).found(COMMITTED)
+    for lookups in (1, 2, 3):
+        assert len(run.context.start_lookups) == lookups
         run.clock.advance(TIMES.delivery_timeout_ms)
         run.context.start_lookups[-1].set_exception(KafkaTimeout("no leader"))
         run.context.run_until_idle()
@@ -211,8 +211,8 @@ def test_who_follows_and_has_nothing_to_copy_waits_for_the_targets_leader_withou
     assert run.ended_with(Outcome.COMPLETE).expiries == []
 
 
-def test_whoever_has_something_to_copy_expires_where_the_targets_leader_is_away() -> None:
-    run = CopyHarness(10).found(KEPT)
+def test_range_with_records_expires_without_a_target_leader() -> None:
+    run = CopyHarness(10).found(COMMITTED)
     run.clock.advance(TIMES.delivery_timeout_ms)
     run.context.start_lookups[-1].set_exception(KafkaTimeout("no leader"))
     run.context.run_until_idle()
@@ -220,36 +220,36 @@ def test_whoever_has_something_to_copy_expires_where_the_targets_leader_is_away(
     assert expiry["phase"] == "metadata"
 
 
-def test_at_least_once_a_commit_says_only_what_is_acknowledged_of_the_target() -> None:
-    """What is under way may never arrive: the next run would miss it in the target's log."""
+def test_at_least_once_commit_stores_only_the_acknowledged_end_of_the_target() -> None:
+    """A batch in flight may never arrive: the next run would miss it in the target's log."""
     run = CopyHarness(100, atomic=False)
     run.context.leader = (1, 4)
-    run.opened_with(KEPT)
+    run.opened_with(COMMITTED)
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(1_000))
+    run.writer.sent[0].answer(_appended_at(1_000))
     run.context.run_until_idle()
     run.fetch(made(3, 4))
     run.advance(TIMES.commit_interval_ms)
     assert len(run.writer.sent) == 2
     assert run.committing == 3
     target = run.commit().target
-    assert target == replace(MARK, end=1_003, producer_id=7, batch=(0, 1)), "the batch that ends there is known, too"
+    assert target == replace(MARK, end=1_003, producer_id=7, batch=(0, 1)), "the mark names the batch that ends there"
 
 
-def test_at_least_once_nothing_is_committed_behind_an_acknowledgement_below_the_known_end() -> None:
-    """A last commit would keep the end that the log had, which what was sent since may reach again."""
+def test_at_least_once_acknowledgement_below_the_known_end_is_not_committed() -> None:
+    """A final commit would store the end that the log had, which record_check records may reach again."""
     run = CopyHarness(100, atomic=False)
     run.context.leader = (1, 4)
-    run.opened_with(KEPT)
+    run.opened_with(COMMITTED)
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_at(900))
+    run.writer.sent[0].answer(_appended_at(900))
     run.context.run_until_idle()
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits
 
 
-def test_nothing_is_complete_before_a_new_leader_of_the_target_has_said_that_it_has_all() -> None:
-    """The leader changes while the last commit is under way: it may have acknowledged what that waited for."""
+def test_completion_waits_until_a_new_target_leader_is_known_to_have_all_records() -> None:
+    """The leader changes during the last commit: the new one may have acknowledged what it waited for."""
     run = _run(3)
     run.fetch(made(0, 3))
     run.context.run_until_idle()
@@ -262,7 +262,7 @@ def test_nothing_is_complete_before_a_new_leader_of_the_target_has_said_that_it_
     answer.set_result(None)
     run.context.run_until_idle()
     run.closed()
-    run.found(replace(KEPT, offset=3))
+    run.found(replace(COMMITTED, offset=3))
     assert run.context.start_requests[-1][1] == MARK
     run.context.start_lookups[-1].set_exception(FlowError("target-truncated: ..."))
     run.context.run_until_idle()
@@ -270,15 +270,15 @@ def test_nothing_is_complete_before_a_new_leader_of_the_target_has_said_that_it_
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_what_waits_for_a_comparison_expires_and_does_not_hang(committed: bool) -> None:
+def test_copy_that_waits_for_a_comparison_expires(committed: bool) -> None:
     run = _run(3 if committed else 100)
     run.fetch(made(0, 3))
     run.context.leader = (2, 5)
     run.ack_all()
     if committed:
         run.commit()
-    for asked in (1, 2):
-        assert len(run.context.comparisons) == asked
+    for lookups in (1, 2):
+        assert len(run.context.comparisons) == lookups
         assert run.copy.state is CopyState.COPYING
         run.clock.advance(TIMES.stall_ms)
         run.context.comparisons[-1][1].set_exception(KafkaTimeout("no leader"))
@@ -287,14 +287,14 @@ def test_what_waits_for_a_comparison_expires_and_does_not_hang(committed: bool) 
     assert (expiry["phase"], expiry["start"]) == ("metadata", 3 if committed else 0)
 
 
-def test_where_nothing_waits_for_a_comparison_it_is_asked_again() -> None:
+def test_comparison_that_delays_nothing_is_retried_without_an_expiry() -> None:
     run = CopyHarness(OPEN_END)
     run.context.leader = (1, 4)
-    run.opened_with(KEPT)
+    run.opened_with(COMMITTED)
     run.context.leader = (2, 5)
     run.copy.step(run.clock.now())
-    for asked in range(1, 6):
-        assert len(run.context.comparisons) == asked
+    for lookups in range(1, 6):
+        assert len(run.context.comparisons) == lookups
         run.clock.advance(TIMES.stall_ms)
         run.copy.on_source_response(run.clock.now())
         run.context.comparisons[-1][1].set_exception(KafkaTimeout("no leader"))
@@ -302,13 +302,13 @@ def test_where_nothing_waits_for_a_comparison_it_is_asked_again() -> None:
     assert run.copy.state is CopyState.COPYING
 
 
-def test_what_is_acknowledged_below_the_known_end_as_it_is_sent_is_not_committed() -> None:
+def test_acknowledgement_below_the_known_end_during_the_send_is_not_committed() -> None:
     run = _run(3)
     send = run.writer.send
 
     def answered(batch: Batch, created_ms: int | None, callback: Callback) -> None:
         send(batch, created_ms, callback)
-        run.writer.sent[-1].answer(_at(900))
+        run.writer.sent[-1].answer(_appended_at(900))
 
     run.writer.send = answered  # type: ignore[method-assign]
     run.fetch(made(0, 3))
@@ -316,7 +316,7 @@ def test_what_is_acknowledged_below_the_known_end_as_it_is_sent_is_not_committed
     assert not run.writer.commits
 
 
-def test_who_winds_up_waits_for_a_comparison_until_it_has_to_end() -> None:
+def test_winding_up_waits_for_a_comparison_until_it_must_end() -> None:
     for holds in (True, False):
         run = _run(3)
         run.fetch(made(0, 3))
@@ -334,8 +334,8 @@ def test_who_winds_up_waits_for_a_comparison_until_it_has_to_end() -> None:
             run.ended_with(Outcome.UNFINISHED)
 
 
-def test_a_leader_epoch_that_is_heard_of_late_is_compared_once() -> None:
-    """What was described may be newer than what the producer goes by, until its metadata is due."""
+def test_leader_epoch_learned_late_is_compared_once() -> None:
+    """The topic description may be newer than the producer's metadata."""
     run = _run(100)
     run.context.leader = (1, 3)
     run.fetch(made(0, 3))
@@ -354,8 +354,8 @@ def test_a_leader_epoch_that_is_heard_of_late_is_compared_once() -> None:
     assert len(run.context.comparisons) == 2
 
 
-def test_a_description_that_is_behind_is_no_reason_to_compare_again() -> None:
-    """The leader was asked in the epoch that the client knows: one of an earlier epoch would have refused."""
+def test_outdated_topic_description_causes_no_second_comparison() -> None:
+    """The leader was queried in the epoch of the client's metadata: a leader of an earlier epoch would have refused."""
     run = _run(100)
     run.context.leader = (2, 5)
     run.fetch(made(0, 3))

@@ -1,4 +1,4 @@
-"""Whose memory is whose: what a copy holds, and when it lets go of it; each answer given by hand."""
+"""The fetched and re-encoded bytes that a copy holds, and when it releases them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes.record_batches import build
 from tests.relay.copy_harness import SOURCE, CopyHarness, made
 
 
-def test_bytes_are_held_until_the_last_of_them_is_acknowledged_and_released_once() -> None:
+def test_fetched_bytes_are_released_once_when_all_their_batches_are_acknowledged() -> None:
     run = CopyHarness(10).opened(0)
     run.fetch(made(0), made(1))
     run.fetch(made(2), made(3))
@@ -28,7 +28,7 @@ def test_bytes_are_held_until_the_last_of_them_is_acknowledged_and_released_once
     assert run.copy.held_bytes == 0
 
 
-def test_bytes_of_a_lost_batch_are_not_released_since_they_may_still_be_sent() -> None:
+def test_bytes_of_a_failed_batch_are_not_released_since_they_may_still_be_sent() -> None:
     run = CopyHarness(10).opened(0)
     run.fetch(made(0), made(1))
     run.ack(0)
@@ -37,7 +37,7 @@ def test_bytes_of_a_lost_batch_are_not_released_since_they_may_still_be_sent() -
     assert run.copy.held_bytes == 0
 
 
-def test_bytes_made_anew_are_held_too_and_their_sources_released_once_they_are_made() -> None:
+def test_reencoded_bytes_are_held_and_their_source_is_released_after_the_encoding() -> None:
     run = CopyHarness(10, headers=(("h", b"x"),)).opened(0)
     run.context.reencodes_by_hand = True
     run.fetch(made(0))
@@ -50,7 +50,7 @@ def test_bytes_made_anew_are_held_too_and_their_sources_released_once_they_are_m
     assert run.copy.held_bytes == 0
 
 
-def test_without_memory_a_batch_waits_in_line_and_goes_later() -> None:
+def test_batch_without_memory_queues_and_is_sent_later() -> None:
     run = CopyHarness(1).opened(0)
     run.writer.send_error = KafkaTimeout("no memory")
     run.context.send_window.call = lambda now: None  # type: ignore[method-assign] # noqa: ARG005
@@ -63,34 +63,34 @@ def test_without_memory_a_batch_waits_in_line_and_goes_later() -> None:
     assert run.sent == [[b"0"]]
 
 
-def test_however_small_batches_are_only_so_many_are_under_way() -> None:
-    """Each takes some KB as objects."""
+def test_number_of_small_batches_in_flight_is_limited() -> None:
+    """The objects of a batch take some KB, however small it is."""
     run = CopyHarness(2_000, memory=1_000_000).opened(0)
-    big = [made(n * 40, 40) for n in range(50)]  # too many records to be put together
+    big = [made(n * 40, 40) for n in range(50)]  # too many records to be merged
     assert big[0].size < 1_000
     run.fetch(*big)
     for _ in range(20):
-        unanswered = [n for n, one in enumerate(run.writer.sent) if not one.answered]
+        unanswered = run.unanswered
         assert len(unanswered) <= 1_000_000 // (16 * 1024) + 1
         if unanswered:
             run.ack(*unanswered)
     assert len(run.writer.sent) == 50
 
 
-def test_what_was_made_anew_is_not_kept_once_it_is_taken_up() -> None:
-    """A copy that follows may encode nothing more for hours; what was decoded may be four times the buffer."""
+def test_reencoded_result_is_not_referenced_after_it_was_sent() -> None:
+    """A copy that follows may re-encode nothing for hours; the decoded bytes may be four times the buffer."""
     run = CopyHarness(10, headers=(("h", b"x"),)).opened(0)
     run.context.reencodes_by_hand = True
     run.fetch(made(0))
     run.context.reencode()
     run.context.run_until_idle()
     assert len(run.sent) == 1
-    made_anew = weakref.ref(run.context.reencodings.pop()[2])
-    assert made_anew() is None
+    result = weakref.ref(run.context.reencodings.pop()[2])
+    assert result() is None
 
 
 class _Wiped:
-    """A part of an answer whose memory has other bytes as soon as it is released."""
+    """A part of a response whose memory is overwritten when it is released."""
 
     def __init__(self, memory: bytearray) -> None:
         self.memory, self.held = memory, len(memory)
@@ -99,8 +99,8 @@ class _Wiped:
         self.memory[:] = bytes(len(self.memory))
 
 
-def test_what_is_not_wanted_is_released_at_once_and_looked_at_no_more() -> None:
-    """What lies before the end is gone, as in a compacted topic: nothing of the answer is to be copied."""
+def test_unwanted_batches_are_released_and_not_read_afterwards() -> None:
+    """The range's last records are compacted away: nothing of the response is to be copied."""
     run = CopyHarness(8).opened(5)
     memory = build((b"behind the end",), base_offset=9)
     fetched = Fetched(

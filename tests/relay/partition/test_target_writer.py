@@ -1,12 +1,14 @@
-"""The transaction of a partition's own way to the target: when it is open, and when there is something to abort."""
+"""When the transaction of an exactly-once writer is open, and when it is aborted."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
@@ -18,10 +20,11 @@ SETTINGS = ProducerSettings.parse({"bootstrap.servers": "any:1", "transactional.
 
 
 class HandProducer:
-    """Its transactions end by hand."""
+    """A producer whose commits are answered by the test."""
 
-    def __init__(self, options: object, *, memory: object) -> None:
-        del options, memory
+    def __init__(self, settings: ProducerSettings, *, memory: object) -> None:
+        del memory
+        self.settings = settings
         self.calls: list[str] = []
         self.committed: Future[None] = Future()
 
@@ -53,7 +56,7 @@ class HandProducer:
 def test_a_transaction_is_open_until_its_commit_has_succeeded(
     error: KafkaError | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One whose commit had failed was not aborted, and readers waited behind it until it expired."""
+    """A transaction whose commit had failed was not aborted, and consumers waited behind it until it expired."""
     monkeypatch.setattr(target_writer, "Producer", HandProducer)
     writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
     producer = cast("HandProducer", writer._producer)
@@ -75,3 +78,12 @@ def test_the_next_commit_begins_another_transaction(monkeypatch: pytest.MonkeyPa
         writer.commit(progress_at(1), 1_000)
         producer.committed.set_result(None)
     assert producer.calls == ["begin", "commit"] * 2
+
+
+def test_writers_share_the_task_s_settings_but_for_the_transactional_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_writer, "Producer", HandProducer)
+    partitions = [TARGET, TopicPartition(TARGET.topic, 1)]
+    writers = [ExactlyOnceWriter("flow", tp, SETTINGS, cast("Any", None), cast("Any", None)) for tp in partitions]
+    settings = [cast("HandProducer", writer._producer).settings for writer in writers]
+    assert [own.transactional_id for own in settings] == ["mirror.flow.paris.t.0", "mirror.flow.paris.t.1"]
+    assert [replace(own, transactional_id="any") for own in settings] == [SETTINGS, SETTINGS]

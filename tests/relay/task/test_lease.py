@@ -1,4 +1,4 @@
-"""Between two epochs of a stream: who copied goes on until the next epoch shuts it out, and all is counted."""
+"""Copies that continue under their lease between two epochs of a stream, and the counts of what they copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEASE_MS = 10_000
 
 
 class Transactions:
-    """The target's side of all partitions: what is committed, and who is shut out from when on."""
+    """The target of all partitions: its committed progress, and since when it fences the copies."""
 
     def __init__(self, harness: TaskHarness) -> None:
         self.harness = harness
@@ -41,7 +41,7 @@ class Transactions:
 
 
 class AnsweringWriter:
-    """Answers at once."""
+    """A writer that answers immediately."""
 
     atomic = True
     producer_id = 7
@@ -69,7 +69,7 @@ class AnsweringWriter:
         if self.target.harness.clock.now() >= self.target.fenced_at:
             return failed(Fenced("another attempt", 90))
         if self.partition in self.target.sick:
-            return Future()  # it takes along what has no answer
+            return Future()  # the transaction includes a batch without an answer
         self.target.progress[self.partition] = progress
         return done(None)
 
@@ -93,122 +93,126 @@ def expired(tp: TopicPartition) -> DeliveryTimeout:
     )
 
 
-class Leased:
-    """A stream's epoch with four partitions, and what it handed over."""
+class LeaseHarness:
+    """An epoch of a stream with four partitions, and the results that it handed over."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.harness = TaskHarness(4, monkeypatch)
         self.harness.end = OPEN_END
         self.target = Transactions(self.harness)
-        self.handed: list[tuple[int, list[RangeResult]]] = []
+        self.handed_over: list[tuple[int, list[RangeResult]]] = []
         self.began = self.harness.clock.now()
         monkeypatch.setattr(Task, "new_writer", lambda _task, copy: self.target.new_writer(copy))
 
     def run(self, **policy: object) -> list[RangeResult]:
         def hand_over(results: list[RangeResult]) -> None:
-            self.handed.append((self.harness.clock.now() - self.began, results))
+            self.handed_over.append((self.harness.clock.now() - self.began, results))
 
         until_ms = self.harness.clock.unix_ms() + EPOCH_MS
         return self.harness.copy(hand_over, until_ms=until_ms, lease_ms=LEASE_MS, **policy)
 
 
 @pytest.fixture
-def leased(monkeypatch: pytest.MonkeyPatch) -> Leased:
-    return Leased(monkeypatch)
+def leased(monkeypatch: pytest.MonkeyPatch) -> LeaseHarness:
+    return LeaseHarness(monkeypatch)
 
 
-def test_the_epoch_s_results_are_told_at_its_end_and_the_copies_go_on_for_a_while(leased: Leased) -> None:
+def test_results_are_handed_over_at_the_epoch_s_end_and_copies_continue_for_the_lease(leased: LeaseHarness) -> None:
     leased.harness.source.later[3] = [(leased.began + EPOCH_MS + 3_000, made(2))]
     results = leased.run()
-    ((at_ms, told),) = leased.handed
+    ((at_ms, handed_over),) = leased.handed_over
     assert EPOCH_MS <= at_ms <= EPOCH_MS + 100
-    assert {(one.outcome, one.error, one.records, one.end) for one in told} == {(Outcome.COMPLETE, None, 2, 2)}
-    assert results[3].end == 3, "went on"
+    assert {(result.outcome, result.error, result.records, result.end) for result in handed_over} == {
+        (Outcome.COMPLETE, None, 2, 2)
+    }
+    assert results[3].end == 3, "the copy continued"
     assert EPOCH_MS + LEASE_MS <= leased.harness.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
     assert leased.target.progress[3].left == ProgressTotals(1, 1, made(2).size)
     assert {leased.target.progress[number].left for number in range(3)} == {NOTHING}
 
 
-def test_what_nobody_reported_is_counted_by_who_goes_on_from_there(leased: Leased) -> None:
+def test_unreported_counts_are_counted_by_the_copy_that_resumes(leased: LeaseHarness) -> None:
     leased.target.progress[1] = Progress(
         offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
     )
     leased.run()
-    ((_, told),) = leased.handed
-    assert [one.records for one in told] == [2, 6, 2, 2]
-    assert (told[1].batches, told[1].bytes) == (3, 700 + made(1).size)
-    assert leased.target.progress[1].left == NOTHING, "and once"
+    ((_, handed_over),) = leased.handed_over
+    assert [result.records for result in handed_over] == [2, 6, 2, 2]
+    assert (handed_over[1].batches, handed_over[1].bytes) == (3, 700 + made(1).size)
+    assert leased.target.progress[1].left == NOTHING, "they are counted once"
 
 
-def test_and_once_also_where_nothing_more_comes(leased: Leased) -> None:
-    """Else each epoch of an idle partition would count it again."""
+def test_unreported_counts_of_an_idle_partition_are_counted_once(leased: LeaseHarness) -> None:
+    """Otherwise each epoch of an idle partition would count them again."""
     leased.target.progress[1] = Progress(
         offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
     )
     leased.run()
-    ((_, told),) = leased.handed
-    assert [one.records for one in told] == [2, 5, 2, 2]
+    ((_, handed_over),) = leased.handed_over
+    assert [result.records for result in handed_over] == [2, 5, 2, 2]
     assert (leased.target.progress[1].offset, leased.target.progress[1].left) == (2, NOTHING)
 
 
-def test_who_is_shut_out_ends_and_begins_nothing_anew(leased: Leased) -> None:
+def test_copy_fenced_under_its_lease_ends_without_a_retry(leased: LeaseHarness) -> None:
     leased.target.fenced_at = leased.began + EPOCH_MS + 1_000
     for partition in range(4):
         leased.harness.source.later[partition] = [(leased.target.fenced_at, made(2))]
     results = leased.run()
-    assert {one.outcome for one in results} == {Outcome.FENCED}
+    assert {result.outcome for result in results} == {Outcome.FENCED}
     assert leased.harness.clock.now() < leased.target.fenced_at + 1_000
     assert len(leased.target.opened) == 4
-    assert {one.offset for one in leased.target.progress.values()} == {2}
+    assert {progress.offset for progress in leased.target.progress.values()} == {2}
 
 
-def test_an_epoch_that_is_told_to_end_hands_nothing_over(leased: Leased) -> None:
+def test_epoch_ended_by_control_hands_nothing_over(leased: LeaseHarness) -> None:
     leased.harness.lookups.control = RunControl(run="run-1", host="h", since_ms=1, stop=True)
     results = leased.run(run="run-1", epoch=1)
-    assert not leased.handed
-    assert {one.outcome for one in results} == {Outcome.COMPLETE}
+    assert not leased.handed_over
+    assert {result.outcome for result in results} == {Outcome.COMPLETE}
 
 
-def test_a_stop_is_heard_between_two_epochs(leased: Leased, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_command_ends_the_lease(leased: LeaseHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = leased.harness
-    told = RunControl(run="run-1", host="h", since_ms=1)
+    control = RunControl(run="run-1", host="h", since_ms=1)
     monkeypatch.setattr(
         harness.lookups,
         "orders",
-        lambda: done(told.stopped() if harness.clock.now() >= leased.began + EPOCH_MS + 2_000 else told),
+        lambda: done(control.stopped() if harness.clock.now() >= leased.began + EPOCH_MS + 2_000 else control),
     )
     leased.run(run="run-1", epoch=1)
-    assert len(leased.handed) == 1
+    assert len(leased.handed_over) == 1
     assert harness.clock.now() - leased.began < EPOCH_MS + 4_000
 
 
-def test_what_failed_is_told_and_not_tried_behind_the_epoch_s_end(leased: Leased) -> None:
-    """Its next attempt would shut out the next epoch's."""
+def test_failed_copy_is_reported_and_not_retried_under_the_lease(leased: LeaseHarness) -> None:
+    """Its next attempt would fence that of the next epoch."""
     leased.harness.source.dead = {2}
     leased.run()
-    ((_, told),) = leased.handed
-    assert [one.outcome is Outcome.COMPLETE for one in told] == [True, True, False, True]
+    ((_, handed_over),) = leased.handed_over
+    assert [result.outcome is Outcome.COMPLETE for result in handed_over] == [True, True, False, True]
     assert all(at_ms - leased.began < EPOCH_MS for _, at_ms in leased.target.opened)
 
 
-def test_who_expired_and_has_just_begun_anew_as_the_epoch_ends_is_not_complete(leased: Leased) -> None:
-    """Else its story would end with this epoch, as often as an attempt happens to begin shortly before its end."""
+def test_expired_copy_whose_retry_has_just_begun_is_unfinished_at_the_epoch_s_end(leased: LeaseHarness) -> None:
+    """Otherwise it would count as complete whenever an attempt begins shortly before an epoch's end."""
     leased.target.sick = {2}
     leased.target.silent_at = leased.began + EPOCH_MS - 1_500
     leased.run()
-    ((_, told),) = leased.handed
-    assert [one.outcome for one in told] == [Outcome.COMPLETE] * 2 + [Outcome.UNFINISHED, Outcome.COMPLETE]
-    assert told[2].expiries
-    assert told[2].stuck_since_ms is not None
-    assert leased.harness.clock.unix_ms() - LEASE_MS - 3_500 < told[2].stuck_since_ms, "it waits since this attempt"
+    ((_, handed_over),) = leased.handed_over
+    assert [result.outcome for result in handed_over] == [Outcome.COMPLETE] * 2 + [Outcome.UNFINISHED, Outcome.COMPLETE]
+    assert handed_over[2].expiries
+    assert handed_over[2].stuck_since_ms is not None
+    assert leased.harness.clock.unix_ms() - LEASE_MS - 3_500 < handed_over[2].stuck_since_ms, (
+        "it waits since this attempt began"
+    )
 
 
 @pytest.mark.parametrize("left", ["null", '"x"', "[1,2]", '[1,2,"3"]', "[1,2,true]", "{}"])
-def test_what_a_stranger_left_counts_nothing(left: str) -> None:
+def test_malformed_unreported_counts_are_ignored(left: str) -> None:
     assert from_offset(OffsetAndMetadata(7, None, f'{{"v":1,"left":{left}}}')).left == NOTHING
 
 
-def test_what_is_left_is_understood_as_it_was_committed() -> None:
+def test_unreported_counts_survive_a_commit() -> None:
     progress = Progress(
         offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, left=ProgressTotals(1, 2, 3)
     )

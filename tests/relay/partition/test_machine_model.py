@@ -1,7 +1,7 @@
-"""Any source, any order of answers and failures: what is on the target in the end is the source.
+"""A model of any source log with any order of answers and failures: in the end, the target holds the source.
 
-Exactly once: each record once, in order, and progress agrees with the data after each commit. At least once: progress
-never passes what is not there, and what is written twice begins at a progress.
+Exactly once, each record is written once, in order, and progress agrees with the data after each commit. At least once,
+progress never passes a record that is not written, and repeated records begin at a committed progress.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.relay.copy_harness import SOURCE, CopyHarness
 
 
 class Entry(NamedTuple):
-    """A batch of the source's log: ``deltas`` are its records' places in it."""
+    """A batch of the source's log; ``deltas`` are the offsets of its records, relative to ``base``."""
 
     kind: str
     base: int
@@ -56,24 +56,24 @@ class Entry(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    """Data with holes within and between batches, empty batches, and aborted transactions with their markers."""
+    """Generate data with gaps within and between batches, empty batches, and aborted transactions with markers."""
     found: list[Entry] = []
-    at = draw(st.integers(0, 3))
+    offset = draw(st.integers(0, 3))
     for kind in draw(st.lists(st.sampled_from(["data", "data", "data", "empty", "aborted"]), min_size=1, max_size=10)):
-        at += draw(st.sampled_from([0, 0, 0, 2]))
+        offset += draw(st.sampled_from([0, 0, 0, 2]))
         count = 0 if kind == "empty" else draw(st.integers(1, 3))
         deltas = tuple(draw(st.sampled_from([range(count), range(0, 2 * count, 2)])))
         last = max(deltas, default=0) + draw(st.sampled_from([0, 0, 1]))
-        found.append(Entry(kind, at, deltas, last))
-        at += last + 1
+        found.append(Entry(kind, offset, deltas, last))
+        offset += last + 1
         if kind == "aborted":
-            found.append(Entry("marker", at, (0,), 0))
-            at += 1
+            found.append(Entry("marker", offset, (0,), 0))
+            offset += 1
     return found
 
 
-class World:
-    """A source's log, a target, and one copy after the other between them; ``choose`` picks what happens next."""
+class CopyModel:
+    """A source's log, a target, and copies between them, one after another; ``choose`` picks the next event."""
 
     def __init__(self, log: list[Entry], *, atomic: bool, batch_size: int, choose: Callable[[int], int]) -> None:
         self.log = log
@@ -85,7 +85,7 @@ class World:
         self.written: list[int] = []
         self.progress: int | None = None
         self.run = self._begin()
-        self._taken: list[int] = []
+        self._in_transaction: list[int] = []
 
     def _begin(self) -> CopyHarness:
         run = CopyHarness(self.end, atomic=self.atomic, batch_size=self.batch_size, clock=self.clock)
@@ -93,17 +93,16 @@ class World:
         return run
 
     def values(self, below: int) -> list[int]:
-        return [value for one in self.log for value in one.values if value < below]
+        return [value for entry in self.log for value in entry.values if value < below]
 
-    # --- what may happen
+    # --- events
 
-    def turn(self) -> None:
-        """One thing that can happen now does."""
+    def step(self) -> None:
+        """Let one event happen that is possible now."""
         run = self.run
-        carrier = run.writer
         match run.copy.state:
             case CopyState.DONE:
-                assert run.result.end == (self.progress or 0) or not self._told_progress
+                assert run.result.end == (self.progress or 0) or not self._is_complete
                 run.assert_nothing_held()
                 self.run = self._begin()
             case CopyState.OPENING:
@@ -114,11 +113,11 @@ class World:
             case CopyState.CHECKING_SOURCE:
                 run.context.source_lookups[-1].set_result(SourceState(topic_id="the-id", earliest=0, end=self.end))
             case CopyState.ABORTING:
-                self._drop()
+                self._abort()
             case CopyState.BACKING_OFF:
                 run.advance(2_000)
             case CopyState.COPYING:
-                pending = [n for n, one in enumerate(carrier.sent) if not one.answered]
+                pending = run.unanswered
                 options: list[Callable[[], None]] = [self._fetch, lambda: run.advance(1_000)]
                 if pending:
                     options += [lambda: self._answer(pending[0])] * 3
@@ -128,11 +127,11 @@ class World:
         self.run.context.run_until_idle()
 
     @property
-    def _told_progress(self) -> bool:
+    def _is_complete(self) -> bool:
         return self.run.copy.result.outcome is Outcome.COMPLETE
 
     def _open(self) -> None:
-        self._taken = []
+        self._in_transaction = []
         if self.choose(6) == 5:
             self.run.writer.opened.set_exception(KafkaTimeout("no coordinator"))
         elif self.progress is None:
@@ -142,31 +141,31 @@ class World:
 
     def _fetch(self) -> None:
         run = self.run
-        if run.context.read_position is None or run.copy._reader.position >= self.end or not run.copy.wants_more:
+        if run.context.read_position is None or run.context.fetch_offset >= self.end or not run.copy.wants_more:
             return
         if self.choose(12) == 11:
             run.fetch_fails(OffsetOutOfRange("not here", 1))
             return
-        at = run.copy._reader.position
-        if self.choose(8) == 7:  # asked for by an earlier attempt
-            one = self.log[-1].make()
-            stale = Fetched(tp=SOURCE, offset=at + 1, next_offset=one.next_offset, batches=[one], size=one.size)
+        offset = run.context.fetch_offset
+        if self.choose(8) == 7:  # requested by an earlier attempt
+            last = self.log[-1].make()
+            stale = Fetched(tp=SOURCE, offset=offset + 1, next_offset=last.next_offset, batches=[last], size=last.size)
             run.copy.on_fetched(stale, self.clock.now())
             return
-        rest = [one for one in self.log if one.base + one.last_delta >= at]
+        rest = [entry for entry in self.log if entry.base + entry.last_delta >= offset]
         some = rest[: 1 + self.choose(4)]
-        aborted = tuple(AbortedTransaction(9, one.base) for one in some if one.kind == "aborted")
-        run.fetch(*(one.make() for one in some), aborted=aborted, stable_end=self.end)
+        aborted = tuple(AbortedTransaction(9, entry.base) for entry in some if entry.kind == "aborted")
+        run.fetch(*(entry.make() for entry in some), aborted=aborted, stable_end=self.end)
 
     def _answer(self, number: int) -> None:
         values = [int(value) for value in self.run.writer.sent[number].values]
-        what = self.choose(8)
-        if what < 6:
-            self._take(values)
+        event = self.choose(8)
+        if event < 6:
+            self._write(values)
             self.run.ack(number)
             return
-        if what == 6 and not self.atomic:
-            self._take(values)  # written, and nobody heard of it
+        if event == 6 and not self.atomic:
+            self._write(values)  # written, but its acknowledgement is lost
         error: KafkaError = DeliveryTimeout("late") if self.choose(2) else BrokerError("odd", 99)
         commits = self.run.writer.commits
         if commits and self.atomic and not commits[-1].future.done():
@@ -175,59 +174,59 @@ class World:
             commits[-1].future.set_exception(abort)
         self.run.fail(number, error)
 
-    def _take(self, values: list[int]) -> None:
+    def _write(self, values: list[int]) -> None:
         if self.atomic:
-            self._taken += values
+            self._in_transaction += values
             return
         if self.written and values:
-            known = self.values(10**9)
-            before, now = known.index(self.written[-1]), known.index(values[0])
-            assert now <= before + 1, "nothing is left out"
-            assert now == before + 1 or values[0] >= (self.progress or 0), "repeats begin at a progress"
+            values_in_order = self.values(10**9)
+            last, first = values_in_order.index(self.written[-1]), values_in_order.index(values[0])
+            assert first <= last + 1, "no record is left out"
+            assert first == last + 1 or values[0] >= (self.progress or 0), "repeats begin at a progress"
         self.written += values
 
     def _end_commit(self) -> None:
         offset = self.run.committing
         assert offset is not None
-        what = self.choose(6)
-        if what in {0, 1, 2, 4}:
-            self._keep(offset)
-        error = [None, None, None, KafkaTimeout("not done"), KafkaTimeout("done"), BrokerError("forgot", 49)][what]
+        event = self.choose(6)
+        if event in {0, 1, 2, 4}:
+            self._store(offset)
+        error = [None, None, None, KafkaTimeout("not done"), KafkaTimeout("done"), BrokerError("forgot", 49)][event]
         self.run.commit(error)
 
-    def _keep(self, offset: int) -> None:
+    def _store(self, offset: int) -> None:
         if self.atomic:
-            self.written += self._taken
-            self._taken = []
+            self.written += self._in_transaction
+            self._in_transaction = []
             assert self.written == self.values(offset), "progress and data agree"
-        assert set(self.values(offset)) <= set(self.written), "progress never passes what is not there"
+        assert set(self.values(offset)) <= set(self.written), "progress never passes a record that is not written"
         assert offset >= (self.progress or 0)
         self.progress = offset
 
-    def _drop(self) -> None:
-        carrier = self.run.writer
-        if carrier.commits and not carrier.commits[-1].future.done() and not self.atomic:
+    def _abort(self) -> None:
+        writer = self.run.writer
+        if writer.commits and not writer.commits[-1].future.done() and not self.atomic:
             self._end_commit()
-        elif carrier.closed is None or self.choose(3) == 0:
+        elif writer.closed is None or self.choose(3) == 0:
             self.run.advance(ABORT_TIMEOUT_MS)
         else:
             self.run.closed()
-        self._taken = []
+        self._in_transaction = []
 
     # --- the end
 
     def finish(self) -> None:
-        """Nothing goes wrong any more."""
+        """Complete the copy without further failures."""
         self.choose = lambda _: 0
         for step in range(600):
             if self.run.copy.done and self.run.result.outcome is Outcome.COMPLETE:
                 break
-            # By turns, or the copy would only ever read.
-            self.choose = (lambda count: count - 1) if self._must_answer() and step % 2 else (lambda _: 0)
-            if self._must_answer():
-                self._all_well()
+            # In steps: otherwise the copy would only read.
+            self.choose = (lambda count: count - 1) if self._awaits_answer() and step % 2 else (lambda _: 0)
+            if self._awaits_answer():
+                self._succeed()
             else:
-                self.turn()
+                self.step()
         result = self.run.result
         assert result.outcome is Outcome.COMPLETE, result.error
         assert self.progress == result.end >= self.end
@@ -236,14 +235,13 @@ class World:
         if self.atomic:
             assert len(set(self.written)) == len(self.written)
 
-    def _must_answer(self) -> bool:
-        carrier = self.run.writer
-        unanswered = any(not one.answered for one in carrier.sent)
+    def _awaits_answer(self) -> bool:
+        unanswered = bool(self.run.unanswered)
         return self.run.copy.state is CopyState.COPYING and (unanswered or self.run.committing is not None)
 
-    def _all_well(self) -> None:
+    def _succeed(self) -> None:
         self.choose = lambda _: 0
-        pending = [n for n, one in enumerate(self.run.writer.sent) if not one.answered]
+        pending = self.run.unanswered
         if pending:
             self._answer(pending[0])
         else:
@@ -256,13 +254,13 @@ class World:
     atomic=st.booleans(),
     batch_size=st.sampled_from([1, 10_000, 262_144]),
     seed=st.integers(0, 2**32),
-    turns=st.integers(0, 120),
+    steps=st.integers(0, 120),
 )
 @settings(max_examples=200, deadline=None)
-def test_whatever_happens_the_target_holds_the_source(
-    log: list[Entry], atomic: bool, batch_size: int, seed: int, turns: int
+def test_target_holds_the_source_after_any_failures(
+    log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int
 ) -> None:
-    world = World(log, atomic=atomic, batch_size=batch_size, choose=random.Random(seed).randrange)
-    for _ in range(turns):
-        world.turn()
-    world.finish()
+    model = CopyModel(log, atomic=atomic, batch_size=batch_size, choose=random.Random(seed).randrange)
+    for _ in range(steps):
+        model.step()
+    model.finish()

@@ -1,4 +1,4 @@
-"""One task's copies together: who is asked for what, how often anything is done, and whose failure is whose."""
+"""The copies of one task together: the calls and turns that they cost, and the isolation of their failures."""
 
 from __future__ import annotations
 
@@ -27,85 +27,85 @@ def harness(monkeypatch: pytest.MonkeyPatch) -> TaskHarness:
     return TaskHarness(20, monkeypatch)
 
 
-def test_all_are_copied_and_the_results_are_in_the_order_of_the_ranges(harness: TaskHarness) -> None:
+def test_all_ranges_are_copied_and_results_are_in_their_order(harness: TaskHarness) -> None:
     results = harness.copy()
-    assert [each.partition for each in results] == list(range(20))
-    assert {(each.outcome, each.end, each.records) for each in results} == {(Outcome.COMPLETE, 2, 2)}
+    assert [result.partition for result in results] == list(range(20))
+    assert {(result.outcome, result.end, result.records) for result in results} == {(Outcome.COMPLETE, 2, 2)}
     assert harness.target.committed == dict.fromkeys(range(20), 2)
-    assert all([one.value for one in sent] == [b"0", b"1"] for sent in harness.target.sent.values())
+    assert all([record.value for record in sent] == [b"0", b"1"] for sent in harness.target.sent.values())
 
 
 @pytest.mark.parametrize("topic_id", [uuid.UUID(int=7), None])
-def test_the_source_is_told_which_topic_is_to_be_read(harness: TaskHarness, topic_id: uuid.UUID | None) -> None:
+def test_seek_names_the_topic_id_to_read(harness: TaskHarness, topic_id: uuid.UUID | None) -> None:
     harness.target.topic_id = str(topic_id or "no UUID")
-    assert {each.outcome for each in harness.copy()} == {Outcome.COMPLETE}
+    assert {result.outcome for result in harness.copy()} == {Outcome.COMPLETE}
     assert harness.source.topics == {topic_id}
 
 
-def test_a_silent_source_fails_its_partition_alone_and_why_is_asked_once(harness: TaskHarness) -> None:
+def test_silent_source_fails_only_its_partition_and_its_error_is_read_once(harness: TaskHarness) -> None:
     for partition in (3, 8):
         del harness.source.logs[partition]
     results = harness.copy()
-    assert {each.partition for each in results if each.outcome is Outcome.FAILED} == {3, 8}
+    assert {result.partition for result in results if result.outcome is Outcome.FAILED} == {3, 8}
     assert results[3].error == f"t-3: nothing came from the source for {TIMES.stall_ms} ms: no route"
     assert harness.source.calls["last_error 3"] == harness.source.calls["last_error 8"] == 1
     assert harness.turns < 100
 
 
-def test_who_may_not_keep_progress_fails_alone(harness: TaskHarness) -> None:
+def test_partition_that_may_not_commit_fails_alone(harness: TaskHarness) -> None:
     harness.target.forbidden = {5}
     results = harness.copy()
-    assert {each.partition for each in results if each.outcome is not Outcome.COMPLETE} == {5}
+    assert {result.partition for result in results if result.outcome is not Outcome.COMPLETE} == {5}
     assert "no Read on the group" in str(results[5].error)
 
 
 @pytest.mark.parametrize("silent", [{0}, set(range(20))])
-def test_an_epoch_ends_on_time_and_nothing_spins_while_it_waits(harness: TaskHarness, silent: set[int]) -> None:
+def test_epoch_ends_on_time_and_the_loop_does_not_spin(harness: TaskHarness, silent: set[int]) -> None:
     harness.target.silent = silent
     began = harness.clock.unix_ms()
     results = harness.copy(until_ms=began + 60_000)
-    assert {each.partition for each in results if each.outcome is Outcome.UNFINISHED} == silent
-    assert all(each.stuck_since_ms is not None for each in results if each.partition in silent)
+    assert {result.partition for result in results if result.outcome is Outcome.UNFINISHED} == silent
+    assert all(result.stuck_since_ms is not None for result in results if result.partition in silent)
     assert began + 60_000 <= harness.clock.unix_ms() <= began + 60_000 + TIMES.request_timeout_ms + 1_000
     assert harness.turns < 1_000
     assert harness.steps < 1_000
 
 
-def test_a_thousand_partitions_cost_what_happens_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_thousand_partitions_are_proportional_to_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = TaskHarness(1_000, monkeypatch)
-    del harness.source.logs[7]  # 999 are done soon; then the task waits for one of them
+    del harness.source.logs[7]  # 999 are done soon; then the task waits for the last one
     results = harness.copy()
-    assert Counter(each.outcome for each in results) == {Outcome.COMPLETE: 999, Outcome.FAILED: 1}
+    assert Counter(result.outcome for result in results) == {Outcome.COMPLETE: 999, Outcome.FAILED: 1}
     assert harness.steps < 20 * 1_000
     assert harness.turns < 200
 
 
-def test_a_limited_rate_is_waited_for_asleep(harness: TaskHarness) -> None:
+def test_rate_limit_is_waited_for_without_spinning(harness: TaskHarness) -> None:
     size = made(0).size
     began = harness.clock.now()
     results = harness.copy(max_bytes_per_second=10 * size)
-    assert {each.outcome for each in results} == {Outcome.COMPLETE}
+    assert {result.outcome for result in results} == {Outcome.COMPLETE}
     assert harness.clock.now() - began >= 1_900, "40 batches at 10 a second, of which 20 come at once"
     assert harness.turns < 500
 
 
-def keep_the_first(record: Record) -> Record | None:
+def change_first_drop_others(record: Record) -> Record | None:
     return record._replace(value=b"changed") if record.offset == 0 else None
 
 
 def test_a_flow_s_transform_is_applied(harness: TaskHarness) -> None:
-    """It was loaded, and never called: records were copied as they are."""
-    results = harness.copy(transform=f"{__name__}:keep_the_first")
-    assert {each.outcome for each in results} == {Outcome.COMPLETE}
-    assert all([one.value for one in sent] == [b"changed"] for sent in harness.target.sent.values())
+    """The transform was loaded, but never called: records were copied unchanged."""
+    results = harness.copy(transform=f"{__name__}:change_first_drop_others")
+    assert {result.outcome for result in results} == {Outcome.COMPLETE}
+    assert all([record.value for record in sent] == [b"changed"] for sent in harness.target.sent.values())
     assert results[0].skipped == {"dropped": 1}
 
 
 @pytest.mark.parametrize(
     ("held", "after_ms", "wakes"), [(999_999, 10, True), (999_999, 9, False), (100_000, 10, False)]
 )
-def test_who_waits_for_memory_is_woken_by_an_acknowledgement(held: int, after_ms: int, wakes: bool) -> None:
-    """Where nobody was refused room, or all were asked just now, nobody waits, and the task sleeps on."""
+def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: int, after_ms: int, wakes: bool) -> None:
+    """If no copy was refused room, or all were asked just now, none waits, and the task is not woken."""
     clock = FakeClock()
     clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), lookups=None))
     backoff = Backoff(100, 1_000, random.Random(1))
@@ -136,88 +136,88 @@ def followed(harness: TaskHarness) -> TaskHarness:
     return harness
 
 
-def test_what_is_followed_is_copied_until_the_epoch_ends_and_nothing_new_is_no_failure(followed: TaskHarness) -> None:
-    """For many times as long as a source may be silent."""
+def test_followed_partitions_are_copied_until_the_epoch_ends_and_may_be_idle(followed: TaskHarness) -> None:
+    """The epoch lasts many times as long as a source may be silent."""
     began = followed.clock.unix_ms()
     followed.source.later[3] = [(followed.clock.now() + 40_000, made(2))]
     results = followed.copy(until_ms=began + 60_000)
-    assert {(each.outcome, each.error) for each in results} == {(Outcome.COMPLETE, None)}
-    assert [each.end for each in results] == [3 if partition == 3 else 2 for partition in range(20)]
-    assert followed.target.committed[3] == 3, "committed, too"
+    assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETE, None)}
+    assert [result.end for result in results] == [3 if partition == 3 else 2 for partition in range(20)]
+    assert followed.target.committed[3] == 3, "the late record is committed"
     assert began + 60_000 <= followed.clock.unix_ms() <= began + 61_000
     assert followed.source.calls["last_heard"] < 60
     assert followed.turns < 1_000
     assert followed.steps < 1_000
 
 
-def test_who_waits_with_nothing_to_fetch_is_idle(followed: TaskHarness) -> None:
-    """Also before the first record: its broker holds its first answer back until there is one."""
+def test_followed_partition_with_nothing_to_fetch_is_idle(followed: TaskHarness) -> None:
+    """This holds before the first record, too: its broker delays the first response until there is one."""
     began = followed.clock.unix_ms()
     followed.target.committed = dict.fromkeys(range(20), 2)
     results = followed.copy(until_ms=began + 60_000)
-    for each in results:
-        assert each.story is not None
-        assert each.story.phases["idle"] >= 55_000, each.story.phases
-        assert each.story.phases.get("fetching", 0) == 0
-        assert (each.story.lag_before, each.story.lag_after) == (0, 0)
+    for result in results:
+        assert result.story is not None
+        assert result.story.phases["idle"] >= 55_000, result.story.phases
+        assert result.story.phases.get("fetching", 0) == 0
+        assert (result.story.lag_before, result.story.lag_after) == (0, 0)
 
 
-def test_a_followed_source_that_answers_no_more_fails_its_partition_alone(followed: TaskHarness) -> None:
+def test_followed_source_without_responses_fails_only_its_partition(followed: TaskHarness) -> None:
     followed.source.dead = {7}
     results = followed.copy(until_ms=followed.clock.unix_ms() + 60_000)
-    failed = [each for each in results if each.outcome is not Outcome.COMPLETE]
-    assert [each.partition for each in failed] == [7]
+    failed = [result for result in results if result.outcome is not Outcome.COMPLETE]
+    assert [result.partition for result in failed] == [7]
     assert failed[0].error == f"t-7: nothing came from the source for {TIMES.stall_ms} ms: no route"
-    assert failed[0].end == 2, "and keeps what was copied"
+    assert failed[0].end == 2, "what was copied stays committed"
     assert 2 <= failed[0].retries <= 4
 
 
-def test_a_followed_source_that_comes_back_is_followed_on(followed: TaskHarness) -> None:
+def test_followed_source_that_recovers_is_followed_again(followed: TaskHarness) -> None:
     now = followed.clock.now()
     followed.source.dead, followed.source.back_ms = {7}, now + 20_000
     followed.source.later[7] = [(now + 50_000, made(2))]
     results = followed.copy(until_ms=followed.clock.unix_ms() + 60_000)
-    assert {(each.outcome, each.error) for each in results} == {(Outcome.COMPLETE, None)}
+    assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETE, None)}
     assert (results[7].end, results[7].records) == (3, 3)
     assert results[7].retries
 
 
-def orders(**changes: Any) -> RunControl:
+def control(**changes: Any) -> RunControl:
     return RunControl(**{"run": "run-1", "host": "h", "since_ms": 1, **changes})
 
 
-@pytest.mark.parametrize("told", [orders(stop=True), orders(epoch=4), orders(run="run-2")])
-def test_an_epoch_ends_early_in_order_when_it_is_told_to(followed: TaskHarness, told: RunControl) -> None:
+@pytest.mark.parametrize("command", [control(stop=True), control(epoch=4), control(run="run-2")])
+def test_control_command_ends_the_epoch_early_and_in_order(followed: TaskHarness, command: RunControl) -> None:
     began = followed.clock.unix_ms()
-    followed.lookups.control, followed.lookups.control_from = told, 1
+    followed.lookups.control, followed.lookups.control_from = command, 1
     results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
-    assert {each.outcome for each in results} == {Outcome.COMPLETE}
-    assert all(each.end == each.records == followed.target.committed[each.partition] for each in results), (
+    assert {result.outcome for result in results} == {Outcome.COMPLETE}
+    assert all(result.end == result.records == followed.target.committed[result.partition] for result in results), (
         "what was sent"
     )
     assert followed.clock.unix_ms() <= began + 2_000
 
 
-@pytest.mark.parametrize("told", [None, orders(), orders(epoch=3)])
-def test_an_epoch_goes_on_while_nobody_tells_it_otherwise_and_asks_once_a_second(
-    followed: TaskHarness, told: RunControl | None
+@pytest.mark.parametrize("command", [None, control(), control(epoch=3)])
+def test_epoch_continues_without_a_command_and_polls_control_once_a_second(
+    followed: TaskHarness, command: RunControl | None
 ) -> None:
     began = followed.clock.unix_ms()
-    followed.lookups.control = told
+    followed.lookups.control = command
     followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
     assert followed.clock.unix_ms() >= began + 60_000
     assert 50 <= followed.lookups.control_reads <= 61
 
 
-def test_an_epoch_that_is_told_to_end_waits_for_who_does_not_answer_only_so_long(followed: TaskHarness) -> None:
+def test_epoch_ended_by_control_waits_for_silent_partitions_only_for_the_wind_up_time(followed: TaskHarness) -> None:
     began = followed.clock.unix_ms()
     followed.target.silent = {5}
-    followed.lookups.control = orders(stop=True)
+    followed.lookups.control = control(stop=True)
     results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3, wind_up_ms=500)
-    assert {each.partition for each in results if each.outcome is Outcome.UNFINISHED} <= {5}
+    assert {result.partition for result in results if result.outcome is Outcome.UNFINISHED} <= {5}
     assert followed.clock.unix_ms() <= began + 3_000
 
 
-def test_nobody_is_asked_for_orders_where_nobody_gives_them(harness: TaskHarness) -> None:
+def test_task_without_a_run_does_not_poll_control(harness: TaskHarness) -> None:
     harness.copy()
     assert harness.lookups.control_reads == 0

@@ -1,4 +1,4 @@
-"""One partition's copy, each answer given by hand: how it begins, copies, commits and ends."""
+"""The copy of one partition: how it begins, what it sends, when it commits, and how it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
 def test_a_range_is_copied_and_complete() -> None:
     run = CopyHarness(5).opened(0)
     run.fetch(made(0, 2), made(2, 3), stable_end=5)
-    assert run.sent == [[b"0", b"1"]], "the first batch goes alone"
+    assert run.sent == [[b"0", b"1"]], "nothing follows the first batch before its answer"
     run.ack(0)
     assert run.sent == [[b"0", b"1"], [b"2", b"3", b"4"]]
     assert run.committing == 5
@@ -27,14 +27,14 @@ def test_a_range_is_copied_and_complete() -> None:
     progress = run.commit()
     result = run.ended_with(Outcome.COMPLETE)
     assert (result.start, result.end, result.records, result.batches, result.error) == (0, 5, 5, 2, None)
-    assert result.bytes == sum(one.size for one in run.writer.sent)
+    assert result.bytes == sum(sent.size for sent in run.writer.sent)
     assert (progress.offset, progress.leader_epoch) == (5, 0)
     assert (progress.source_cluster_id, progress.topic_id) == ("paris", "the-id")
     assert progress.time_ms == run.clock.unix_ms()
     assert (result.retries, result.expiries, result.stuck_since_ms) == (0, [], None)
 
 
-def test_it_is_opened_first_and_read_only_then() -> None:
+def test_source_is_read_only_after_the_target_is_opened() -> None:
     run = CopyHarness(5)
     assert run.copy.state is CopyState.OPENING
     assert run.writer.open_timeout_ms == TIMES.delivery_timeout_ms
@@ -45,7 +45,7 @@ def test_it_is_opened_first_and_read_only_then() -> None:
     assert run.copy.wants_more
 
 
-def test_it_goes_on_at_the_progress_on_the_target_whatever_the_plan_said() -> None:
+def test_copy_resumes_at_the_target_s_progress_not_at_the_planned_start() -> None:
     for planned in (0, 3, 9):
         run = CopyHarness(10, start=planned).opened(7)
         assert run.context.read_position == (7, None)
@@ -56,7 +56,7 @@ def test_it_goes_on_at_the_progress_on_the_target_whatever_the_plan_said() -> No
         assert (result.start, result.end, result.records) == (7, 10, 3)
 
 
-def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_the_first_record() -> None:
+def test_copy_without_progress_commits_its_start_before_the_first_record() -> None:
     run = CopyHarness(10, start=4).opened_with(None)
     assert run.copy.state is CopyState.RESOLVING_PROGRESS
     run.resolved()
@@ -67,7 +67,7 @@ def test_without_progress_it_is_settled_where_to_begin_and_that_is_kept_before_t
     assert run.sent == [[b"4", b"5"]]
 
 
-def test_at_least_once_keeps_the_first_progress_before_the_first_record_too() -> None:
+def test_at_least_once_copy_without_progress_commits_its_start_before_the_first_record() -> None:
     run = CopyHarness(10, start=4, atomic=False).opened_with(None).resolved()
     assert run.committing == 4
     assert not run.copy.wants_more
@@ -78,21 +78,21 @@ def test_at_least_once_keeps_the_first_progress_before_the_first_record_too() ->
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_who_may_not_keep_progress_copies_nothing(atomic: bool) -> None:
+def test_copy_that_may_not_commit_progress_sends_nothing(atomic: bool) -> None:
     run = CopyHarness(10, atomic=atomic).opened_with(None).resolved()
     run.commit(AuthorizationFailed("no Read on the group", 30))
     if not atomic:
-        assert len(run.writer.commits) == 1, "a refusal is not tried over and over"
+        assert len(run.writer.commits) == 1, "a refused commit is not retried"
     result = run.ended_with(Outcome.FAILED)
     assert result.error == "paris.t-0: progress was not committed: no Read on the group"
     assert run.sent == []
-    assert run.copy.recorder.committed_progress is None, "there is nothing to note"
+    assert run.copy.recorder.committed_progress is None, "the progress topic gets no record"
 
 
-def test_a_forgotten_progress_is_restored() -> None:
+def test_progress_restored_from_the_progress_topic_is_committed() -> None:
     run = CopyHarness(10).opened_with(None).resolved(progress_at(6), target_end=99)
     assert run.committing == 6
-    assert run.copy.recorder.committed_progress is None, "not before it is committed"
+    assert run.copy.recorder.committed_progress is None, "it is not committed yet"
     assert run.context.read_position == (6, None)
     run.commit()
     assert run.copy.recorder.committed_progress is not None
@@ -100,7 +100,7 @@ def test_a_forgotten_progress_is_restored() -> None:
 
 
 @pytest.mark.parametrize("error", [FlowError("progress-lost: ..."), ValueError("odd")])
-def test_a_progress_that_is_lost_ends_the_copy_in_its_words(error: Exception) -> None:
+def test_lost_progress_fails_the_copy_with_its_error(error: Exception) -> None:
     run = CopyHarness(10).opened_with(None)
     run.context.start_lookups[-1].set_exception(error)
     run.context.run_until_idle()
@@ -108,7 +108,7 @@ def test_a_progress_that_is_lost_ends_the_copy_in_its_words(error: Exception) ->
     assert run.sent == []
 
 
-def test_a_target_that_does_not_say_where_it_ends_expires() -> None:
+def test_target_that_does_not_report_its_end_expires() -> None:
     run = CopyHarness(10).opened_with(None)
     run.context.start_lookups[-1].set_exception(KafkaTimeout("no leader"))
     run.context.run_until_idle()
@@ -116,14 +116,14 @@ def test_a_target_that_does_not_say_where_it_ends_expires() -> None:
     assert (expiry["phase"], expiry["last_error"]) == ("metadata", "no leader")
 
 
-def test_the_progress_of_another_source_is_no_place_to_go_on() -> None:
+def test_progress_of_another_source_cluster_fails_the_copy() -> None:
     run = CopyHarness(10).opened(3, cluster="rome")
     result = run.ended_with(Outcome.FAILED)
     assert "another source cluster (rome, not paris)" in str(result.error)
     assert run.writer.commits == []
 
 
-def test_a_range_of_nothing_is_complete_and_its_progress_kept_anew() -> None:
+def test_empty_range_is_complete_and_commits_its_progress_again() -> None:
     run = CopyHarness(7, start=7).opened(7)
     assert run.context.read_position is None
     assert run.committing == 7
@@ -131,7 +131,7 @@ def test_a_range_of_nothing_is_complete_and_its_progress_kept_anew() -> None:
     assert run.ended_with(Outcome.COMPLETE).records == 0
 
 
-def test_a_retry_after_success_finds_nothing_to_do() -> None:
+def test_retry_after_success_copies_nothing() -> None:
     run = CopyHarness(7, start=2).opened(9)
     run.source_checked(end=9)
     assert run.commit().offset == 9
@@ -139,10 +139,10 @@ def test_a_retry_after_success_finds_nothing_to_do() -> None:
     assert (result.start, result.end, result.records, result.gaps) == (9, 9, 0, {})
 
 
-# --- when it commits
+# --- commits
 
 
-def test_it_commits_as_soon_as_it_is_caught_up_but_not_too_often() -> None:
+def test_caught_up_copy_commits_immediately_but_not_below_the_minimum_interval() -> None:
     run = CopyHarness(10**6).opened(0)
     run.clock.advance(TIMES.commit_min_interval_ms)
     run.fetch(made(0), stable_end=1)
@@ -158,7 +158,7 @@ def test_it_commits_as_soon_as_it_is_caught_up_but_not_too_often() -> None:
     assert run.committing == 2
 
 
-def test_in_a_catch_up_it_commits_after_its_interval() -> None:
+def test_copy_that_catches_up_commits_after_its_interval() -> None:
     run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=1_000)
     run.ack()
@@ -168,14 +168,14 @@ def test_in_a_catch_up_it_commits_after_its_interval() -> None:
     assert run.committing == 1
 
 
-def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_transaction_is_committed_before_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     assert COMMIT_BYTES == 64 * 1024 * 1024
     limit = 3 * made(0).size
     monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", limit)
     run = CopyHarness(10**6).opened(0)
-    for at in range(3):
+    for offset in range(3):
         assert run.committing is None
-        run.fetch(made(at))
+        run.fetch(made(offset))
         run.ack()
     assert run.committing == 3
     run.commit()
@@ -183,11 +183,11 @@ def test_a_transaction_that_is_large_is_committed_however_young_it_is(monkeypatc
     assert run.committing is None
 
 
-def test_at_least_once_no_number_of_bytes_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_least_once_sends_any_number_of_bytes_without_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", made(0).size)
     run = CopyHarness(10**6, atomic=False).opened(0)
-    for at in range(4):
-        run.fetch(made(at), stable_end=1_000)
+    for offset in range(4):
+        run.fetch(made(offset), stable_end=1_000)
         run.ack()
     assert (len(run.sent), run.committing) == (4, None)
     run.advance(TIMES.commit_interval_ms)
@@ -207,7 +207,7 @@ def test_nothing_is_sent_while_a_transaction_ends() -> None:
     assert len(run.sent) == 2
 
 
-def test_at_least_once_commits_what_is_acknowledged_and_no_more() -> None:
+def test_at_least_once_commits_only_what_is_acknowledged() -> None:
     run = CopyHarness(10**6, atomic=False).opened(0)
     run.fetch(made(0), made(1), made(2), stable_end=1_000)
     run.ack(0)
@@ -216,7 +216,7 @@ def test_at_least_once_commits_what_is_acknowledged_and_no_more() -> None:
     run.advance(TIMES.commit_interval_ms)
     assert run.committing == 1
     run.fetch(made(3), stable_end=1_000)
-    assert len(run.sent) == 4, "it goes on meanwhile"
+    assert len(run.sent) == 4, "it sends while a commit is in flight"
     run.commit()
     assert run.copy.result.records == 1
     run.ack(1)
@@ -240,7 +240,7 @@ def test_at_least_once_progress_is_the_contiguous_prefix_whatever_the_order_of_a
         assert (run.copy.result.end, run.copy.result.records) == (prefix, prefix)
 
 
-def test_at_least_once_a_commit_that_went_wrong_on_the_way_is_made_good_later() -> None:
+def test_at_least_once_next_commit_includes_one_that_failed() -> None:
     run = CopyHarness(2, atomic=False).opened(0)
     run.fetch(made(0), made(1))
     run.ack(0)
@@ -252,7 +252,7 @@ def test_at_least_once_a_commit_that_went_wrong_on_the_way_is_made_good_later() 
     assert run.ended_with(Outcome.COMPLETE).records == 2
 
 
-def test_only_what_was_committed_counts() -> None:
+def test_only_committed_records_are_counted() -> None:
     run = CopyHarness(10**6).opened(0)
     run.fetch(made(0, 3), made(5, 2), stable_end=1_000)
     run.ack_all()
@@ -262,7 +262,7 @@ def test_only_what_was_committed_counts() -> None:
     assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (5, {"compacted": 2}, 7)
 
 
-def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
+def test_gaps_that_were_read_and_not_committed_are_not_counted_twice() -> None:
     run = CopyHarness(10).opened(0)
     run.fetch(made(0, 2), made(4, 2), made(8, 2))
     run.ack(0)
@@ -278,11 +278,11 @@ def test_holes_that_were_read_and_not_committed_are_not_counted_twice() -> None:
     assert result.error == "t-0, the batch at offset 4: odd"
 
 
-# --- what the source gives
+# --- the source's batches
 
 
-def test_a_range_that_ends_inside_a_gap_is_complete_there() -> None:
-    """Compaction left nothing at the range's last offsets: the log's next batch begins beyond them."""
+def test_range_that_ends_inside_a_gap_is_complete_at_its_end() -> None:
+    """Compaction has removed the range's last records: the log's next batch begins behind its end."""
     run = CopyHarness(10).opened(0)
     run.fetch(made(0, 2), made(15))
     run.ack_all()
@@ -290,7 +290,7 @@ def test_a_range_that_ends_inside_a_gap_is_complete_there() -> None:
     assert run.ended_with(Outcome.COMPLETE).records == 2
 
 
-def test_batches_beyond_the_end_are_left_for_the_next_range() -> None:
+def test_batches_behind_the_end_are_left_to_the_next_range() -> None:
     run = CopyHarness(3).opened(0)
     run.fetch(*(made(n) for n in range(6)))
     run.ack_all()
@@ -298,8 +298,8 @@ def test_batches_beyond_the_end_are_left_for_the_next_range() -> None:
     assert run.ended_with(Outcome.COMPLETE).records == 3
 
 
-def test_of_a_batch_across_the_end_only_what_lies_before_it_is_copied() -> None:
-    """The next range begins inside that batch, and takes the rest."""
+def test_batch_across_the_end_is_trimmed() -> None:
+    """The next range begins inside that batch, and copies the rest."""
     run = CopyHarness(3).opened(0)
     run.fetch(made(0, 5))
     run.ack_all()
@@ -309,7 +309,7 @@ def test_of_a_batch_across_the_end_only_what_lies_before_it_is_copied() -> None:
     assert (result.end, result.records, result.deep) == (3, 3, {"trimmed": 1})
 
 
-def test_a_copy_that_begins_inside_a_batch_takes_the_rest_of_it() -> None:
+def test_copy_that_begins_inside_a_batch_sends_the_rest_of_it() -> None:
     run = CopyHarness(6, start=2).opened(2)
     run.fetch(made(0, 4), made(4, 2))
     run.ack_all()
@@ -319,8 +319,8 @@ def test_a_copy_that_begins_inside_a_batch_takes_the_rest_of_it() -> None:
     assert (result.records, result.deep, result.gaps) == (4, {"trimmed": 1}, {})
 
 
-def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> None:
-    """aborted_and_control_batches_move_progress: lag reaches zero behind them."""
+def test_batches_without_records_are_skipped_and_counted_and_progress_passes_them() -> None:
+    """aborted_and_control_batches_move_progress: the lag behind them is zero."""
     transactional = {"attributes": TRANSACTIONAL, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     marker = batch(build_marker(9, 0, ABORT, base_offset=3))
     empty = batch(build((), base_offset=4, last_offset_delta=5))
@@ -335,7 +335,7 @@ def test_what_holds_no_records_is_skipped_counted_and_passed_by_progress() -> No
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_a_range_of_nothing_but_markers_is_complete_without_sending(atomic: bool) -> None:
+def test_range_of_control_batches_is_complete_without_sending(atomic: bool) -> None:
     run = CopyHarness(2, atomic=atomic).opened(0)
     run.fetch(*(batch(build_marker(9, 0, ABORT, base_offset=n)) for n in range(2)))
     assert run.commit().offset == 2
@@ -343,14 +343,14 @@ def test_a_range_of_nothing_but_markers_is_complete_without_sending(atomic: bool
     assert run.sent == []
 
 
-def test_the_epoch_of_the_last_batch_travels_with_the_progress() -> None:
+def test_progress_has_the_leader_epoch_of_the_last_batch() -> None:
     run = CopyHarness(2).opened(0)
     run.fetch(made(0, leader_epoch=4), made(1, leader_epoch=6))
     run.ack_all()
     assert run.commit().leader_epoch == 6
 
 
-def test_what_was_asked_for_before_is_not_taken() -> None:
+def test_fetch_requested_before_a_restart_is_ignored() -> None:
     run = CopyHarness(5).opened(0)
     run.fetch(made(0, 2))
     run.fetch(made(2, 1), offset=0)

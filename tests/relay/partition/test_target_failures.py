@@ -1,4 +1,4 @@
-"""What goes wrong with the target: expiries, rests, fences and aborts, each answered by hand."""
+"""Failures of the target: expiries, backoffs, fences and aborts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _needs_abort(cause: KafkaError) -> NeedsAbort:
 # --- expiry
 
 
-def test_a_partition_that_cannot_be_fenced_expires() -> None:
+def test_partition_that_cannot_be_fenced_expires() -> None:
     """blocked_transactional_id_expires_by_the_attempt_clock."""
     run = CopyHarness(5)
     run.advance(TIMES.delivery_timeout_ms)
@@ -48,14 +48,14 @@ def test_a_partition_that_cannot_be_fenced_expires() -> None:
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_an_expired_batch_ends_the_attempt_and_nothing_behind_it_is_committed(atomic: bool) -> None:
+def test_expired_batch_ends_the_attempt_and_no_later_batch_is_committed(atomic: bool) -> None:
     run = CopyHarness(10**6, atomic=atomic).opened(0)
     run.fetch(made(0), made(1), made(2), stable_end=10**6)
     run.ack(0)
     run.ack(2)
     run.fail(1, _late())
     if not atomic:
-        assert run.committing == 1, "what is acknowledged counts"
+        assert run.committing == 1, "acknowledged batches are committed"
         run.commit()
     result = run.ended_with(Outcome.EXPIRED)
     assert result.end == (0 if atomic else 1)
@@ -66,7 +66,7 @@ def test_an_expired_batch_ends_the_attempt_and_nothing_behind_it_is_committed(at
     assert expiry["time_ms"] == run.clock.unix_ms()
 
 
-def test_a_batch_whose_time_is_up_before_there_is_memory_expires_with_its_offset() -> None:
+def test_batch_that_expires_while_it_waits_for_memory_reports_its_offset() -> None:
     run = CopyHarness(5).opened(0)
     run.writer.send_error = _late()
     run.fetch(made(0))
@@ -74,7 +74,7 @@ def test_a_batch_whose_time_is_up_before_there_is_memory_expires_with_its_offset
     assert expiry["start"] == 0
 
 
-def test_a_commit_without_an_answer_expires_and_its_outcome_is_unknown() -> None:
+def test_commit_without_an_answer_expires_with_unknown_outcome() -> None:
     run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.ack()
@@ -85,17 +85,17 @@ def test_a_commit_without_an_answer_expires_and_its_outcome_is_unknown() -> None
     (expiry,) = result.expiries
     assert (expiry["phase"], expiry["age_ms"]) == ("committing", TIMES.delivery_timeout_ms)
     assert expiry["may_have_been_written"]
-    assert result.records == 0, "not known to be there"
+    assert result.records == 0, "their commit is not confirmed"
 
 
-def test_a_commit_has_what_is_left_of_its_oldest_batch_and_a_moment_in_which_that_expires_first() -> None:
+def test_commit_times_out_shortly_after_its_oldest_batch_expires() -> None:
     run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=10**6)
     run.advance(TIMES.commit_interval_ms)
     assert run.writer.commits[-1].timeout_ms == TIMES.delivery_timeout_ms - TIMES.commit_interval_ms + 500
 
 
-def test_a_commit_that_fails_with_its_batch_tells_of_the_batch() -> None:
+def test_commit_that_fails_with_its_batch_reports_the_batch() -> None:
     run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.writer.sent[0].answer(_late())
@@ -104,7 +104,7 @@ def test_a_commit_that_fails_with_its_batch_tells_of_the_batch() -> None:
     assert run.ended_with(Outcome.EXPIRED).expiries[0]["start"] == 0
 
 
-def test_the_cause_is_told_not_the_transaction_s_end() -> None:
+def test_cause_of_an_abort_is_reported_not_the_abort() -> None:
     run = CopyHarness(3).opened(0)
     run.fetch(made(0), made(1), made(2))
     run.ack(0)
@@ -122,20 +122,20 @@ def test_an_expired_transaction_is_an_expiry() -> None:
     assert run.ended_with(Outcome.EXPIRED).expiries[0]["phase"] == "committing"
 
 
-def test_it_is_tried_again_after_a_rest_and_goes_on_where_the_target_is() -> None:
+def test_expired_copy_is_retried_after_a_backoff_and_resumes_at_the_target_s_progress() -> None:
     run = CopyHarness(3).opened(0)
     run.context.retries_allowed = True
-    rests = []
+    backoffs = []
     for _ in range(3):
         run.fetch(made(0), made(1), made(2))
         run.fail(0, _late())
         assert run.copy.expired
         run.closed()
         attempts = len(run.context.writers)
-        rests.append(run.back_off())
+        backoffs.append(run.back_off())
         assert len(run.context.writers) == attempts + 1
         run.opened(0)
-    assert rests[0] < rests[1] < rests[2]
+    assert backoffs[0] < backoffs[1] < backoffs[2]
     run.fetch(made(0), made(1), made(2))
     run.ack_all()
     run.commit()
@@ -144,7 +144,7 @@ def test_it_is_tried_again_after_a_rest_and_goes_on_where_the_target_is() -> Non
     assert (result.retries, len(result.expiries), result.records, result.error) == (3, 3, 3, None)
 
 
-def test_a_commit_of_unknown_outcome_that_was_done_is_not_done_again() -> None:
+def test_commit_of_unknown_outcome_that_succeeded_is_not_repeated() -> None:
     run = CopyHarness(1).opened(0)
     run.context.retries_allowed = True
     run.fetch(made(0))
@@ -154,10 +154,10 @@ def test_a_commit_of_unknown_outcome_that_was_done_is_not_done_again() -> None:
     run.advance(1_000)
     run.opened(1)
     assert run.ended_with(Outcome.COMPLETE).retries == 1
-    assert sum(len(carrier.sent) for carrier in run.context.writers) == 1
+    assert sum(len(writer.sent) for writer in run.context.writers) == 1
 
 
-def test_it_rests_no_longer_than_there_are_healthy_ones() -> None:
+def test_backoff_ends_when_no_healthy_copy_is_left() -> None:
     run = CopyHarness(3).opened(0)
     run.context.retries_allowed = True
     run.fetch(made(0))
@@ -169,7 +169,7 @@ def test_it_rests_no_longer_than_there_are_healthy_ones() -> None:
     run.ended_with(Outcome.EXPIRED)
 
 
-def test_an_abort_that_does_not_end_is_left_to_the_next_attempt() -> None:
+def test_abort_without_an_answer_is_left_to_the_next_attempt() -> None:
     run = CopyHarness(3).opened(0)
     run.fetch(made(0))
     run.fail(0, _late())
@@ -180,8 +180,8 @@ def test_an_abort_that_does_not_end_is_left_to_the_next_attempt() -> None:
     run.assert_nothing_held()
 
 
-def test_a_batch_behind_what_was_skipped_goes_at_once() -> None:
-    """What needs no sending is no batch that is waited for."""
+def test_batch_behind_a_skipped_one_is_sent_immediately() -> None:
+    """A batch that needs no sending is not the first batch whose answer is awaited."""
     run = CopyHarness(9).opened(0)
     run.fetch(batch(build((), base_offset=0)), made(1))
     assert run.sent == [[b"1"]]
@@ -191,7 +191,7 @@ def test_a_batch_behind_what_was_skipped_goes_at_once() -> None:
 
 
 @pytest.mark.parametrize("when", ["opening", "sending", "committing"])
-def test_who_was_shut_out_says_so_and_stops(when: str) -> None:
+def test_fenced_copy_ends_with_that_outcome(when: str) -> None:
     run, fenced = CopyHarness(1), Fenced("another one took over", 90)
     run.context.retries_allowed = True
     if when == "opening":
@@ -210,7 +210,7 @@ def test_who_was_shut_out_says_so_and_stops(when: str) -> None:
 
 
 @pytest.mark.parametrize("in_doubt", [1, 3])
-def test_a_fence_that_may_be_its_own_late_one_is_believed_once_for_each_of_those(in_doubt: int) -> None:
+def test_fence_that_may_be_a_delayed_request_of_the_copy_is_retried_once_per_request(in_doubt: int) -> None:
     run = CopyHarness(1)
     run.context.retries_allowed = True
     run.writer.fences_in_doubt = in_doubt
@@ -227,7 +227,9 @@ def test_a_fence_that_may_be_its_own_late_one_is_believed_once_for_each_of_those
 
 
 @pytest.mark.parametrize(("after_ms", "outcome"), [(0, None), (TIMES.request_timeout_ms, Outcome.FENCED)])
-def test_its_own_late_fence_may_come_behind_a_commit_but_not_much_later(after_ms: int, outcome: Outcome | None) -> None:
+def test_delayed_fence_may_follow_a_commit_but_only_within_the_request_timeout(
+    after_ms: int, outcome: Outcome | None
+) -> None:
     run = CopyHarness(9)
     run.writer.fences_in_doubt = 1
     run.opened(0)
@@ -242,7 +244,7 @@ def test_its_own_late_fence_may_come_behind_a_commit_but_not_much_later(after_ms
     assert (run.result.outcome if run.copy.done else None) is outcome
 
 
-def test_who_was_shut_out_after_a_retry_says_so_and_stops() -> None:
+def test_copy_fenced_after_a_retry_ends_with_that_outcome() -> None:
     run = CopyHarness(1).opened(0)
     run.context.retries_allowed = True
     run.fetch(made(0))
@@ -254,7 +256,7 @@ def test_who_was_shut_out_after_a_retry_says_so_and_stops() -> None:
     run.ended_with(Outcome.FENCED)
 
 
-def test_who_was_shut_out_has_no_progress_to_note() -> None:
+def test_fenced_copy_has_no_progress_for_the_progress_topic() -> None:
     run = CopyHarness(9).opened_with(None).resolved(target_end=99)
     run.commit()
     assert run.copy.recorder.committed_progress is not None
@@ -267,13 +269,13 @@ def test_who_was_shut_out_has_no_progress_to_note() -> None:
 # --- aborts
 
 
-@pytest.mark.parametrize("what", ["batch", "commit"])
-def test_a_producer_that_brokers_forgot_is_replaced_after_a_rest_but_not_for_ever(what: str) -> None:
+@pytest.mark.parametrize("operation", ["batch", "commit"])
+def test_producer_unknown_to_the_brokers_is_replaced_after_a_backoff_a_few_times(operation: str) -> None:
     run = CopyHarness(1).opened(0)
-    rests = []
+    backoffs = []
     for attempts in range(10):
         run.fetch(made(0))
-        if what == "batch":
+        if operation == "batch":
             run.fail(0, BrokerError("unknown producer id", 49))
         else:
             run.ack()
@@ -282,28 +284,28 @@ def test_a_producer_that_brokers_forgot_is_replaced_after_a_rest_but_not_for_eve
         if run.copy.done:
             assert attempts == MAX_ABORTS_IN_A_ROW
             break
-        rests.append(run.back_off())
+        backoffs.append(run.back_off())
         run.opened(0)
-    assert 0 < rests[0] < rests[-1]
-    told = "t-0, the batch at offset 0: " if what == "batch" else "paris.t-0: progress was not committed: "
-    assert run.ended_with(Outcome.FAILED).error == f"{told}unknown producer id"
+    assert 0 < backoffs[0] < backoffs[-1]
+    prefix = "t-0, the batch at offset 0: " if operation == "batch" else "paris.t-0: progress was not committed: "
+    assert run.ended_with(Outcome.FAILED).error == f"{prefix}unknown producer id"
 
 
-def test_aborts_are_counted_from_the_last_commit() -> None:
+def test_aborts_are_counted_since_the_last_commit() -> None:
     run = CopyHarness(10**6).opened(0)
-    for at in range(2 * MAX_ABORTS_IN_A_ROW):
-        run.fetch(made(at), stable_end=10**6)
+    for offset in range(2 * MAX_ABORTS_IN_A_ROW):
+        run.fetch(made(offset), stable_end=10**6)
         run.fail(-1, BrokerError("unknown producer id", 49))
         run.closed()
         run.back_off()
-        run.opened(at)
-        run.fetch(made(at), stable_end=10**6)
+        run.opened(offset)
+        run.fetch(made(offset), stable_end=10**6)
         run.ack()
         run.advance(TIMES.commit_interval_ms)
-        assert run.commit().offset == at + 1
+        assert run.commit().offset == offset + 1
 
 
-def test_an_epoch_s_end_is_not_slept_over() -> None:
+def test_backoff_ends_at_the_epoch_s_end() -> None:
     run = CopyHarness(1).opened(0)
     run.fetch(made(0))
     run.fail(0, BrokerError("unknown producer id", 49))
@@ -313,7 +315,7 @@ def test_an_epoch_s_end_is_not_slept_over() -> None:
     assert run.ended_with(Outcome.UNFINISHED).records == 0
 
 
-def test_a_bug_ends_its_own_copy_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_error_fails_only_its_copy_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run = CopyHarness(1).opened(0)
     run.writer.send_error = ValueError("odd")
     run.fetch(made(0))
@@ -321,8 +323,8 @@ def test_a_bug_ends_its_own_copy_and_is_logged(caplog: pytest.LogCaptureFixture)
     assert "t-0: unexpected error; this partition's copy fails" in caplog.text
 
 
-def test_whoever_is_woken_by_a_failure_finds_it() -> None:
-    """The task was woken, looked before the failure was noted, and slept on."""
+def test_step_on_a_failed_answer_finds_the_failure() -> None:
+    """The task was woken and stepped the copy before the failure was stored, and then waited on."""
     run = CopyHarness(1)
 
     def step_at_once(copy: CopyHandle, failed: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the target refuses: remedies, what is left out, and what fails the copy; each answer given by hand."""
+"""Batches that the target refuses: their remedies, the skipped records, and failures of the copy."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ HOUR = 3_600_000
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (AuthorizationFailed("no Write on topic paris.t", 29), "paris.t-0: no Write on topic paris.t"),
         (ConnectionFailed("gone"), "gone"),
         (RecordRejected("invalid", 87), "t-0, the batch at offset 0: invalid"),
     ],
 )
-def test_what_the_target_refuses_fails_the_copy_with_offset_and_reason(error: KafkaError, told: str) -> None:
+def test_refused_batch_fails_the_copy_with_offset_and_reason(error: KafkaError, message: str) -> None:
     run = CopyHarness(2).opened(0)
     run.fetch(made(0), made(1))
     run.fail(0, error)
-    assert run.ended_with(Outcome.FAILED).error == told
-    assert len(run.context.writers) == 1, "it is final"
+    assert run.ended_with(Outcome.FAILED).error == message
+    assert len(run.context.writers) == 1, "it is not retried"
 
 
-def test_what_comes_before_a_refused_batch_is_copied_all_the_same() -> None:
+def test_batches_before_a_refused_one_are_copied() -> None:
     run = CopyHarness(9).opened(0)
     for _ in range(2):
         run.fetch(made(0), made(1), made(2))
@@ -49,23 +49,23 @@ def test_what_comes_before_a_refused_batch_is_copied_all_the_same() -> None:
 
 
 def _big(base: int, count: int, size: int, time: int = 1, *, first: int | None = None) -> Batch:
-    """``first`` is the time of the first record, and so the one that its header tells."""
+    """``first`` is the timestamp of the first record, which the batch header contains."""
     builder = BatchBuilder("none", 10**6)
     for number in range(count):
         builder.append(b"k", bytes(size), (), time if number or first is None else first)
-    one = builder.build()
-    one.view[:8] = base.to_bytes(8, "big")
-    return Batch(one.view)
+    built = builder.build()
+    built.view[:8] = base.to_bytes(8, "big")
+    return Batch(built.view)
 
 
 def _accept_up_to(
     run: CopyHarness, limit: int, log: list[int], *, batches: Callable[[], list[Batch]] | None = None
 ) -> None:
-    """A target that takes batches of ``limit`` bytes, and a source of 8 records of 100 bytes; until it ends."""
+    """Run the copy of 8 records of 100 bytes to its end, into a target that takes batches of ``limit`` bytes."""
     for _ in range(100):
-        if run.copy.state is CopyState.COPYING and run.context.read_position and run.copy._reader.position < 8:
+        if run.copy.state is CopyState.COPYING and run.context.read_position and run.context.fetch_offset < 8:
             run.fetch(*(batches() if batches else [_big(0, 8, 100)]))
-        pending = [n for n, one in enumerate(run.writer.sent) if not one.answered]
+        pending = run.unanswered
         if pending:
             if run.writer.sent[pending[0]].size > limit:
                 log.append(run.writer.sent[pending[0]].size)
@@ -79,28 +79,28 @@ def _accept_up_to(
             run.opened(0)
         else:
             run.commit()
-    raise AssertionError("it goes on for ever")
+    raise AssertionError("the copy does not end")
 
 
-def test_a_batch_that_is_too_large_is_made_anew_in_smaller_ones() -> None:
+def test_too_large_batch_is_split() -> None:
     run, refused = CopyHarness(8).opened(0), list[int]()
     _accept_up_to(run, 300, refused)
     result = run.ended_with(Outcome.COMPLETE)
     assert refused == sorted(refused, reverse=True)
     assert len(refused) <= 4
     assert (result.records, result.deep) == (8, {"too large": 1})
-    assert all(one.size <= 300 for one in run.writer.sent)
+    assert all(sent.size <= 300 for sent in run.writer.sent)
     assert result.expiries == []
 
 
-def test_one_that_the_topic_s_configuration_forbids_is_not_even_tried() -> None:
+def test_batch_above_the_topic_s_limit_is_split_before_it_is_sent() -> None:
     run, refused = CopyHarness(8, facts=TargetLimits(max_message_bytes=400)).opened(0), list[int]()
     _accept_up_to(run, 400, refused)
     assert refused == []
     assert run.ended_with(Outcome.COMPLETE).records == 8
 
 
-def test_a_batch_larger_than_all_memory_is_made_anew_in_smaller_ones() -> None:
+def test_batch_larger_than_the_buffer_is_split() -> None:
     run = CopyHarness(8).opened(0)
     run.writer.send_error = RecordTooLarge("larger than buffer.memory", 10)
     run.fetch(_big(0, 8, 100))
@@ -110,7 +110,7 @@ def test_a_batch_larger_than_all_memory_is_made_anew_in_smaller_ones() -> None:
     assert run.ended_with(Outcome.COMPLETE).deep == {"too large": 1}
 
 
-def test_a_single_record_that_is_too_large_fails_with_its_offset_and_advice() -> None:
+def test_too_large_record_fails_the_copy_with_offset_and_advice() -> None:
     run = CopyHarness(8).opened(0)
     _accept_up_to(run, 50, [])
     assert run.result.outcome is Outcome.FAILED
@@ -118,7 +118,7 @@ def test_a_single_record_that_is_too_large_fails_with_its_offset_and_advice() ->
     assert 'on-too-large = "skip"' in str(run.result.error)
 
 
-def test_a_single_record_that_is_too_large_is_left_out_and_counted_where_the_flow_says_so() -> None:
+def test_too_large_record_is_skipped_and_counted_if_the_flow_allows_it() -> None:
     run = CopyHarness(8, on_too_large="skip").opened(0)
     _accept_up_to(run, 300, [], batches=lambda: [_big(0, 3, 20), _big(3, 1, 900), _big(4, 4, 20)])
     result = run.ended_with(Outcome.COMPLETE)
@@ -127,8 +127,8 @@ def test_a_single_record_that_is_too_large_is_left_out_and_counted_where_the_flo
 
 
 @pytest.mark.parametrize("first", [RecordTooLarge("large", 10), RecordRejected("too old", 32)])
-def test_remedies_that_one_batch_needs_both_are_applied_both(first: KafkaError) -> None:
-    """Each was taken for the whole remedy, and the two refusals took turns for ever."""
+def test_batch_that_needs_two_remedies_gets_both(first: KafkaError) -> None:
+    """Each remedy replaced the other one, so that the two refusals alternated for ever."""
     facts = TargetLimits(before_max_ms=HOUR)
     run = CopyHarness(8, facts=facts, on_bad_timestamp="clamp").opened(0)
 
@@ -145,15 +145,15 @@ def test_remedies_that_one_batch_needs_both_are_applied_both(first: KafkaError) 
     run.closed()
     run.opened(0)
     _accept_up_to(run, 400, [], batches=lambda: [source()])
-    recipe = run.context.reencodings[-1][1]
-    assert recipe.timestamps is not None
-    assert recipe.limit is not None
-    assert recipe.limit <= 400 or run.writer.sent[0].size <= 400
+    spec = run.context.reencodings[-1][1]
+    assert spec.timestamps is not None
+    assert spec.limit is not None
+    assert spec.limit <= 400 or run.writer.sent[0].size <= 400
     assert run.ended_with(Outcome.COMPLETE).records == 8
 
 
 @pytest.mark.parametrize("reason", [32, 10])
-def test_a_remedy_that_does_not_help_ends(reason: int) -> None:
+def test_remedy_without_effect_fails_the_copy(reason: int) -> None:
     error = RecordTooLarge("no", 10) if reason == 10 else RecordRejected("no", 32)
     run = CopyHarness(1, on_bad_timestamp="clamp").opened(0)
     for attempts in range(10):
@@ -167,21 +167,21 @@ def test_a_remedy_that_does_not_help_ends(reason: int) -> None:
     run.ended_with(Outcome.FAILED)
 
 
-# --- times and keys
+# --- timestamps and keys
 
 
 @pytest.mark.parametrize(("policy", "records"), [("clamp", 1), ("skip", 0)])
-@pytest.mark.parametrize("too", ["late", "early"])
-def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, records: int, too: str) -> None:
+@pytest.mark.parametrize("side", ["late", "early"])
+def test_refused_timestamp_is_clamped_or_its_record_skipped(policy: str, records: int, side: str) -> None:
     run = CopyHarness(1, facts=TargetLimits(after_max_ms=HOUR, before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
-    one = _big(0, 1, 10, run.clock.unix_ms() + (2 * HOUR if too == "late" else -2 * HOUR))
-    run.fetch(one)
-    assert len(run.sent) == records, "made anew before it is refused"
+    batch = _big(0, 1, 10, run.clock.unix_ms() + (2 * HOUR if side == "late" else -2 * HOUR))
+    run.fetch(batch)
+    assert len(run.sent) == records, "re-encoded before it is sent"
     if records:
         rule = run.context.reencodings[-1][1].timestamps
         assert rule is not None
         arrives = run.clock.unix_ms() + TIMES.delivery_timeout_ms
-        assert arrives - HOUR < rule.earliest_ms, "it is still allowed when it gets there"
+        assert arrives - HOUR < rule.earliest_ms, "it is still allowed when it arrives"
         assert rule.latest_ms < run.clock.unix_ms() + HOUR
         run.ack()
     run.commit()
@@ -192,7 +192,7 @@ def test_a_time_that_the_target_refuses_is_moved_or_left_out(policy: str, record
 
 
 @pytest.mark.parametrize(("policy", "records"), [("clamp", 2), ("skip", 1)])
-def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy: str, records: int) -> None:
+def test_early_timestamp_inside_a_batch_is_remedied_after_its_refusal(policy: str, records: int) -> None:
     run = CopyHarness(2, facts=TargetLimits(before_max_ms=HOUR), on_bad_timestamp=policy).opened(0)
     now = run.clock.unix_ms()
     run.fetch(_big(0, 2, 10, now - 2 * HOUR, first=now))
@@ -207,8 +207,8 @@ def test_an_early_time_inside_a_batch_is_known_once_the_target_refuses_it(policy
     assert (result.records, result.skipped.get("bad timestamp", 0)) == (records, 2 - records)
 
 
-def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
-    """Brokers 3.0 to 3.5 know no other: the copy clamped to no limit at all, and was refused again and again."""
+def test_old_broker_s_timestamp_difference_limit_is_respected() -> None:
+    """Brokers 3.0 to 3.5 have no other: the copy clamped to no limit, and was refused again and again."""
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
     facts = TargetLimits.of({"message.timestamp.difference.max.ms": limit})
     run = CopyHarness(1, facts=facts, on_bad_timestamp="clamp").opened(0)
@@ -222,22 +222,22 @@ def test_an_old_broker_s_one_limit_of_times_is_kept_to() -> None:
     assert run.ended_with(Outcome.COMPLETE).records == 1
 
 
-def test_a_time_that_an_old_broker_refuses_names_its_key() -> None:
+def test_timestamp_refused_by_an_old_broker_names_its_configuration_key() -> None:
     limit = ConfigEntry(str(HOUR), ConfigSource.TOPIC, sensitive=False, read_only=False)
     run = CopyHarness(1, facts=TargetLimits.of({"message.timestamp.difference.max.ms": limit})).opened(0)
     run.fetch(_big(0, 1, 10, run.clock.unix_ms() - 2 * HOUR))
     assert "raise message.timestamp.difference.max.ms of the target topic" in str(run.ended_with(Outcome.FAILED).error)
 
 
-def test_a_time_that_the_target_refuses_fails_with_the_record_s_offset() -> None:
+def test_refused_timestamp_fails_the_copy_with_the_record_s_offset() -> None:
     run = CopyHarness(9, facts=TargetLimits(after_max_ms=HOUR)).opened(0)
     run.fetch(made(0), _big(1, 1, 10, run.clock.unix_ms() + 2 * HOUR))
     run.ack(0)
-    assert run.commit().offset == 1, "what comes before it counts"
+    assert run.commit().offset == 1, "batches before it are committed"
     assert "the record at offset 1 has the time" in str(run.ended_with(Outcome.FAILED).error)
 
 
-def test_without_a_key_a_compacted_topic_takes_nothing() -> None:
+def test_record_without_key_is_refused_by_a_compacted_topic() -> None:
     for policy, outcome in (("fail", Outcome.FAILED), ("skip", Outcome.COMPLETE)):
         run = CopyHarness(2, facts=TargetLimits(compacted=True), on_no_key=policy).opened(0)
         run.fetch(made(0, 2))
@@ -253,10 +253,10 @@ def test_without_a_key_a_compacted_topic_takes_nothing() -> None:
             assert 'on-no-key = "skip"' in str(run.ended_with(outcome).error)
 
 
-def test_of_many_put_together_it_is_told_which_one_has_no_key_and_all_before_it_is_copied() -> None:
+def test_record_without_key_in_a_merged_batch_is_named_and_batches_before_it_are_copied() -> None:
     run = CopyHarness(3, facts=TargetLimits(compacted=True), batch_size=10_000).opened(0)
     run.fetch(made(0), made(1), made(2))
-    assert run.context.reencodings, "they are put together"
+    assert run.context.reencodings, "they are merged"
     run.fail(0, RecordRejected("no key", 87))
     run.closed()
     run.opened(0)

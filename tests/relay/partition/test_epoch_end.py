@@ -1,0 +1,193 @@
+"""How a copy ends with its epoch, and what the next epoch inherits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.errors import BrokerError, DeliveryTimeout
+from mirror.errors import OffsetOutOfRange as OutOfRange
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.partition.states import EPOCH_ENDED, CopyState
+from mirror.relay.progress.committed import NOTHING, ProgressTotals
+from tests.fakes.clock import FakeClock
+from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
+
+
+def _wind_up(run: CopyHarness, *, immediately: bool = False) -> None:
+    run.copy.wind_up(run.clock.now(), immediately=immediately)
+    run.context.run_until_idle()
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_acknowledged_batches_are_committed_at_the_epoch_s_end(atomic: bool) -> None:
+    run = CopyHarness(10**6, atomic=atomic).opened(0)
+    run.fetch(made(0), stable_end=10**6)
+    run.ack()
+    _wind_up(run)
+    assert run.commit().offset == 1
+    result = run.ended_with(Outcome.UNFINISHED)
+    assert (result.end, result.stuck_since_ms) == (1, None)
+
+
+def test_undelivered_batch_at_an_epoch_s_end_reports_since_when_it_waits() -> None:
+    run = CopyHarness(10**6).opened(0)
+    run.advance(100)
+    sent_at = run.clock.unix_ms()
+    run.fetch(made(0), stable_end=10**6)
+    run.advance(500)
+    _wind_up(run)
+    assert run.committing == 1, "it may still succeed"
+    _wind_up(run, immediately=True)
+    result = run.ended_with(Outcome.UNFINISHED)
+    assert (result.end, result.stuck_since_ms) == (0, sent_at)
+
+
+def test_batch_in_flight_at_an_epoch_s_end_is_committed_after_its_acknowledgement() -> None:
+    run = CopyHarness(10**6).opened(0)
+    run.fetch(made(0), stable_end=10**6)
+    _wind_up(run)
+    assert (run.committing, run.writer.closed) == (1, None)
+    run.ack()
+    run.commit()
+    result = run.ended_with(Outcome.UNFINISHED)
+    assert (result.end, result.records, result.stuck_since_ms) == (1, 1, None)
+
+
+def test_hanging_commit_at_an_epoch_s_end_reports_since_when_it_waits() -> None:
+    run = CopyHarness(10**6).opened(0)
+    began = run.clock.unix_ms()
+    run.fetch(made(0), stable_end=1)
+    run.advance(100)
+    run.ack()
+    assert run.committing == 1
+    commit_began = began + TIMES.commit_min_interval_ms
+    run.advance(700)
+    _wind_up(run)
+    assert run.committing == 1, "it may still succeed"
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == commit_began
+
+
+@pytest.mark.parametrize("state", [CopyState.OPENING, CopyState.RESOLVING_PROGRESS, CopyState.CHECKING_SOURCE])
+def test_epoch_ends_in_every_state(state: CopyState) -> None:
+    run = CopyHarness(10)
+    began = run.clock.unix_ms()
+    if state is CopyState.RESOLVING_PROGRESS:
+        run.opened_with(None)
+    elif state is CopyState.CHECKING_SOURCE:
+        run.opened(0)
+        run.fetch_fails(OutOfRange("gone", 1))
+    assert run.copy.state is state
+    run.advance(300)
+    awaits_target = state is not CopyState.CHECKING_SOURCE
+    _wind_up(run)
+    assert run.copy.state is (state if awaits_target else CopyState.ABORTING), "it may still complete its opening"
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == (began if awaits_target else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (CopyState.OPENING, "it waited for the target's transaction coordinator: topic 'a.t' does not exist"),
+        (CopyState.RESOLVING_PROGRESS, "it waited for the leader of the target partition: topic 'a.t' does not exist"),
+        (CopyState.CHECKING_SOURCE, "it waited for the source, to learn why it does not have what comes next"),
+        (CopyState.COPYING, "it waited for the end of its transaction: topic 'a.t' does not exist"),
+    ],
+)
+def test_unfinished_copy_reports_what_it_waited_for(state: CopyState, reason: str) -> None:
+    """A target topic that does not exist, and cannot be created, would have no other reason in any result."""
+    run = CopyHarness(10)
+    run.context.no_leader_text = ": topic 'a.t' does not exist"
+    if state is CopyState.RESOLVING_PROGRESS:
+        run.opened_with(None)
+    elif state is not CopyState.OPENING:
+        run.opened(0)
+    if state is CopyState.CHECKING_SOURCE:
+        run.fetch_fails(OutOfRange("gone", 1))
+    elif state is CopyState.COPYING:
+        run.fetch(made(0), stable_end=1)
+        run.ack()
+    assert run.copy.state is state
+    _wind_up(run)
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).error == f"{EPOCH_ENDED}: {reason}"
+
+
+def test_unfinished_copy_that_was_to_be_retried_reports_its_error() -> None:
+    run = CopyHarness(1).opened(0)
+    run.fetch(made(0))
+    run.fail(0, BrokerError("unknown producer id", 49))
+    run.closed()
+    _wind_up(run)
+    assert "unknown producer id" in str(run.ended_with(Outcome.UNFINISHED).error)
+
+
+def test_opening_copy_with_nothing_planned_is_complete_at_the_epoch_s_end() -> None:
+    """This holds even if the target does not answer: a stream that is stopped then has nothing left to copy."""
+    run = CopyHarness(OPEN_END)
+    assert (run.copy.state, run.copy.range.source_end) == (CopyState.OPENING, run.copy.range.start)
+    run.advance(300)
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.COMPLETE).stuck_since_ms is None
+
+
+def test_copy_opening_at_the_epoch_s_end_counts_the_last_epoch_s_records_and_reads_nothing() -> None:
+    """The plan was made before they were copied: by the plan alone, the copy would be unfinished."""
+    run = CopyHarness(OPEN_END)
+    _wind_up(run)
+    run.opened_with(replace(progress_at(2), left=ProgressTotals(2, 1, 700)))
+    assert run.context.read_position is None
+    assert run.commit().left == NOTHING
+    result = run.ended_with(Outcome.COMPLETE)
+    assert (result.end, result.records) == (2, 2)
+
+
+def test_copy_resolving_progress_at_the_epoch_s_end_commits_its_start() -> None:
+    run = CopyHarness(OPEN_END).opened_with(None)
+    _wind_up(run)
+    assert run.copy.state is CopyState.RESOLVING_PROGRESS
+    run.resolved()
+    assert run.commit().offset == 0
+    assert run.ended_with(Outcome.COMPLETE).start == 0
+
+
+def test_delivery_timeout_of_a_stuck_batch_spans_epochs_and_every_epoch_tries() -> None:
+    clock = FakeClock()
+    stuck_since = clock.unix_ms() - 4_000
+    run = CopyHarness(10, clock=clock, stuck_since_ms=stuck_since)
+    assert run.writer.open_timeout_ms == TIMES.delivery_timeout_ms - 4_000
+    run.opened(0)
+    run.fetch(made(0))
+    assert run.writer.sent[0].created_ms == stuck_since
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == stuck_since
+    run = CopyHarness(10, clock=clock, stuck_since_ms=clock.unix_ms() - 60_000)
+    assert run.writer.open_timeout_ms == TIMES.request_timeout_ms
+    run.opened(0)
+    run.fetch(made(0))
+    assert run.writer.sent[0].created_ms == clock.unix_ms() - TIMES.delivery_timeout_ms + TIMES.request_timeout_ms
+
+
+def test_delivered_batch_is_not_stuck_any_more() -> None:
+    clock = FakeClock()
+    run = CopyHarness(10**6, clock=clock, stuck_since_ms=clock.unix_ms() - 4_000).opened(0)
+    run.fetch(made(0), stable_end=1)
+    run.ack()
+    run.advance(TIMES.commit_min_interval_ms)
+    run.commit()
+    run.fetch(made(1), stable_end=2)
+    assert run.writer.sent[1].created_ms is None
+
+
+def test_copy_that_backs_off_ends_with_its_epoch_and_keeps_its_outcome() -> None:
+    run = CopyHarness(10).opened(0)
+    run.context.retries_allowed = True
+    run.fetch(made(0))
+    run.fail(0, DeliveryTimeout("late"))
+    run.closed()
+    run.context.retries_allowed = False
+    _wind_up(run)
+    run.ended_with(Outcome.EXPIRED)
