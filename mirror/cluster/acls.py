@@ -1,4 +1,4 @@
-"""Permissions as values: who may do what on which resources (``AclBinding``, ``AclBindingFilter``)."""
+"""ACLs as values: bindings and filters (``AclBinding``, ``AclBindingFilter``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirror.wire.messages.base import OPERATIONS_NOT_TOLD
 
 
 class ResourceType(OpenEnum):
-    """What a permission is about. ANY is for filters; UNKNOWN is one newer than this client."""
+    """The type of a resource. ANY is for filters; UNKNOWN is a type newer than this client."""
 
     UNKNOWN = 0
     ANY = 1
@@ -22,7 +22,7 @@ class ResourceType(OpenEnum):
 
 
 class PatternType(OpenEnum):
-    """How a resource's name is meant (KIP-290). For filters: ANY, and MATCH for all that a name falls under."""
+    """How the name of a resource is matched (KIP-290). For filters: ANY, and MATCH for patterns that match a name."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,7 @@ class PatternType(OpenEnum):
 
 
 class AclOperation(OpenEnum):
-    """What may be done. ANY is for filters, ALL is a permission."""
+    """An operation. ANY is for filters, ALL is a permission."""
 
     UNKNOWN = 0
     ANY = 1
@@ -53,13 +53,13 @@ class AclOperation(OpenEnum):
 
 
 def operations_of(bits: int) -> frozenset[AclOperation] | None:
-    """What a field of authorized operations says (KIP-430): a bit for each; None where nothing is said.
+    """Decode a field of authorized operations (KIP-430), a bit for each; None if it is not set.
 
     Operations newer than this client are left out.
     """
     if bits == OPERATIONS_NOT_TOLD:
         return None
-    return frozenset(one for one in AclOperation if one > AclOperation.ALL and bits >> one & 1)
+    return frozenset(op for op in AclOperation if op > AclOperation.ALL and bits >> op & 1)
 
 
 class AclPermission(OpenEnum):
@@ -90,7 +90,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Finds ACLs; a None, or ANY, lets all pass. Without arguments it finds every ACL of the cluster."""
+    """A filter of ACLs; None and ANY match everything. Without arguments it matches every ACL of the cluster."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -1,4 +1,4 @@
-"""API calls: keys, each routed to a broker, retried with backoff until the deadline."""
+"""API calls over keys: each key is routed to a broker, and retried with backoff until the deadline. No I/O."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 ANY: Final = None
-"""Route: whichever broker is least busy."""
+"""The route to the least busy broker."""
 
 Failures = Mapping[Any, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a call may look at to find its way."""
+    """What a call routes its keys by."""
 
     metadata: Metadata
     coordinators: Coordinators
 
     @property
     def answers(self) -> int:
-        """Rises with every successful look-up of either."""
+        """A count that rises with every successful response of either."""
         return self.metadata.answers + self.coordinators.answers
 
 
 class Call(CompletableEvent[T], Generic[T, K]):
     """One call of an application thread. Each key is answered by one broker; a failed key is retried alone.
 
-    ``pending`` are the keys to be asked for now; those that failed rest first, each for as long as its own failures in
-    a row demand.
+    ``pending`` are the keys to be requested now; a failed key waits first, as long as its own failures in a row
+    require.
 
-    Subclasses say where a key goes (:meth:`route`), what to ask (:meth:`request`) and how to read the answer
-    (:meth:`accept`).
+    Subclasses define the route of each key (:meth:`route`), the request (:meth:`request`), and how its response is
+    read (:meth:`accept`).
     """
 
     api: ClassVar[Api]
     lane: ClassVar[Lane] = Lane.CONTROL
     max_version: ClassVar[int | None] = None
-    """The newest version to speak, where a newer one tells less."""
+    """The highest version to use, where a later one returns less."""
 
     def __init__(self, what: str, keys: Collection[K], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, deadline_ms, timeout_ms)
@@ -67,15 +67,16 @@ class Call(CompletableEvent[T], Generic[T, K]):
         self._answers_seen = -1
 
     def begin(self, view: ClusterView, backoff: Backoff) -> None:
-        """The network thread takes the call up."""
+        """Begin the call, on the network thread."""
         self._view = view
         self.states = KeyStates(backoff)
 
     @property
     def advancing(self) -> bool:
-        """Also while what it waits for (metadata, a coordinator) has just been answered and not yet been used.
+        """Whether it advances: also after a response that it waited for (metadata, a coordinator), until that is used.
 
-        Not while a key rests: its attempt failed, and the next is not due before the deadline is looked at.
+        It does not while a key backs off: the key's attempt failed, and the next is not due before the deadline is
+        checked.
         """
         if self.resting:
             return False
@@ -84,50 +85,50 @@ class Call(CompletableEvent[T], Generic[T, K]):
 
     @property
     def resting(self) -> bool:
-        """Whether some key failed and may not be asked for again yet."""
+        """Whether some key failed and backs off."""
         return self.states is not None and bool(self.states.resting)
 
     @property
     def finished(self) -> bool:
-        """Whether no key has to be asked for any more."""
+        """Whether no key has to be requested any more."""
         return not (self.pending or self.in_flight or self.resting)
 
-    def wait_for_the_way(self, view: ClusterView) -> None:
-        """There is no route yet; from here on only an answer of metadata or coordinators counts as a step."""
+    def wait_for_route(self, view: ClusterView) -> None:
+        """Record that there is no route yet: only a response of metadata or coordinators counts as a step now."""
         self.stepped = False
         self._answers_seen = view.answers
 
-    def attempted(self) -> None:
-        """A request goes out: what was answered before it has been used."""
+    def begin_attempt(self) -> None:
+        """Record that a request is sent, which uses all responses before it."""
         self.stepped, self._answers_seen = False, -1
 
     def apply(self, core: Any, now: int) -> None:
-        """Give the call to the loop's :class:`Calls`."""
+        """Add the call to the :class:`Calls` of the loop."""
         del now
         core.calls.add(self)
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[K]]:
-        """Node (or ANY) -> the pending keys it answers for; keys left out wait for metadata or a coordinator.
+        """Return node (or ANY) -> the pending keys that it answers; other keys wait for metadata or a coordinator.
 
-        Raises KafkaError where there is no hope.
+        Raises KafkaError if no retry can help.
         """
         del view
         return {ANY: self.pending}
 
     def request(self, keys: Collection[K], view: ClusterView, timeout_ms: int) -> Message:
-        """The request body for ``keys``."""
+        """Return the body of the request for ``keys``."""
         raise NotImplementedError
 
     def accept(self, keys: Collection[K], response: Any) -> Failures:
-        """Take in an answer; the keys to retry, with why. Raises KafkaError where a retry cannot help."""
+        """Process a response; return the keys to retry with their errors. Raises KafkaError if no retry can help."""
         raise NotImplementedError
 
     def result(self) -> T:
-        """The answer, once every key has its own."""
+        """Return the result, once every key is answered."""
         raise NotImplementedError
 
     def reroute(self, keys: Collection[K], view: ClusterView) -> None:
-        """``keys`` failed at the broker they were routed to: forget what led there."""
+        """Drop what ``keys`` were routed by, as they failed at that broker."""
         del keys
         view.metadata.request_update()
 
@@ -136,7 +137,7 @@ class LeaderCall(Call[T, TopicPartition]):
     """A call whose keys are partitions, each answered by its leader."""
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[TopicPartition]]:
-        """By leader; partitions without one wait, and their topics are asked for."""
+        """Route by leader; partitions without one wait, and metadata of their topics is requested."""
         view.metadata.want({tp.topic for tp in self.pending})
         routes: dict[int | None, list[TopicPartition]] = {}
         for tp in self.pending:
@@ -150,7 +151,7 @@ class LeaderCall(Call[T, TopicPartition]):
 
 
 class GroupCall(Call[T, str]):
-    """A call that a group's coordinator answers; its only key is the group."""
+    """A call with a group as its only key, answered by the coordinator of the group."""
 
     lane = Lane.COORDINATOR
 
@@ -159,31 +160,31 @@ class GroupCall(Call[T, str]):
         self.group = group
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[str]]:
-        """To the coordinator, once it is known."""
+        """Route to the coordinator, as soon as it is known."""
         node = view.coordinators.node(KeyType.GROUP, self.group)
         if node is None or node not in view.metadata.brokers:
             if node is not None:
-                view.metadata.request_update()  # a broker that came later
+                view.metadata.request_update()  # a broker that joined later
             why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
             self.last_error = why or view.metadata.last_error or self.last_error
             return {}
         return {node: (self.group,)}
 
     def reroute(self, keys: Collection[str], view: ClusterView) -> None:
-        """Look the coordinator up again."""
+        """Look up the coordinator again."""
         for key in keys:
             view.coordinators.forget(KeyType.GROUP, key)
 
 
-def check(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> KafkaError | None:
-    """None for success, the error where a retry may help. Raises the error where it cannot.
+def check(code: int, operation: str, message: str | None = None, *, needs: str | None = None) -> KafkaError | None:
+    """Return None for success, or the error if a retry may help. Raises the error if no retry can.
 
     The arguments are those of :func:`mirror.wire.error_codes.broker_error`.
     """
     outcome = verdict(code)
     if outcome is ErrorAction.OK:
         return None
-    error = broker_error(code, about, message, needs=needs)
+    error = broker_error(code, operation, message, needs=needs)
     if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE}:
         raise error
     return error
@@ -192,13 +193,13 @@ def check(code: int, about: str, message: str | None = None, *, needs: str | Non
 def left_out(
     keys: Collection[TopicPartition], found: Collection[TopicPartition], failures: Collection[TopicPartition]
 ) -> dict[TopicPartition, KafkaError]:
-    """The partitions that an answer does not mention, as failures: they are asked for again."""
+    """Return the partitions that a response does not have as failures, which are retried."""
     missing = (tp for tp in keys if tp not in found and tp not in failures)
     return {tp: KafkaError(f"{tp}: the broker's answer leaves it out") for tp in missing}
 
 
 class Calls:
-    """Request manager of all the calls under way on one cluster."""
+    """All pending calls of one cluster."""
 
     def __init__(self, settings: ClusterSettings, view: ClusterView, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
@@ -207,13 +208,13 @@ class Calls:
         self._active: list[Call[Any, Any]] = []
 
     def add(self, call: Call[Any, Any]) -> None:
-        """Begin ``call``; it ends by its future."""
+        """Begin ``call``, which ends by completing its future."""
         call.begin(self._view, self._backoff)
         self._active.append(call)
         self._finish(call)
 
     def poll(self, now: int) -> Poll:
-        """The requests that calls can send now."""
+        """Return the requests that can be sent now."""
         if not self._active:
             return IDLE
         self._active = [call for call in self._active if not call.future.done()]
@@ -229,8 +230,8 @@ class Calls:
         return Poll(requests, wait)
 
     def _attempt(self, call: Call[Any, Any], now: int) -> list[Request]:
-        if self._view.metadata.hopeless is not None:
-            call.fail(self._view.metadata.hopeless)
+        if self._view.metadata.fatal_error is not None:
+            call.fail(self._view.metadata.fatal_error)
             return []
         try:
             routes = call.route(self._view)
@@ -238,7 +239,7 @@ class Calls:
             call.fail(error)
             return []
         if not routes:
-            call.wait_for_the_way(self._view)
+            call.wait_for_route(self._view)
             return []
         timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
         return [self._request(call, node, tuple(keys), timeout_ms) for node, keys in list(routes.items())]
@@ -246,7 +247,7 @@ class Calls:
     def _request(self, call: Call[Any, Any], node: int | None, keys: tuple[Any, ...], timeout_ms: int) -> Request:
         call.pending.difference_update(keys)
         call.in_flight += 1
-        call.attempted()
+        call.begin_attempt()
         return Request(
             api=call.api,
             body=call.request(keys, self._view, timeout_ms),
@@ -259,18 +260,18 @@ class Calls:
         )
 
     def _on_response(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[Any, int], None]:
-        asked = dict.fromkeys(keys)  # in order, and found at once: there may be thousands
+        requested = dict.fromkeys(keys)  # in order, with fast lookup: there may be thousands
 
         def answer(response: Any, now: int) -> None:
             call.in_flight -= 1
             try:
-                # What was not asked is nobody's business, whatever a broker says of it.
-                failures = {key: why for key, why in call.accept(asked, response).items() if key in asked}
+                # Keys that were not requested are ignored.
+                failures = {key: why for key, why in call.accept(requested, response).items() if key in requested}
             except KafkaError as error:
                 call.fail(error)
                 return
             if call.states is not None:
-                call.states.succeeded([key for key in asked if key not in failures])
+                call.states.succeeded([key for key in requested if key not in failures])
             if failures:
                 call.reroute(tuple(failures), self._view)
                 self._retry(call, tuple(failures), next(iter(failures.values())), now)
@@ -293,7 +294,7 @@ class Calls:
 
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
         if call.last_error is None or not isinstance(error, KafkaTimeout):
-            # "No answer in the 6 ms that were left" says less than what went wrong before.
+            # "No answer within the remaining 6 ms" says less than the error before.
             call.last_error = error
         call.stepped = False
         if call.states is not None:

@@ -1,4 +1,4 @@
-"""When a broker may be connected to again, and how long that may take (``ClusterConnectionStates``, KIP-144)."""
+"""When to reconnect to a broker, and the timeout of that (``ClusterConnectionStates``, KIP-144, KIP-601). No I/O."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from mirror.errors import KafkaError
 
 @dataclass(slots=True)
 class ConnectAttempt:
-    """One connection to ``node``, from its beginning to its end.
-
-    ``ready`` from the moment when it stands. ``seen`` are the incidents of the node that there had been when it began,
-    or when it last answered: what breaks it is a new one only where none has come since.
-    """
+    """One connection to ``node``, from its first attempt to its end."""
 
     node: int
-    seen: int
+    seen_incidents: int
+    """The number of incidents of the node when the attempt began, or when the node last answered: its end is a new
+    incident only if there was none since."""
     ready: bool = False
+    """The connection is established."""
 
 
 @dataclass(slots=True)
 class _State:
-    """``failures`` in a row, of which ``setups`` before a connection stood; ``incidents`` are all that ever counted."""
+    """``failures`` in a row, ``setups`` of them before a connection was established; ``incidents`` are all failures."""
 
     failures: int = 0
     setups: int = 0
@@ -35,10 +34,10 @@ class _State:
 
 
 class ConnectionStates:
-    """Failures in a row of each node, and what follows from them. A connection that comes to stand forgets them.
+    """The failures in a row of each node, and the backoff after them. An established connection resets them.
 
-    There are several connections to one node, and a node that goes away breaks all of them: that is one failure, also
-    where they find out one after the other, and so are several attempts side by side that fail.
+    A client has several connections to a node. A node that fails breaks all of them: that counts as one failure,
+    also if they notice it one after the other, and so do several concurrent attempts that fail.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
@@ -47,19 +46,19 @@ class ConnectionStates:
         self._states: dict[int, _State] = {}
 
     def begin(self, node: int) -> ConnectAttempt:
-        """A connection to ``node`` is begun; to be handed in with what becomes of it."""
+        """Begin a connection to ``node``; pass the result to the other methods."""
         return ConnectAttempt(node, self._state(node).incidents)
 
     def setup_timeout_ms(self, node: int) -> int:
-        """How long the next attempt at ``node`` may take; doubles with each in a row that did not succeed (KIP-601)."""
+        """Return the timeout of the next attempt, which doubles after each failed one in a row (KIP-601)."""
         return self._setup.after(self._state(node).setups + 1)
 
     def failed(self, attempt: ConnectAttempt, now: int, error: KafkaError | None = None) -> None:
-        """It was in vain, or the connection that came of it broke."""
+        """Record that the attempt failed, or that its connection broke."""
         state = self._state(attempt.node)
         state.error = error
-        if state.failures and attempt.seen != state.incidents:
-            return  # what broke it has been counted, and nothing has shown since that the node is back
+        if state.failures and attempt.seen_incidents != state.incidents:
+            return  # the same incident was counted already, and the node has not answered since
         if attempt.ready:
             state.failures = state.setups = 0
         else:
@@ -69,33 +68,35 @@ class ConnectionStates:
         state.not_before_ms = now + self._reconnect.after(state.failures)
 
     def answered(self, attempt: ConnectAttempt) -> None:
-        """Its connection stands, and something was received on it.
+        """Record that something was received on its connection.
 
-        Only the first time ends the backoff: a node that takes no more connections goes on answering on those that
-        stand.
+        Only the first time resets the backoff: a node that accepts no more connections still answers on existing ones.
         """
         state = self._state(attempt.node)
         state.error = None
-        attempt.seen = state.incidents
+        attempt.seen_incidents = state.incidents
         if not attempt.ready:
             attempt.ready = True
             state.failures = state.setups = state.not_before_ms = 0
 
     def error(self, node: int) -> KafkaError | None:
-        """The last failure, until something is received on a connection that stands."""
+        """Return the last failure, until something is received on a connection."""
         return self._state(node).error
 
     def failures(self, node: int) -> int:
-        """How many there were in a row."""
+        """Return the number of failures in a row."""
         return self._state(node).failures
 
-    def given_up(self, node: int, now: int) -> bool:
-        """Whether to ask others for the time being. One that failed once is tried again when its time has come."""
+    def is_avoided(self, node: int, now: int) -> bool:
+        """Whether to prefer other nodes for now.
+
+        After a single failure it is not avoided once the backoff has passed.
+        """
         state = self._state(node)
         return state.error is not None and (self.wait_ms(node, now) > 0 or state.failures > 1)
 
     def wait_ms(self, node: int, now: int) -> int:
-        """Milliseconds until ``node`` may be tried again; 0 where it may be at once."""
+        """Return ms until ``node`` may be tried again."""
         return max(0, self._state(node).not_before_ms - now)
 
     def _state(self, node: int) -> _State:

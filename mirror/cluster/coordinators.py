@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional id."""
+"""Looks up the coordinators of groups and transactional ids. No I/O."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class KeyType(enum.IntEnum):
 
 
 class Coordinators:
-    """Request manager and store of coordinators, looked up in batches (KIP-699), one for all clients of a cluster.
+    """The known coordinators, looked up in batches (KIP-699), one instance for all clients of a cluster.
 
-    Of each kind one request is under way at a time. A key that could not be found rests for itself: neither does it
-    delay the others, nor do they end its backoff (KIP-580).
-    ``answers`` counts the answers that settled some key; ``changes`` rises with every answer and every failure.
+    One request of each kind is in flight at a time. A key whose lookup fails backs off alone: it does not delay
+    others, and they do not reset its backoff (KIP-580). ``answers`` counts the responses that resolved some key;
+    ``changes`` rises with every response and every failure.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
         self._states: dict[KeyType, KeyStates[str]] = {kind: KeyStates(backoff) for kind in KeyType}
-        self._under_way: set[KeyType] = set()
+        self._in_flight: set[KeyType] = set()
         self._nodes: dict[tuple[KeyType, str], int] = {}
         self._wanted: dict[KeyType, set[str]] = defaultdict(set)
         self.answers = 0
@@ -46,7 +46,7 @@ class Coordinators:
         self._errors: dict[tuple[KeyType, str], KafkaError] = {}
 
     def node(self, kind: KeyType, key: str) -> int | None:
-        """The coordinator, or None: then it is looked up. Raises the error of a look-up that was refused for good."""
+        """Return the coordinator, or None and look it up. Raises the error of a lookup that was refused for good."""
         refused = self._refused.pop((kind, key), None)
         if refused is not None:
             raise refused
@@ -56,28 +56,28 @@ class Coordinators:
         return found
 
     def forget(self, kind: KeyType, key: str) -> None:
-        """It is not there (any more): the next :meth:`node` looks it up again."""
+        """Drop the coordinator: the next :meth:`node` looks it up again."""
         self._nodes.pop((kind, key), None)
 
     def why_unknown(self, kind: KeyType, key: str) -> KafkaError | None:
-        """Why the last request for it did not find it; None where it did, or has not ended."""
+        """Return the error of the last lookup; None if it succeeded, or is pending."""
         return self._errors.get((kind, key))
 
     def retain(self, nodes: Collection[int]) -> None:
-        """The cluster's brokers are these: what another one coordinated is to be looked up again."""
+        """Drop the coordinators that are not among ``nodes``, the brokers of the cluster."""
         self._nodes = {key: node for key, node in self._nodes.items() if node in nodes}
 
     def poll(self, now: int) -> Poll:
-        """A FindCoordinator for each kind that has keys to look up."""
+        """Return a FindCoordinator for each kind that has keys to look up."""
         requests: list[Request] = []
         wait = FOREVER_MS
         for kind, wanted in self._wanted.items():
-            if not wanted or kind in self._under_way:
+            if not wanted or kind in self._in_flight:
                 continue
             states = self._states[kind]
             states.rested(now)
             if keys := wanted.difference(states.resting):
-                self._under_way.add(kind)
+                self._in_flight.add(kind)
                 requests.append(self._request(kind, tuple(sorted(keys))))
             else:
                 wait = min(wait, states.wait_ms(now))
@@ -91,45 +91,47 @@ class Coordinators:
             node=None,
             lane=Lane.CONTROL,
             timeout_ms=self._request_timeout_ms,
-            on_response=lambda response, now: self._learn(kind, keys, response, now),
-            on_failure=lambda error, now: self._ended(kind, dict.fromkeys(keys, error), now),
+            on_response=lambda response, now: self._on_response(kind, keys, response, now),
+            on_failure=lambda error, now: self._finish(kind, dict.fromkeys(keys, error), now),
         )
 
-    def _learn(self, kind: KeyType, asked: tuple[str, ...], response: FindCoordinatorResponse, now: int) -> None:
+    def _on_response(self, kind: KeyType, keys: tuple[str, ...], response: FindCoordinatorResponse, now: int) -> None:
         left_out = "the broker's answer leaves it out"
-        failed = {key: KafkaError(f"{_about(kind, key)}: {left_out}") for key in asked}
+        failed = {key: KafkaError(f"{_operation(kind, key)}: {left_out}") for key in keys}
         for answer in response.coordinators:
             if answer.key not in failed:
                 continue
             if not answer.error_code:
                 self._nodes[kind, answer.key] = answer.node_id
-                self._settled(kind, answer.key)
+                self._resolve(kind, answer.key)
                 del failed[answer.key]
                 continue
-            error = broker_error(answer.error_code, _about(kind, answer.key), answer.error_message, needs="Describe")
+            error = broker_error(
+                answer.error_code, _operation(kind, answer.key), answer.error_message, needs="Describe"
+            )
             if verdict(answer.error_code) is ErrorAction.FATAL:
                 self._refused[kind, answer.key] = error
-                self._settled(kind, answer.key)
+                self._resolve(kind, answer.key)
                 del failed[answer.key]
             else:
                 failed[answer.key] = error
-        if len(failed) < len(asked):
+        if len(failed) < len(keys):
             self.answers += 1
-        self._ended(kind, failed, now)
+        self._finish(kind, failed, now)
 
-    def _settled(self, kind: KeyType, key: str) -> None:
+    def _resolve(self, kind: KeyType, key: str) -> None:
         self._wanted[kind].discard(key)
         self._states[kind].succeeded((key,))
         self._errors.pop((kind, key), None)
 
-    def _ended(self, kind: KeyType, failed: Mapping[str, KafkaError], now: int) -> None:
-        """The request under way has ended; the keys that ``failed`` are to be asked for again."""
-        self._under_way.discard(kind)
+    def _finish(self, kind: KeyType, failed: Mapping[str, KafkaError], now: int) -> None:
+        """End the request in flight; the keys that ``failed`` are retried."""
+        self._in_flight.discard(kind)
         self._states[kind].failed(failed, now)
         self._errors |= {(kind, key): error for key, error in failed.items()}
         self.changes += 1
 
 
-def _about(kind: KeyType, key: str) -> str:
+def _operation(kind: KeyType, key: str) -> str:
     what = "group" if kind is KeyType.GROUP else "transactional id"
     return f"looking up the coordinator of {what} {key!r}"

@@ -1,4 +1,4 @@
-"""What application threads ask of the network thread (seed 001)."""
+"""The events that application threads send to the network thread (AsyncKafkaConsumer design). No I/O."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class Event:
-    """Something for the network thread to do; ``apply`` runs there."""
+    """Work for the network thread, on which ``apply`` runs."""
 
     def apply(self, core: Any, now: int) -> None:
-        """Do it, on ``core``. A KafkaError raised here fails the event; anything else ends the network thread."""
+        """Apply the event to ``core``. A KafkaError fails the event; any other exception ends the network thread."""
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
-        """The network thread ends before it came to this: tell whoever waits; here nobody does."""
+        """Fail the callers that wait, as the network thread ends before the event; here none does."""
 
 
 class CompletableEvent(Event, Generic[T]):
-    """An event whose sender waits on ``future``. ``deadline_ms`` is absolute: the Timer stays with its thread.
+    """An event whose sender waits on ``future``. ``deadline_ms`` is absolute, as the Timer belongs to the sender.
 
     ``stepped`` is True between a successful step and the next attempt.
     """
@@ -37,21 +37,21 @@ class CompletableEvent(Event, Generic[T]):
 
     @property
     def advancing(self) -> bool:
-        """The deadline is only looked at after a failed attempt (seed 001): an event that advances is not reaped."""
+        """Whether the last step succeeded: the deadline is only checked after a failed attempt (timeout design)."""
         return self.stepped
 
     def complete(self, value: T) -> None:
-        """Answer the sender, unless that has been done."""
+        """Complete the future, unless it is done."""
         if not self.future.done():
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Answer the sender with ``error``, unless it has been answered."""
+        """Fail the future with ``error``, unless it is done."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def expire(self) -> None:
-        """Answer the sender that time is up; the last failure seen is the cause."""
+        """Fail the future by timeout; the last error is the cause."""
         reason = f": {self.last_error}" if self.last_error else ""
         error = KafkaTimeout(f"{self.what} did not succeed within {self.timeout_ms} ms{reason}")
         error.__cause__ = self.last_error
@@ -59,7 +59,7 @@ class CompletableEvent(Event, Generic[T]):
 
 
 def as_kafka_error(error: BaseException) -> KafkaError:
-    """``error`` itself where it is one of ours, else wrapped with its cause kept."""
+    """Return ``error`` if it is a KafkaError, otherwise one that has it as its cause."""
     if isinstance(error, KafkaError):
         return error
     wrapped = KafkaError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Calls over many keys that share no fate: each is taken to its own end, and what became of each is told."""
+"""Calls over many keys, each with a result or an error of its own. No I/O."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mirror.wire.messages.base import Message
 
 GROUP_ID_NOT_FOUND: Final = 69
 _REQUEST_TIMED_OUT: Final = 7
-_NAMED: Final = 20
-"""How many failures one error's text tells; ``Outcomes.failed`` has them all."""
+_MAX_NAMES_SHOWN: Final = 20
+"""Failures named in one error text; ``Outcomes.failed`` has all of them."""
 _INT32_MAX: Final = 2**31 - 1
 
 
 class KeyedCall(Call[Outcomes[K, V], K]):
     """A call whose result is :class:`Outcomes`: a refusal ends its key, not the call.
 
-    Subclasses make the request's body (:meth:`body`), hand each key's part of an answer to :meth:`take`, and end
-    :meth:`accept` by what is still :meth:`open`. An error that holds for the whole call (no trust, brokers too old)
-    still fails it whole.
+    Subclasses build the request (:meth:`body`), pass each key's part of a response to :meth:`set_result`, and return
+    :meth:`unresolved` from :meth:`accept`. An error of the whole call (authentication, brokers too old) still fails all
+    of it.
     """
 
     needs: ClassVar[str]
-    """The ACL operation that the request takes."""
-    final: ClassVar[frozenset[int]] = frozenset()
-    """Codes that end a key here, though a retry may help elsewhere: who answers has the last word."""
-    gone: ClassVar[int] = 0
-    """The code for "it is not there": for a deletion tried before without an answer, that is success."""
+    """The ACL operation that the request requires."""
+    final_codes: ClassVar[frozenset[int]] = frozenset()
+    """Codes that end a key here, though other calls retry them."""
+    missing_code: ClassVar[int] = 0
+    """The code for a resource that does not exist: success for a deletion after an attempt without a response."""
 
     def __init__(self, what: str, keys: Collection[K], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, keys, deadline_ms, timeout_ms)
@@ -42,128 +42,128 @@ class KeyedCall(Call[Outcomes[K, V], K]):
         self._done: dict[K, V] = {}
         self._failed: dict[K, KafkaError] = {}
         self._absent: set[K] = set()
-        self._why: dict[K, KafkaError] = {}
+        self._last_errors: dict[K, KafkaError] = {}
         self._unanswered: set[K] = set()
-        self.uncertain: set[K] = set()
+        self.maybe_done: set[K] = set()
 
-    def about(self, key: K) -> str:
-        """What is done, to which key: the beginning of its errors."""
+    def describe(self, key: K) -> str:
+        """Return the operation on ``key``, with which its error texts begin."""
         raise NotImplementedError
 
     def body(self, keys: Collection[K], view: ClusterView, timeout_ms: int) -> Message:
-        """The request for ``keys``; ``timeout_ms`` fits an int32."""
+        """Return the request for ``keys``; ``timeout_ms`` fits an int32."""
         raise NotImplementedError
 
     def request(self, keys: Collection[K], view: ClusterView, timeout_ms: int) -> Message:
-        """Notes what was asked before without an answer: it may have been done."""
-        self.uncertain |= self._unanswered.intersection(keys)
+        """Return the request, and keep which keys had an attempt without a response: it may have been executed."""
+        self.maybe_done |= self._unanswered.intersection(keys)
         self._unanswered.update(keys)
         return self.body(keys, view, min(timeout_ms, _INT32_MAX))
 
-    def take(self, key: K, code: int, value: V, message: str | None = None, *, needs: str | None = None) -> None:
-        """``key`` was answered with ``code``; ``value`` is its result where that is success."""
+    def set_result(self, key: K, code: int, value: V, message: str | None = None, *, needs: str | None = None) -> None:
+        """Set the outcome of ``key`` by ``code``; ``value`` is its result on success."""
         if key not in self._keys:
             return
         self._unanswered.discard(key)
         outcome = verdict(code)
-        if outcome is ErrorAction.OK or (code == self.gone and key in self.uncertain):
+        if outcome is ErrorAction.OK or (code == self.missing_code and key in self.maybe_done):
             self._done[key] = value
             return
-        error = broker_error(code, self.about(key), message, needs=needs or self.needs)
-        if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE} or code in self.final:
+        error = broker_error(code, self.describe(key), message, needs=needs or self.needs)
+        if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE} or code in self.final_codes:
             self._failed[key] = error
             return
         if code == _REQUEST_TIMED_OUT:
-            self.uncertain.add(key)
-        self._why[key] = error
+            self.maybe_done.add(key)
+        self._last_errors[key] = error
 
-    def waiting(self, key: K, why: KafkaError) -> None:
-        """``key`` cannot be asked for yet."""
-        self._why[key] = self.last_error = why
+    def set_waiting(self, key: K, why: KafkaError) -> None:
+        """Record why ``key`` cannot be requested yet."""
+        self._last_errors[key] = self.last_error = why
 
-    def refuse(self, key: K, error: KafkaError) -> None:
-        """``key`` failed for good."""
+    def set_failed(self, key: K, error: KafkaError) -> None:
+        """Fail ``key``."""
         self._failed[key] = error
 
-    def absent(self, key: K) -> None:
-        """``key`` was answered, and there is nothing to tell."""
+    def set_absent(self, key: K) -> None:
+        """Resolve ``key`` without a result."""
         self._absent.add(key)
 
-    def settled(self, key: K) -> bool:
-        """Whether ``key`` has come to its end."""
+    def is_resolved(self, key: K) -> bool:
+        """Whether ``key`` has its outcome."""
         return key in self._done or key in self._failed or key in self._absent
 
-    def open(self, keys: Collection[K]) -> Failures:
-        """Those of ``keys`` to ask for again, with why."""
+    def unresolved(self, keys: Collection[K]) -> Failures:
+        """Return those of ``keys`` to retry, with their errors."""
         left_out = "the broker's answer leaves it out"
         return {
-            key: self._why.get(key) or KafkaError(f"{self.about(key)}: {left_out}")
+            key: self._last_errors.get(key) or KafkaError(f"{self.describe(key)}: {left_out}")
             for key in keys
-            if not self.settled(key)
+            if not self.is_resolved(key)
         }
 
     def result(self) -> Outcomes[K, V]:
-        """In the order of the keys, whatever order they were answered in."""
+        """Return the outcomes in the order of the keys."""
         done = {key: self._done[key] for key in self._keys if key in self._done}
         return Outcomes(done, {key: self._failed[key] for key in self._keys if key in self._failed})
 
     def expire(self) -> None:
-        """Time is up: for the keys that are still open. The last failure seen of each is its error's cause."""
+        """Fail the unresolved keys by timeout; the last error of each is the cause."""
         for key in self._keys:
-            if not self.settled(key):
-                why = self._why.get(key, self.last_error)
+            if not self.is_resolved(key):
+                why = self._last_errors.get(key, self.last_error)
                 reason = f": {why}" if why else ""
-                late = KafkaTimeout(f"{self.about(key)} did not succeed within {self.timeout_ms} ms{reason}")
+                late = KafkaTimeout(f"{self.describe(key)} did not succeed within {self.timeout_ms} ms{reason}")
                 late.__cause__ = why
                 self._failed[key] = late
         self.complete(self.result())
 
-    def finish_if_settled(self) -> None:
-        """End a call whose last keys were settled without a request."""
+    def finish_if_resolved(self) -> None:
+        """Complete a call whose last keys were resolved without a request."""
         if self.finished:
             self.complete(self.result())
 
 
 class ControllerCall(KeyedCall[K, V]):
-    """A call that changes the cluster; any broker passes it on to the controller (KIP-590), the one named is asked."""
+    """A call that changes the cluster, sent to the controller; any other broker forwards it (KIP-590)."""
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[K]]:
-        """To the controller where one is known."""
+        """Route to the controller if it is known."""
         return {view.metadata.controller if view.metadata.controller is not None else ANY: set(self.pending)}
 
 
 class BrokersCall(KeyedCall[int, V]):
-    """A call that every broker answers for itself; the keys are their ids."""
+    """A call that every broker answers for itself; the keys are the ids of the brokers."""
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[int]]:
-        """Each to itself; one that is not there (now) is waited for."""
+        """Route each key to its broker; one that is not in the cluster (now) is waited for."""
         routes: dict[int | None, Collection[int]] = {}
         for node in self.pending:
             why = absent_broker(node, view)
             if why is None:
                 routes[node] = (node,)
             else:
-                self.waiting(node, why)
+                self.set_waiting(node, why)
         return routes
 
 
 class GroupsCall(KeyedCall[str, V]):
-    """A call over groups, each answered by its coordinator; those of one coordinator go in one request.
+    """A call over groups, or transactional ids (``kind``), each answered by its coordinator.
 
-    Or over transactional ids, where ``kind`` says so.
+    The keys of one coordinator share a request.
     """
 
     lane = Lane.COORDINATOR
     kind: ClassVar[KeyType] = KeyType.GROUP
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[str]]:
-        """By coordinator; groups whose coordinator is not known yet wait, those refused are at their end."""
+        """Route by coordinator; groups whose coordinator is unknown wait, those whose lookup is refused fail."""
         routes: dict[int | None, list[str]] = {}
         for group in sorted(self.pending):
             try:
                 node = coordinator(group, view, self.kind)
             except KafkaError as error:
-                self.refuse(group, error)
+                self.set_failed(group, error)
                 self.pending.discard(group)
                 continue
             if node is not None:
@@ -171,44 +171,44 @@ class GroupsCall(KeyedCall[str, V]):
             else:
                 why = view.coordinators.why_unknown(self.kind, group) or view.metadata.last_error
                 if why is not None:
-                    self.waiting(group, why)
-        self.finish_if_settled()
+                    self.set_waiting(group, why)
+        self.finish_if_resolved()
         return routes
 
     def reroute(self, keys: Collection[str], view: ClusterView) -> None:
-        """Look the coordinators up again."""
+        """Look up the coordinators again."""
         for group in keys:
             view.coordinators.forget(self.kind, group)
 
 
 def coordinator(group: str, view: ClusterView, kind: KeyType = KeyType.GROUP) -> int | None:
-    """The coordinator of a group, or of another ``kind`` of key; None while it is looked up.
+    """Return the coordinator of a group, or of another ``kind`` of key; None while it is looked up.
 
-    Raises KafkaError where the look-up was refused.
+    Raises KafkaError if the lookup was refused.
     """
     node = view.coordinators.node(kind, group)
     if node is not None and node not in view.metadata.brokers:
-        view.metadata.request_update()  # a broker that came later
+        view.metadata.request_update()  # a broker that joined later
         return None
     return node
 
 
 def absent_broker(node: int, view: ClusterView) -> KafkaError | None:
-    """None where ``node`` is in the cluster; else why it cannot be asked, and metadata is asked for again."""
+    """Return None if ``node`` is in the cluster, otherwise the error, and request metadata."""
     if node in view.metadata.brokers:
         return None
     view.metadata.request_update()
-    known = ", ".join(str(one) for one in sorted(view.metadata.brokers)) or "none"
+    known = ", ".join(str(broker) for broker in sorted(view.metadata.brokers)) or "none"
     return view.metadata.last_error or KafkaError(f"broker {node} is not in the cluster; its brokers now: {known}")
 
 
 def first_failure(failed: Mapping[Any, KafkaError]) -> KafkaError:
-    """The first error, of its own class, its text naming the others too. A refusal goes before a time-out."""
+    """Return the first error, with the texts of the others. Refusals come before timeouts."""
     errors = sorted(failed.values(), key=lambda error: isinstance(error, KafkaTimeout))
     if len(errors) == 1:
         return errors[0]
-    more = f"; and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
-    made = copy.copy(errors[0])
-    made.args = ("; ".join(str(error) for error in errors[:_NAMED]) + more,)
-    made.__cause__ = errors[0].__cause__
-    return made
+    more = f"; and {len(errors) - _MAX_NAMES_SHOWN} more" if len(errors) > _MAX_NAMES_SHOWN else ""
+    combined = copy.copy(errors[0])
+    combined.args = ("; ".join(str(error) for error in errors[:_MAX_NAMES_SHOWN]) + more,)
+    combined.__cause__ = errors[0].__cause__
+    return combined

@@ -1,4 +1,4 @@
-"""Configuration keys: Kafka's own names, checked all at once."""
+"""Configuration keys under Kafka's own names, and their parser."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Key:
         return self.kind == "secret"
 
     def show(self, value: object) -> str:
-        """``value`` as it may appear in an error."""
+        """Return ``value`` as it may appear in an error."""
         return HIDDEN if self.secret else repr(value)
 
     def read(self, value: object) -> Any:
-        """``value`` checked and in its Python type. Raises ValueError whose text says what is allowed."""
+        """Check ``value`` and convert it to its type. Raises ValueError whose text says what is allowed."""
         if self.kind == "int":
             return self._read_int(value)
         if self.kind == "bool":
@@ -52,7 +52,7 @@ class Key:
             return value
         if not isinstance(value, str):
             msg = "must be a string"
-            raise ValueError(msg)  # noqa: TRY004 - one kind of failure for every wrong value
+            raise ValueError(msg)  # noqa: TRY004 - one exception type for every wrong value
         if self.choices and value not in self.choices:
             raise ValueError(self._allowed_choices())
         return value
@@ -73,7 +73,7 @@ class Key:
             value = value.lower() == "true"
         if not isinstance(value, bool):
             msg = "must be true or false"
-            raise ValueError(msg)  # noqa: TRY004 - one kind of failure for every wrong value
+            raise ValueError(msg)  # noqa: TRY004 - one exception type for every wrong value
         if self.choices and value not in self.choices:
             raise ValueError(self._allowed_choices())
         return value
@@ -90,7 +90,7 @@ class Key:
 
 
 def read_keys(keys: Mapping[str, Key], options: Mapping[str, object], where: str) -> dict[str, Any]:
-    """Every key's value, the default where ``options`` has none. Raises ConfigError with all the problems found."""
+    """Return the value of every key, by default where ``options`` has none. Raises ConfigError with all problems."""
     problems = [unknown_key(keys, name, where) for name in options if name not in keys]
     values: dict[str, Any] = {}
     for name, key in keys.items():
@@ -107,7 +107,7 @@ def read_keys(keys: Mapping[str, Key], options: Mapping[str, object], where: str
 
 
 def unknown_key(keys: Mapping[str, Key], name: str, where: str) -> Problem:
-    """The problem of a key that nobody knows; its value is not shown, it might be a misspelt secret."""
+    """Return the problem of an unknown key, without its value, which may be a secret."""
     close = difflib.get_close_matches(name, keys, n=1)
     hint = f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
     return Problem(where, name, HIDDEN, hint)

@@ -1,4 +1,4 @@
-"""The network thread's loop, without the thread: ``run_once`` of one cluster and all its clients (seed 001)."""
+"""The loop of the network thread, without the thread: one cluster and all its clients (AsyncKafkaConsumer design)."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS, Clock, remaining
 
 _BATCH_LIMIT: Final = 10_000
-"""Events drained in one turn: a flood of them must not keep the network from its work."""
+"""Events drained in one turn, so that a flood of them does not delay the network."""
 
 
 class ClientCore(Protocol):
-    """A consumer's or producer's part of the loop."""
+    """The core of a consumer or producer in the loop."""
 
     @property
     def every_turn(self) -> bool:
-        """True: polled in every turn. False: only for a reason, which are those that :meth:`ClusterLoop.touch` names.
+        """True: polled in every turn. False: polled only for the reasons that :meth:`ClusterLoop.touch` lists.
 
-        Hundreds of cores share a loop; one that answered FOREVER_MS and has no requests under way then costs nothing.
+        Hundreds of cores share a loop: one that returned FOREVER_MS and has no requests in flight costs nothing.
         """
         ...
 
     def poll(self, now: int) -> Poll:
-        """Requests due at ``now``; also where expired batches are found."""
+        """Return the requests due at ``now``, and expire what is overdue."""
         ...
 
     def leave(self, event: LeaveEvent, now: int) -> None:
-        """Its client closed: let go of everything, then complete ``event``."""
+        """Close, then complete ``event``."""
         ...
 
-    def gone(self) -> None:
-        """The client was told: let go of what is left, such as connections."""
+    def on_removed(self) -> None:
+        """Release what is left, such as connections, after the client was closed."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The network thread is dying: whoever waits gets ``error``."""
+        """Fail all waiting calls with ``error``, as the network thread is dying."""
         ...
 
 
 class ClusterLoop:
-    """Everything of one cluster that the network thread alone touches.
+    """The state of one cluster, used on the network thread only.
 
-    ``events`` is the one thing that application threads touch: they append, this drains (both atomic on a deque).
+    Application threads only append to ``events``, which the loop drains (both are atomic on a deque).
     """
 
     def __init__(self, settings: ClusterSettings, network: Network, clock: Clock, rng: random.Random) -> None:
@@ -71,7 +71,7 @@ class ClusterLoop:
         self.network = network
         self._clock = clock
         self._reaper = CompletableEventReaper()
-        self._turns: Scheduler[ClientCore] = Scheduler()
+        self._scheduler: Scheduler[ClientCore] = Scheduler()
         self._channels = itertools.count(1)
         self._brokers: Mapping[int, Broker] = {}
         self._seen = self._changes()
@@ -86,41 +86,41 @@ class ClusterLoop:
 
     @property
     def cores(self) -> list[ClientCore]:
-        """All that take part."""
-        return self._turns.cores
+        """The cores in the loop."""
+        return self._scheduler.cores
 
     def join(self, core: ClientCore) -> None:
-        """``core`` takes part from the next turn on."""
-        self._turns.join(core)
+        """Add ``core`` from the next turn on."""
+        self._scheduler.join(core)
 
     def touch(self, core: ClientCore) -> None:
-        """Poll ``core`` in the next turn, for a reason that the loop cannot see; on the network thread only.
+        """Poll ``core`` in the next turn, for a reason that the loop does not observe; on the network thread only.
 
-        It sees: an event for the core, the end of one of the requests that its poll returned, the end of the wait that
-        its poll announced, room on a connection after a pool had none; and for all cores, what changed in metadata,
+        The loop observes: an event for the core, the end of a request that its poll returned, the end of the wait that
+        its poll returned, room on a connection after a pool had none; and for all cores, changes of metadata,
         coordinators or connections.
         """
-        self._turns.touch(core)
+        self._scheduler.touch(core)
 
     def run_once(self) -> None:
-        """Drain events, poll the managers, poll the network, and only then reap.
+        """Drain events, poll the managers, poll the network, and only then expire.
 
-        Raises whatever a bug raises: the thread that runs this fails every caller with it.
+        An exception here is a bug: the thread that runs this fails every caller with it.
         """
         self._drain(self._clock.now())
         self.network.poll(self._send_due(self._clock.now()))
         self._reaper.reap_expired_and_completed(self._clock.now())
-        self._let_go()
+        self._remove_departed()
 
-    def _let_go(self) -> None:
-        """Cores whose clients are told that they are closed take no part in the next turn."""
+    def _remove_departed(self) -> None:
+        """Remove the cores whose clients are closed."""
         while self.departed:
             core = self.departed.popleft()
-            self._turns.leave(core)
-            core.gone()
+            self._scheduler.leave(core)
+            core.on_removed()
 
     def new_channel(self) -> int:
-        """A number for the connections that one client has for itself."""
+        """Return a number for connections that one client has for itself."""
         return next(self._channels)
 
     def _drain(self, now: int) -> None:
@@ -129,7 +129,7 @@ class ClusterLoop:
             if isinstance(event, CompletableEvent):
                 self._reaper.add(event)
             if core is not None:
-                self._turns.touch(core)
+                self._scheduler.touch(core)
             try:
                 event.apply(self if core is None else core, now)
             except KafkaError as error:
@@ -139,9 +139,9 @@ class ClusterLoop:
 
     def _send_due(self, now: int) -> int:
         wait = 0 if self.events else self._reaper.wait_ms(now)
-        self._notice()
-        # Cores first: the look-ups they begin are calls. Then calls: what they miss, metadata and coordinators ask for.
-        for core in self._turns.take(now):
+        self._observe_changes()
+        # Cores first, as they begin calls; then calls, as they need metadata and coordinators.
+        for core in self._scheduler.due_cores(now):
             wait = min(wait, self._poll_core(core, now))
         managers: tuple[RequestManager, ...] = (self.calls, self.metadata, self.coordinators)
         for manager in managers:
@@ -150,26 +150,26 @@ class ClusterLoop:
             for request in requests:
                 self.network.send(request, now)
         for pool in self._pools:
-            wait = min(wait, pool.look(now))
-        if self._turns.pending or self.departed or self._seen != self._changes() or self._freed != self._rooms():
-            return 0  # what was done for one core is a reason for others, and who has left is not kept waiting
-        return min(wait, remaining(self._turns.next_ms(), now))
+            wait = min(wait, pool.update_slow(now))
+        if self._scheduler.pending or self.departed or self._seen != self._changes() or self._freed != self._rooms():
+            return 0  # polling one core gave others a reason, or a core has left
+        return min(wait, remaining(self._scheduler.next_ms(), now))
 
-    def _notice(self) -> None:
-        """Find out for whom this turn is, and what is known of the brokers."""
+    def _observe_changes(self) -> None:
+        """Apply changes of the brokers, and touch the cores that shared changes concern."""
         if self.metadata.brokers is not self._brokers:
             self._brokers = self.metadata.brokers
             self.network.set_brokers(self._brokers)
-            # Who is gone gets no more requests, whose failure would tell that somebody else coordinates now.
+            # A removed broker gets no more requests, so that no failure would show that its groups have moved.
             self.coordinators.retain(self._brokers)
             for pool in self._pools:
                 pool.retain(self._brokers)
         if (seen := self._changes()) != self._seen:
             self._seen = seen
-            self._turns.touch_all()
+            self._scheduler.touch_all()
         if (freed := self._rooms()) != self._freed:
             self._freed = freed
-            self._turns.touch_refused()
+            self._scheduler.touch_refused()
 
     def _changes(self) -> tuple[int, int, int]:
         return self.metadata.changes, self.coordinators.changes, self.network.changes
@@ -178,21 +178,21 @@ class ClusterLoop:
         return self.produce_pool.freed + self.coordinator_pool.freed
 
     def _poll_core(self, core: ClientCore, now: int) -> int:
-        """Milliseconds until it must be asked again, as far as that is not kept in its alarm."""
+        """Poll ``core``; return ms until its next poll if the scheduler does not keep that."""
         refusals = self.produce_pool.refusals + self.coordinator_pool.refusals
         poll = core.poll(now)
         if self.produce_pool.refusals + self.coordinator_pool.refusals != refusals:
-            self._turns.refused(core)
+            self._scheduler.refused(core)
         for request in poll.requests:
-            self._turns.watch(core, request)
+            self._scheduler.watch(core, request)
             self.network.send(request, now)
         if core.every_turn:
             return poll.wait_ms
-        self._turns.polled(core, now, poll.wait_ms)
+        self._scheduler.polled(core, now, poll.wait_ms)
         return FOREVER_MS
 
     def fail(self, error: BaseException) -> None:
-        """The loop ends: every caller, tracked or queued, gets ``error``."""
+        """Fail all callers with ``error``, as the loop ends."""
         queued = [event for _, event in self.events]
         self.events.clear()
         for core in list(self.cores):
@@ -201,30 +201,30 @@ class ClusterLoop:
 
 
 class JoinEvent(Event):
-    """A new client's core enters the loop."""
+    """Add the core of a new client to the loop."""
 
     def __init__(self, core: ClientCore) -> None:
         self._core = core
 
     def apply(self, core: ClusterLoop, now: int) -> None:
-        """At once."""
+        """Add it."""
         del now
         core.join(self._core)
 
 
 class LeaveEvent(CompletableEvent[None]):
-    """A client closes: nothing of it stays in the loop."""
+    """Close a client, and remove its core from the loop."""
 
     def __init__(self, core: ClientCore, deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("close", deadline_ms, timeout_ms)
         self._core = core
 
     def apply(self, core: ClusterLoop, now: int) -> None:
-        """The core takes its leave, and is gone when that is done, or when time is up."""
+        """Let the core close; it is removed when that is done, or when the timeout expires."""
         self.future.add_done_callback(lambda _: core.departed.append(self._core))
         core.touch(self._core)
         self._core.leave(self, now)
 
     def expire(self) -> None:
-        """Time is up: closing is no failure."""
+        """Complete: a timeout does not fail a close."""
         self.complete(None)

@@ -1,4 +1,4 @@
-"""What is known of a cluster, and when to ask again."""
+"""The metadata of a cluster, and when to request it again. No I/O."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mirror.wire.api import Api
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
 
-_LONGEST_HOST: Final = 255
-"""Characters that a host's name can have (RFC 1035)."""
+_MAX_HOST_LENGTH: Final = 255
+"""Characters of a host name (RFC 1035)."""
 
 
-_DOUBTS: Final = 10
-"""Brokers that lag are not that many, nor for that long."""
+_MAX_STALE_EPOCHS: Final = 10
+"""Responses in a row with a lower leader epoch, after which that is accepted: no broker lags for so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition, in which epoch."""
+    """The leader of a partition, and its epoch."""
 
     node: int
     epoch: int
@@ -37,49 +37,48 @@ class Leader:
 
 @dataclass(slots=True)
 class TopicState:
-    """One topic as last told. ``error`` is why it is not known (code 3: it does not exist).
-
-    ``doubts`` counts, by partition, the answers in a row with a lower leader epoch than the known one. ``seen`` has
-    leader epochs that are known of records, with the id of the topic that these are in.
-    """
+    """The state of one topic by the last response."""
 
     topic_id: uuid.UUID | None = None
     leaders: dict[int, Leader] = field(default_factory=dict)
     error: int = 0
+    """The error code of the topic; 3: it does not exist."""
     partitions: int = 0
-    doubts: dict[int, int] = field(default_factory=dict)
-    seen: dict[int, tuple[int, uuid.UUID | None]] = field(default_factory=dict)
+    stale_epochs: dict[int, int] = field(default_factory=dict)
+    """By partition, responses in a row with a lower leader epoch than the known one."""
+    record_epochs: dict[int, tuple[int, uuid.UUID | None]] = field(default_factory=dict)
+    """By partition, the leader epoch of a record that was read, with the id of its topic."""
 
-    def least_epoch(self, partition: int) -> int:
-        """What a leader of ``partition`` has at least, if who tells of it does not lag."""
+    def min_epoch(self, partition: int) -> int:
+        """Return the lowest leader epoch of ``partition`` that a broker which does not lag can report."""
         known = self.leaders.get(partition)
-        epoch, topic_id = self.seen.get(partition, (-1, None))
+        epoch, topic_id = self.record_epochs.get(partition, (-1, None))
         if None not in {topic_id, self.topic_id} and topic_id != self.topic_id:
             epoch = -1
         return max(epoch, -1 if known is None else known.epoch)
 
 
 class Metadata:
-    """Request manager and store of brokers, topics and leaders, one for all the clients of a cluster.
+    """The brokers, topics and leaders of a cluster, one instance for all its clients.
 
-    ``answers`` counts successful updates: a call that waits for one is advancing while it rises (seed 001). ``changes``
-    rises with everything that a core may wait for: answers, failures, leaders that a broker named. A leader is replaced
-    by one of the same or a higher epoch only: answers of lagging brokers change nothing (KIP-320), unless nothing else
-    is heard any more.
+    ``answers`` counts successful updates: a call that waits for one advances while it rises. ``changes`` rises with
+    everything that a core may wait for: responses, failures, leaders that a broker named. A leader is replaced by one
+    with the same or a higher epoch only, so that responses of lagging brokers change nothing (KIP-320), unless all
+    responses have a lower one.
 
-    Requests are numbered: ``answered`` is the last one that was answered, ``next_request`` the first that is not sent
-    yet. Its answer is the first that is certain to be as new as the present.
+    Requests are numbered: ``answered`` is the last one with a response, ``next_request`` the first that is not sent
+    yet, whose response is the first that is certainly newer than the present.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
         self._settings = settings
         self._topics: dict[str, TopicState] = {}
-        self._touched: set[str] = set()
-        self._touched_before: set[str] = set()
+        self._wanted: set[str] = set()
+        self._wanted_before: set[str] = set()
         self._names: dict[uuid.UUID, str] = {}
         self._stale = True
         self._was_stale = False
-        self._in_vain = 0
+        self._unchanged_updates = 0
         self._refusals = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.answers = 0
@@ -93,67 +92,67 @@ class Metadata:
         self.last_error: KafkaError | None = None
 
     @property
-    def hopeless(self) -> KafkaError | None:
-        """The last failure, where asking again cannot help: brokers too old, or no trust between us.
+    def fatal_error(self) -> KafkaError | None:
+        """The last error, if no retry can help: brokers that are too old, failed authentication.
 
-        One broker may be alone in that, with a certificate that has expired: the others are asked first.
+        It may concern one broker only, such as one with an expired certificate: all others are tried first.
         """
-        all_of_them = self._refusals >= len(self.brokers or self._settings.bootstrap)
-        return self.last_error if isinstance(self.last_error, NotRetriable) and all_of_them else None
+        all_refused = self._refusals >= len(self.brokers or self._settings.bootstrap)
+        return self.last_error if isinstance(self.last_error, NotRetriable) and all_refused else None
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep ``topics`` known from now on; one that does not exist is asked for as long as it is wanted again."""
+        """Request ``topics`` from now on; one that does not exist is requested as long as calls still want it."""
         for topic in topics:
-            self._touched.add(topic)
+            self._wanted.add(topic)
             if topic not in self._topics:
                 self._topics[topic] = TopicState()
                 self._stale = True
                 self._state.skip_backoff()
 
     def request_update(self) -> None:
-        """What is known was found wrong: ask again, no sooner than the backoff allows."""
+        """Request an update, no sooner than the backoff allows: the metadata was found to be wrong."""
         self._stale = True
 
     def leader(self, tp: TopicPartition) -> Leader | None:
-        """The partition's leader, or None where there is none or it is not known (yet)."""
+        """Return the leader of a partition; None if there is none or it is unknown (yet)."""
         state = self._topics.get(tp.topic)
         return None if state is None else state.leaders.get(tp.partition)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; 0 where that is not known (yet), or the topic is refused."""
+        """Return the number of partitions; 0 if it is unknown (yet), or the topic is refused."""
         state = self._topics.get(topic)
         return state.partitions if state is not None and not state.error else 0
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """The topic's id (KIP-516)."""
+        """Return the id of a topic (KIP-516)."""
         state = self._topics.get(topic)
         return None if state is None else state.topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of a topic told by its id."""
+        """Return the name of the topic with this id."""
         return self._names.get(topic_id)
 
     def why_unknown(self, tp: TopicPartition) -> KafkaError | None:
-        """Why there is no leader for ``tp``, as far as the brokers said."""
+        """Return the error because of which no leader of ``tp`` is known, if the brokers returned one."""
         state = self._topics.get(tp.topic)
         if state is None or self._updated_ms is None:
             return self.last_error
         if state.error:
-            about = (
+            subject = (
                 f"topic {tp.topic!r} does not exist" if state.error == UNKNOWN_TOPIC_OR_PARTITION else f"{tp.topic!r}"
             )
-            return broker_error(state.error, about, needs="Describe")
+            return broker_error(state.error, subject, needs="Describe")
         if tp.partition >= state.partitions > 0:
             return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic!r} has {state.partitions} partitions")
         return self.last_error
 
     def leaderless(self, tp: TopicPartition) -> bool:
-        """Whether the brokers know ``tp``, and said that it has no leader."""
+        """Whether the brokers know ``tp``, and reported that it has no leader."""
         state = self._topics.get(tp.topic)
         return state is not None and tp.partition < state.partitions and tp.partition not in state.leaders
 
-    def moved(self, tp: TopicPartition, leader: Leader) -> bool:
-        """A broker named the new leader itself (KIP-951): use it without asking. False where it is not news."""
+    def use_leader(self, tp: TopicPartition, leader: Leader) -> bool:
+        """Use a leader that a broker named in a response (KIP-951); return False if it is not newer."""
         state = self._topics.get(tp.topic)
         known = self.leader(tp)
         if state is None or leader.node not in self.brokers or (known is not None and known.epoch >= leader.epoch):
@@ -162,22 +161,23 @@ class Metadata:
         self.changes += 1
         return True
 
-    def saw(self, tp: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
-        """A record of this leader epoch was read, of the topic with this id (None: not known): older leaders are gone.
+    def record_epoch_seen(self, tp: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
+        """Record that a record of this leader epoch was read, from the topic with this id (None: unknown).
 
-        As ``Metadata.updateLastSeenEpochIfNewer``: a broker that lags may take itself for the leader that it was.
+        Leaders of older epochs are dropped, as in ``Metadata.updateLastSeenEpochIfNewer``: a broker that lags may still
+        take itself for the leader.
         """
         state = self._topics.get(tp.topic)
         if state is None:
             return
-        state.seen[tp.partition] = epoch, topic_id
+        state.record_epochs[tp.partition] = epoch, topic_id
         known = state.leaders.get(tp.partition)
-        if known is not None and known.epoch < state.least_epoch(tp.partition):
+        if known is not None and known.epoch < state.min_epoch(tp.partition):
             del state.leaders[tp.partition]
             self._stale = True
 
     def poll(self, now: int) -> Poll:
-        """A Metadata request where one is due."""
+        """Return a Metadata request if one is due."""
         due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
         wait = max(due_ms - now, self._state.wait_ms(now))
         if wait > 0:
@@ -185,7 +185,7 @@ class Metadata:
         self._state.sent()
         self.next_request += 1
         self._was_stale, self._stale = self._stale, False
-        self._touched_before, self._touched = self._touched, set()
+        self._wanted_before, self._wanted = self._wanted, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
         request = Request(
             api=Api.METADATA,
@@ -209,63 +209,63 @@ class Metadata:
         self.last_error = None
         self._refusals = 0
         self.answers += 1
-        self.answered = self.next_request - 1  # one at a time is under way
+        self.answered = self.next_request - 1  # one request is in flight at a time
         self.changes += 1
-        told = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
-        self.brokers = {broker.node_id: broker for broker in told if _may_be(broker)}
-        if len(self.brokers) < len({broker.node_id for broker in told}):
-            self.last_error = ProtocolError(f"{len(told)} brokers were told of, some of them with no possible address")
+        listed = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
+        self.brokers = {broker.node_id: broker for broker in listed if _is_reachable(broker)}
+        if len(self.brokers) < len({broker.node_id for broker in listed}):
+            self.last_error = ProtocolError(f"{len(listed)} brokers were listed, some of them without a valid address")
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None
         before = {name: dict(state.leaders) for name, state in self._topics.items()}
-        incomplete = [topic for topic in response.topics if not self._learn(topic)]
+        incomplete = [topic for topic in response.topics if not self._update_topic(topic)]
         self._updated_ms = now
         unchanged = before == {name: state.leaders for name, state in self._topics.items()}
         self._stale = self._stale or bool(incomplete)
         if incomplete:
             self._state.failed(now)
             return
-        # Asked for because something was wrong, and it is as wrong as before: ask less and less often.
-        self._in_vain = self._in_vain + 1 if self._was_stale and unchanged else 0
-        # Many partitions may find out one after the other that they moved: one update for all.
+        # The update was requested because something was wrong, and changed nothing: back off.
+        self._unchanged_updates = self._unchanged_updates + 1 if self._was_stale and unchanged else 0
+        # Many partitions may request an update one after the other: a pause lets one serve all.
         self._state.succeeded()
-        self._state.pause(now, max(1, self._in_vain))
+        self._state.pause(now, max(1, self._unchanged_updates))
 
     @staticmethod
-    def _believed(state: TopicState, partition: int) -> bool:
-        """Whether the epoch that is known must have been wrong: one that is too high would stand for ever."""
-        state.doubts[partition] = state.doubts.get(partition, 0) + 1
-        return state.doubts[partition] >= _DOUBTS
+    def _accept_lower_epoch(state: TopicState, partition: int) -> bool:
+        """Whether to accept a lower epoch: a known one that is wrong would be kept for ever otherwise."""
+        state.stale_epochs[partition] = state.stale_epochs.get(partition, 0) + 1
+        return state.stale_epochs[partition] >= _MAX_STALE_EPOCHS
 
-    def _learn(self, told: MetadataTopic) -> bool:
-        """Take in one topic; False where it must be asked for again."""
-        name = told.name or ""
+    def _update_topic(self, topic: MetadataTopic) -> bool:
+        """Update one topic; return False if it has to be requested again."""
+        name = topic.name or ""
         state = self._topics.get(name)
         if state is None:
             return True
-        state.error = told.error_code
-        if told.error_code:
-            if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+        state.error = topic.error_code
+        if topic.error_code:
+            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 state.leaders.clear()
-            if name in self._touched or name in self._touched_before:
+            if name in self._wanted or name in self._wanted_before:
                 return False
-            # Nobody has asked for it since the last update: who did is gone.
+            # No call has wanted it since the last update.
             del self._topics[name]
             return True
-        if told.topic_id is not None and told.topic_id != state.topic_id:
-            # Another topic of the same name (KIP-516): its epochs have nothing to do with the old one's.
+        if topic.topic_id is not None and topic.topic_id != state.topic_id:
+            # Another topic with the same name (KIP-516): the epochs of the old one do not apply to it.
             state.leaders.clear()
-            state.topic_id = told.topic_id
-            self._names[told.topic_id] = name
-        state.partitions = len(told.partitions)
+            state.topic_id = topic.topic_id
+            self._names[topic.topic_id] = name
+        state.partitions = len(topic.partitions)
         complete = True
-        for part in told.partitions:
-            if part.leader_epoch < state.least_epoch(part.partition_index):
-                if not self._believed(state, part.partition_index):
+        for part in topic.partitions:
+            if part.leader_epoch < state.min_epoch(part.partition_index):
+                if not self._accept_lower_epoch(state, part.partition_index):
                     complete = complete and part.partition_index in state.leaders
                     continue
-                state.seen.pop(part.partition_index, None)
-            state.doubts.pop(part.partition_index, None)
+                state.record_epochs.pop(part.partition_index, None)
+            state.stale_epochs.pop(part.partition_index, None)
             if part.leader_id in self.brokers:
                 state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)
             else:
@@ -274,7 +274,7 @@ class Metadata:
         return complete
 
 
-def _may_be(broker: Broker) -> bool:
-    """Whether somebody can be reached there. What is not printable would reach terminals, in errors."""
+def _is_reachable(broker: Broker) -> bool:
+    """Whether the address is valid. Characters that are not printable would reach terminals in error texts."""
     host = broker.host
-    return broker.node_id >= 0 and 0 < len(host) <= _LONGEST_HOST and host.isprintable() and 0 < broker.port < 2**16
+    return broker.node_id >= 0 and 0 < len(host) <= _MAX_HOST_LENGTH and host.isprintable() and 0 < broker.port < 2**16

@@ -1,4 +1,4 @@
-"""Calls about offsets: of logs, and of groups."""
+"""Calls about offsets of logs and of groups. No I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from mirror.wire.messages.groups import (
 
 
 def by_topic(tps: Collection[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions grouped by topic, both in order."""
+    """Group partitions by topic, both sorted."""
     groups: dict[str, list[int]] = {}
     for tp in sorted(tps):
         groups.setdefault(tp.topic, []).append(tp.partition)
@@ -69,7 +69,7 @@ def _offsets_at(
 
 
 class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
-    """Offsets by time; EARLIEST and LATEST are times too."""
+    """List offsets by time; EARLIEST and LATEST are times too."""
 
     api = Api.LIST_OFFSETS
 
@@ -82,45 +82,45 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
         self._found: dict[TopicPartition, OffsetResult] = {}
 
     def request(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
-        """With the leader epoch we know, so that a stale leader says so (KIP-320)."""
+        """Send the known leader epoch, so that a stale leader refuses the request (KIP-320)."""
         times = {tp: self._times[tp] for tp in keys}
         return _offsets_at(times, view, min(timeout_ms, 2**31 - 1), read_committed=self._read_committed)
 
     def accept(self, keys: Collection[TopicPartition], response: ListOffsetsResponse) -> Failures:
-        """Per partition."""
+        """Set the result of each partition."""
         failures: dict[TopicPartition, KafkaError] = {}
         for topic in response.topics:
-            for told in topic.partitions:
-                tp = TopicPartition(topic.name, told.partition_index)
-                error = check(told.error_code, f"listing offsets of {tp}", needs="Describe")
+            for entry in topic.partitions:
+                tp = TopicPartition(topic.name, entry.partition_index)
+                error = check(entry.error_code, f"listing offsets of {tp}", needs="Describe")
                 if error is not None:
                     failures[tp] = error
                 else:
-                    self._found[tp] = OffsetResult(told.offset, told.timestamp, told.leader_epoch)
+                    self._found[tp] = OffsetResult(entry.offset, entry.timestamp, entry.leader_epoch)
         return failures | left_out(keys, self._found, failures)
 
     def result(self) -> dict[TopicPartition, OffsetResult]:
-        """By partition."""
+        """Return the results by partition."""
         return self._found
 
 
 class LeadersCall(KeyedCall[TopicPartition, V], LeaderCall[Outcomes[TopicPartition, V]]):
-    """A call over partitions that share no fate, each answered by its leader."""
+    """A call over partitions, each answered by its leader, that fail one by one."""
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[TopicPartition]]:
-        """As every leader's call, and each partition without a leader knows why."""
+        """Route by leader, and keep the reason for each partition without one."""
         routes = super().route(view)
         for tp in self.pending:
             why = view.metadata.why_unknown(tp) if view.metadata.leader(tp) is None else None
             if why is None and view.metadata.leaderless(tp):
                 why = broker_error(LEADER_NOT_AVAILABLE, str(tp))
             if why is not None:
-                self.waiting(tp, why)
+                self.set_waiting(tp, why)
         return routes
 
 
 class ListEachOffset(LeadersCall[OffsetResult]):
-    """As :class:`ListOffsets`; a partition that is refused fails alone."""
+    """List offsets as :class:`ListOffsets` does; a partition that is refused fails alone."""
 
     api = Api.LIST_OFFSETS
     needs = "Describe"
@@ -132,27 +132,27 @@ class ListEachOffset(LeadersCall[OffsetResult]):
         self._times = dict(times)
         self._read_committed = read_committed
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"listing offsets of {key}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
-        """With the leader epoch we know (KIP-320)."""
+        """Send the known leader epoch (KIP-320)."""
         times = {tp: self._times[tp] for tp in keys}
         return _offsets_at(times, view, timeout_ms, read_committed=self._read_committed)
 
     def accept(self, keys: Collection[TopicPartition], response: ListOffsetsResponse) -> Failures:
-        """Per partition."""
+        """Set the result of each partition."""
         for topic in response.topics:
-            for told in topic.partitions:
-                found = OffsetResult(told.offset, told.timestamp, told.leader_epoch)
-                tp = TopicPartition(topic.name, told.partition_index)
-                self.take(tp, told.error_code, found)
-        return self.open(keys)
+            for entry in topic.partitions:
+                found = OffsetResult(entry.offset, entry.timestamp, entry.leader_epoch)
+                tp = TopicPartition(topic.name, entry.partition_index)
+                self.set_result(tp, entry.error_code, found)
+        return self.unresolved(keys)
 
 
 class EpochEndOffsets(LeadersCall[int]):
-    """Where each partition's log left a leader epoch: the first offset of a later one, as its leader has it."""
+    """Get the end offset of a leader epoch of each partition: the first offset of a later epoch at its leader."""
 
     api = Api.OFFSET_FOR_LEADER_EPOCH
     needs = "Describe"
@@ -161,12 +161,12 @@ class EpochEndOffsets(LeadersCall[int]):
         super().__init__("looking up leader epochs", epochs.keys(), deadline_ms, timeout_ms)
         self._epochs = dict(epochs)
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"looking up leader epoch {self._epochs[key]} of {key}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetForLeaderEpochRequest:
-        """With the leader epoch we know, so that a stale leader says so (KIP-320)."""
+        """Send the known leader epoch, so that a stale leader refuses the request (KIP-320)."""
         del timeout_ms
 
         def partition(tp: TopicPartition) -> EpochPartition:
@@ -181,17 +181,17 @@ class EpochEndOffsets(LeadersCall[int]):
         )
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
-        """Per partition."""
+        """Set the result of each partition."""
         for topic in response.topics:
-            for told in topic.partitions:
-                self.take(TopicPartition(topic.topic, told.partition), told.error_code, told.end_offset)
-        return self.open(keys)
+            for entry in topic.partitions:
+                self.set_result(TopicPartition(topic.topic, entry.partition), entry.error_code, entry.end_offset)
+        return self.unresolved(keys)
 
 
 class DeleteRecords(LeadersCall[int]):
-    """Records to delete, as partition -> offset before which they go; -1: all that are replicated (KIP-107).
+    """Delete records, by partition -> offset before which they are deleted; -1: all that are replicated (KIP-107).
 
-    Each partition's result is the log's new start.
+    The result of a partition is the new start of its log.
     """
 
     api = Api.DELETE_RECORDS
@@ -201,12 +201,12 @@ class DeleteRecords(LeadersCall[int]):
         super().__init__("deleting records", before.keys(), deadline_ms, timeout_ms)
         self._before = dict(before)
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"deleting records of {key} before offset {self._before[key]}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> DeleteRecordsRequest:
-        """One leader's partitions."""
+        """Request the partitions of one leader."""
         del view
         topics = tuple(
             DeleteRecordsTopic(
@@ -217,16 +217,16 @@ class DeleteRecords(LeadersCall[int]):
         return DeleteRecordsRequest(topics, timeout_ms)
 
     def accept(self, keys: Collection[TopicPartition], response: DeleteRecordsResponse) -> Failures:
-        """Per partition."""
+        """Set the result of each partition."""
         for topic in response.topics:
-            for told in topic.partitions:
-                tp, start = TopicPartition(topic.name, told.partition_index), told.low_watermark
-                self.take(tp, told.error_code, start)
-        return self.open(keys)
+            for entry in topic.partitions:
+                tp, start = TopicPartition(topic.name, entry.partition_index), entry.low_watermark
+                self.set_result(tp, entry.error_code, start)
+        return self.unresolved(keys)
 
 
 class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
-    """What a group has committed; ``require_stable`` waits out pending transactions (KIP-447)."""
+    """Fetch the committed offsets of a group; ``require_stable`` waits for pending transactions (KIP-447)."""
 
     api = Api.OFFSET_FETCH
 
@@ -245,7 +245,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         self._found: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
-        """All partitions in one; None asks for all that the group has."""
+        """Request all partitions at once; None requests all that the group has."""
         del keys, view, timeout_ms
         topics = None
         if self._tps is not None:
@@ -253,29 +253,29 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         return OffsetFetchRequest((OffsetFetchGroup(self.group, topics),), self._require_stable)
 
     def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
-        """One group; a partition with a pending transaction makes all of it wait."""
+        """Keep the offsets; a partition with a pending transaction makes the whole group wait."""
         del keys
         for group in response.groups:
             error = check(group.error_code, self.what, needs="Describe")
             for topic in group.topics:
-                for told in topic.partitions:
-                    tp = TopicPartition(topic.name, told.partition_index)
-                    error = error or check(told.error_code, f"{self.what}, {tp}", needs="Describe")
-                    if told.committed_offset >= 0:
-                        epoch = told.committed_leader_epoch if told.committed_leader_epoch >= 0 else None
-                        self._found[tp] = OffsetAndMetadata(told.committed_offset, epoch, told.metadata or "")
+                for entry in topic.partitions:
+                    tp = TopicPartition(topic.name, entry.partition_index)
+                    error = error or check(entry.error_code, f"{self.what}, {tp}", needs="Describe")
+                    if entry.committed_offset >= 0:
+                        epoch = entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None
+                        self._found[tp] = OffsetAndMetadata(entry.committed_offset, epoch, entry.metadata or "")
             if error is not None:
                 self._found.clear()
                 return {self.group: error}
         return {}
 
     def result(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """By partition; absent where nothing is committed."""
+        """Return the offsets by partition, without those that have none."""
         return self._found
 
 
 class CommitGroupOffsets(GroupCall[None]):
-    """Offsets to commit for a group without members."""
+    """Commit offsets for a group without members."""
 
     api = Api.OFFSET_COMMIT
 
@@ -286,7 +286,7 @@ class CommitGroupOffsets(GroupCall[None]):
         self._offsets = dict(offsets)
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommitRequest:
-        """All partitions in one."""
+        """Request all partitions at once."""
         del keys, view, timeout_ms
         topics = tuple(
             OffsetCommitTopic(topic, tuple(self._partition(TopicPartition(topic, p)) for p in parts))
@@ -300,40 +300,40 @@ class CommitGroupOffsets(GroupCall[None]):
         return OffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
 
     def accept(self, keys: Collection[str], response: OffsetCommitResponse) -> Failures:
-        """All or nothing: committing the same again is harmless."""
+        """Fail as a whole: committing the same offsets again is harmless."""
         del keys
         for topic in response.topics:
-            for told in topic.partitions:
-                about = f"{self.what}, {topic.name}-{told.partition_index}"
-                error = check(told.error_code, about, needs="Read")
+            for entry in topic.partitions:
+                operation = f"{self.what}, {topic.name}-{entry.partition_index}"
+                error = check(entry.error_code, operation, needs="Read")
                 if error is not None:
                     return {self.group: error}
         return {}
 
     def result(self) -> None:
-        """Nothing to tell but success."""
+        """Return nothing."""
 
 
 class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
-    """Offsets that a group is to forget (KIP-496); those of topics that a member reads are refused (code 86)."""
+    """Delete offsets of a group (KIP-496); those of topics that a member reads are refused (code 86)."""
 
     api = Api.OFFSET_DELETE
     lane = Lane.COORDINATOR
     needs = "Delete"
-    final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
-    gone = GROUP_ID_NOT_FOUND
-    """A group without members ends with its last offset."""
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+    missing_code = GROUP_ID_NOT_FOUND
+    """A group without members is deleted with its last offset."""
 
     def __init__(self, group: str, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"deleting offsets of group {group!r}", tps, deadline_ms, timeout_ms)
         self.group = group
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"{self.what}, {key}"
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[TopicPartition]]:
-        """All to the group's coordinator, once it is known."""
+        """Route everything to the coordinator of the group, as soon as it is known."""
         node = coordinator(self.group, view)
         if node is None:
             why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
@@ -342,12 +342,12 @@ class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
         return {node: set(self.pending)}
 
     def reroute(self, keys: Collection[TopicPartition], view: ClusterView) -> None:
-        """Look the coordinator up again."""
+        """Look up the coordinator again."""
         del keys
         view.coordinators.forget(KeyType.GROUP, self.group)
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetDeleteRequest:
-        """All that are still there."""
+        """Request those that are not deleted yet."""
         del view, timeout_ms
         topics = tuple(
             OffsetDeleteTopic(topic, tuple(OffsetDeletePartition(p) for p in partitions))
@@ -356,11 +356,11 @@ class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
         return OffsetDeleteRequest(self.group, topics)
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetDeleteResponse) -> Failures:
-        """Per partition, unless the group itself is refused. On the topics, Read is the permission that it takes."""
+        """Set the result of each partition, unless the group is refused. The topics require the Read permission."""
         if response.error_code:
             for tp in keys:
-                self.take(tp, response.error_code, None)
+                self.set_result(tp, response.error_code, None)
         for topic in response.topics:
-            for told in topic.partitions:
-                self.take(TopicPartition(topic.name, told.partition_index), told.error_code, None, needs="Read")
-        return self.open(keys)
+            for entry in topic.partitions:
+                self.set_result(TopicPartition(topic.name, entry.partition_index), entry.error_code, None, needs="Read")
+        return self.unresolved(keys)

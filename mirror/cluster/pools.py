@@ -1,7 +1,7 @@
-"""Several connections to one broker, shared by all the clients of a cluster: which one a request takes.
+"""Pools of connections to each broker, shared by all clients of a cluster. No I/O.
 
-A broker works on one request per connection at a time, also while an acks=all Produce waits for its replicas
-(design: "Connections"). So there are a few, and nobody is put behind one that does not answer.
+A broker processes one request of a connection at a time, also while an acks=all Produce waits for its replicas (design:
+"Connections"). So there are several, and no request is queued behind one that does not get a response.
 """
 
 from __future__ import annotations
@@ -16,84 +16,83 @@ from mirror.errors import KafkaError, KafkaTimeout
 from mirror.timing import FOREVER_MS
 
 SLOW_AFTER_MS: Final = 500
-"""At the latest. A broker that garbage-collects for so long is no worse off for one connection more."""
-_SOON_MS: Final = 50
-_TIMES: Final = 10
-"""An answer that takes so many times as long as they did lately is slow, but none of less than ``_SOON_MS``."""
+"""A response that takes longer is slow in any case. A broker in garbage collection can bear one connection more."""
+_MIN_SLOW_MS: Final = 50
+_SLOW_FACTOR: Final = 10
+"""A response that takes so many times the recent mean is slow, but none under ``_MIN_SLOW_MS``."""
 _OVERDUE_MS: Final = 10
-_OVERDUE_TIMES: Final = 3
-"""Nobody is put behind an answer that takes so much longer than usual while another connection is on its way."""
-_RECENT: Final = 8
-"""Answers, about, that the usual time is made of."""
+_OVERDUE_FACTOR: Final = 3
+"""No request is queued behind a response that takes so many times the mean while another connection is opening."""
+_MEAN_WINDOW: Final = 8
+"""The approximate number of responses in the moving mean."""
 ROOM_BYTES: Final = 8 * 1024 * 1024
-"""Unanswered bytes of one connection: more wait in their queues, where they can expire unsent. A request that finds
-it below this still goes, however large."""
+"""Bytes in flight on one connection: further batches wait in their queues, where they can expire unsent. A request that
+finds less than this is sent, however large it is."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One connection of a pool, by its channel. ``owed`` are the sizes of the requests that it owes an answer for.
-
-    ``since_ms`` is when it began to owe the first of them: when that was sent, or when the one before it was answered.
-    It is ``slow`` from when that is long ago until it owes nothing, and ``sole`` until then where it is for partitions
-    of which nothing is known yet.
-    """
+    """One connection of a pool, by its channel."""
 
     node: int
     channel: int
-    owed: dict[int, int] = field(default_factory=dict)
+    outstanding: dict[int, int] = field(default_factory=dict)
+    """The sizes of the requests whose responses are outstanding, by number."""
     bytes: int = 0
     since_ms: int = 0
+    """When the first of them was sent, or when the response before it arrived."""
     slow: bool = False
-    sole: bool = False
+    """The first response takes long; until none is outstanding."""
+    dedicated: bool = False
+    """It carries the first request of a partition, whose latency is unknown; until none is outstanding."""
 
     @property
     def has_room(self) -> bool:
-        """Whether another request may be put on it."""
+        """Whether it accepts another request."""
         return self.bytes < ROOM_BYTES
 
 
 @dataclass(slots=True, eq=False)
 class _Broker:
-    """The connections to one broker: ``common`` for all, ``apart`` the slow ones and those for slow partitions.
+    """The connections to one broker: ``common`` ones, and ``quarantined`` ones: slow, or for slow partitions.
 
-    ``usual_ms`` is how long answers took lately, a moving average; after ``slow_after_ms``, and ``at_most_ms`` in any
-    case, one is slow.
+    ``mean_ms`` is the moving mean of response times. A response is slow after ``slow_after_ms``, which is at most
+    ``at_most_ms``.
     """
 
     at_most_ms: int
     slow_after_ms: int = field(init=False)
     common: list[Slot] = field(default_factory=list)
-    apart: list[Slot] = field(default_factory=list)
-    usual_ms: float | None = None
+    quarantined: list[Slot] = field(default_factory=list)
+    mean_ms: float | None = None
 
     def __post_init__(self) -> None:
         self.slow_after_ms = self.at_most_ms
 
-    def took(self, ms: int) -> None:
-        """An answer came after ``ms``: those that come much later from now on are slow."""
+    def record_latency(self, ms: int) -> None:
+        """Update the mean, and the limit that follows from it, by a response after ``ms``."""
         ms = max(0, min(ms, SLOW_AFTER_MS))
-        self.usual_ms = ms if self.usual_ms is None else self.usual_ms + (ms - self.usual_ms) / _RECENT
-        self.slow_after_ms = min(self.at_most_ms, max(_SOON_MS, int(_TIMES * self.usual_ms)))
+        self.mean_ms = ms if self.mean_ms is None else self.mean_ms + (ms - self.mean_ms) / _MEAN_WINDOW
+        self.slow_after_ms = min(self.at_most_ms, max(_MIN_SLOW_MS, int(_SLOW_FACTOR * self.mean_ms)))
 
     def late(self, now: int) -> list[Slot]:
-        """Those for all whose answer takes too long, and which are not called slow yet."""
+        """Return the common connections that have become slow."""
         since_ms = now - self.slow_after_ms
-        return [slot for slot in self.common if slot.owed and not slot.slow and slot.since_ms <= since_ms]
+        return [slot for slot in self.common if slot.outstanding and not slot.slow and slot.since_ms <= since_ms]
 
     def is_overdue(self, slot: Slot, now: int) -> bool:
-        """Whether its answer takes longer than usual, though it may not be slow yet."""
-        return self.usual_ms is not None and now - slot.since_ms > max(_OVERDUE_MS, _OVERDUE_TIMES * self.usual_ms)
+        """Whether its response takes longer than usual, though it may not be slow yet."""
+        return self.mean_ms is not None and now - slot.since_ms > max(_OVERDUE_MS, _OVERDUE_FACTOR * self.mean_ms)
 
     def all(self) -> Iterator[Slot]:
-        return itertools.chain(self.common, self.apart)
+        return itertools.chain(self.common, self.quarantined)
 
 
 class ConnectionPool:
-    """The connections of one lane. Neither ``common`` nor ``apart`` ever has more than ``size`` per broker.
+    """The connections of one lane, at most ``size`` common and ``size`` quarantined ones for each broker.
 
-    ``refusals`` counts what found no connection, ``freed`` rises when such a one may find one now; what else it may
-    wait for (a connection that becomes ready, or is no longer throttled) is told by ``Network.changes``.
+    ``refusals`` counts the requests that found no connection; ``freed`` rises when one of them may find one now. Other
+    reasons to try again (a connection became ready, or is no longer throttled) are in ``Network.changes``.
     """
 
     def __init__(
@@ -110,99 +109,99 @@ class ConnectionPool:
         self._refused: set[int] = set()
         self._tokens = itertools.count()
 
-    # --- which connection
+    # --- choice of a connection
 
-    def pick(self, node: int, now: int, *, slow: bool = False, sole: bool = False) -> Slot | None:
-        """A connection to ``node`` that a request goes out on at once, the least busy; None where there is none.
+    def pick(self, node: int, now: int, *, slow: bool = False, dedicated: bool = False) -> Slot | None:
+        """Return the least busy connection to ``node`` on which a request is sent at once; None if there is none.
 
-        ``slow`` is for a partition that did not answer in time before: it keeps to the connections set apart, where it
-        may stand behind anybody. ``sole`` is for one of which nothing is known yet: none that does answer is put behind
-        it before it has. What is picked is meant to be used, by :meth:`carry`, before the next is picked.
+        ``slow``: for a partition whose last request timed out, which uses quarantined connections only. ``dedicated``:
+        for a partition whose latency is unknown; others are not queued behind its first request. The connection has to
+        be used, by :meth:`carry`, before the next one is picked.
         """
         broker = self._brokers.get(node)
         if broker is None:
             broker = self._brokers[node] = _Broker(self._slow_after_ms)
-        self._sort_out(broker, now)
-        if sole and not slow:
-            slot = self._for_new(broker, node, now)
+        self._update_slow(broker, now)
+        if dedicated and not slow:
+            slot = self._pick_for_new(broker, node, now)
         else:
-            slot = self._from(broker.apart if slow else broker.common, node, now, behind_slow=slow)
+            slot = self._pick_from(broker.quarantined if slow else broker.common, node, now, behind_slow=slow)
         if slot is None:
             self._refuse(node)
         return slot
 
-    def _for_new(self, broker: _Broker, node: int, now: int) -> Slot | None:
-        """A connection of its own, as long as there are some to spare; else behind others that are new, too.
+    def _pick_for_new(self, broker: _Broker, node: int, now: int) -> Slot | None:
+        """Pick a connection of its own while there are enough, otherwise one that carries only such requests.
 
-        Where all are busy with those that answer: one set apart, and at last theirs.
+        If all are busy with other requests, pick a quarantined one, and a shared one at last.
         """
-        spare = self._spare(broker.common)
-        slot = self._from(broker.common, node, now, behind_slow=False) if spare else None
-        if not spare or (slot is not None and slot.owed):
+        spare = self._may_dedicate(broker.common)
+        slot = self._pick_from(broker.common, node, now, behind_slow=False) if spare else None
+        if not spare or (slot is not None and slot.outstanding):
             fellow = self._least_busy(broker.common, now, behind_slow=False, new=True)
             if fellow is not None:
                 return fellow
-            slot = slot or self._from(broker.common, node, now, behind_slow=False)
-            if slot is not None and slot.owed:
-                slot = self._alone(broker, node, now, slot)
-        if slot is not None and not slot.owed:
-            slot.sole = spare or slot in broker.apart
+            slot = slot or self._pick_from(broker.common, node, now, behind_slow=False)
+            if slot is not None and slot.outstanding:
+                slot = self._pick_quarantined(broker, node, now, slot)
+        if slot is not None and not slot.outstanding:
+            slot.dedicated = spare or slot in broker.quarantined
         return slot
 
-    def _spare(self, slots: list[Slot]) -> bool:
-        """Whether another may be one request's alone: half of them are left to the others in any case."""
-        return sum(slot.sole for slot in slots) < max(1, self._size // 2)
+    def _may_dedicate(self, slots: list[Slot]) -> bool:
+        """Whether another connection may be dedicated: half of them stay shared in any case."""
+        return sum(slot.dedicated for slot in slots) < max(1, self._size // 2)
 
-    def _alone(self, broker: _Broker, node: int, now: int, shared: Slot) -> Slot | None:
-        """A connection set apart that owes nothing, or will in a moment (then None); ``shared`` where there is none."""
-        if not self._spare(broker.apart):
+    def _pick_quarantined(self, broker: _Broker, node: int, now: int, shared: Slot) -> Slot | None:
+        """Return an idle quarantined connection, None if one is opening, or ``shared`` if there is neither."""
+        if not self._may_dedicate(broker.quarantined):
             return shared
-        free, opening = self._unoccupied(broker.apart, node, now)
-        if free is None and not opening and self._may_grow(broker.apart, node, now):
-            free, opening = self._grown(broker.apart, node, now), True
-        # One that does not come, since the broker takes no more, is no reason to wait.
+        free, opening = self._idle_slot(broker.quarantined, node, now)
+        if free is None and not opening and self._may_grow(broker.quarantined, node, now):
+            free, opening = self._open_slot(broker.quarantined, node, now), True
+        # Do not wait for one that cannot be opened, as the broker accepts no more.
         waits = opening and self._network.trouble(node) is None
         return free if free is not None or waits else shared
 
-    def stands(self, slot: Slot, now: int) -> bool:
-        """Whether a queue with unanswered batches on ``slot`` may send more there now, which keeps them in order.
+    def accepts_more(self, slot: Slot, now: int) -> bool:
+        """Whether a queue with batches in flight on ``slot`` may send more there, which keeps them in order.
 
-        Not on one that is slow: once its answers are there, the queue can go elsewhere.
+        It may not on a slow one: after its responses the queue can use another connection.
         """
-        if not slot.owed or not self._ready(slot, now):
+        if not slot.outstanding or not self._ready(slot, now):
             return False
         if (broker := self._brokers.get(slot.node)) is not None:
-            self._sort_out(broker, now)
+            self._update_slow(broker, now)
         if not slot.slow and not slot.has_room:
             self._refuse(slot.node)
         return not slot.slow and slot.has_room
 
-    def _from(self, slots: list[Slot], node: int, now: int, *, behind_slow: bool) -> Slot | None:
-        free, opening = self._unoccupied(slots, node, now)
+    def _pick_from(self, slots: list[Slot], node: int, now: int, *, behind_slow: bool) -> Slot | None:
+        free, opening = self._idle_slot(slots, node, now)
         if free is not None:
             return free
         best = self._least_busy(slots, now, behind_slow=behind_slow)
-        # One after the other, so that it grows no further than it helps.
+        # Open one at a time, so that the pool grows no further than it helps.
         if not slots or (not opening and self._may_grow(slots, node, now)):
-            if (free := self._grown(slots, node, now)) is not None:
+            if (free := self._open_slot(slots, node, now)) is not None:
                 return free
             opening = True
         return None if best is None or (opening and self._better_waits(best, now, behind_slow=behind_slow)) else best
 
     def _better_waits(self, best: Slot, now: int, *, behind_slow: bool) -> bool:
-        """Whether a connection on its way is there sooner than ``best`` will have answered."""
-        if behind_slow:  # nothing is known of that answer; but the connection may never come, either
-            return best.sole and self._network.trouble(best.node) is None
+        """Whether to wait for an opening connection instead of queueing behind ``best``."""
+        if behind_slow:  # its response time is unknown, but the new connection may fail, too
+            return best.dedicated and self._network.trouble(best.node) is None
         return self._brokers[best.node].is_overdue(best, now)
 
-    def _unoccupied(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
-        """One that owes nothing; whether one is on its way."""
+    def _idle_slot(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
+        """Return an idle connection, and whether one is opening."""
         opening = False
         for slot in list(slots):
-            if slot.owed:
+            if slot.outstanding:
                 continue
             if not self._network.stands(node, self._lane, slot.channel):
-                slots.remove(slot)  # it broke, or was closed as idle: the next is opened only when it is needed
+                slots.remove(slot)  # it broke, or was closed as idle; another is opened when it is needed
             elif self._ready(slot, now):
                 return slot, opening
             else:
@@ -210,24 +209,24 @@ class ConnectionPool:
         return None, opening
 
     def _may_grow(self, slots: list[Slot], node: int, now: int) -> bool:
-        """A throttled client would gain nothing by it."""
+        """Whether to open another connection; a throttled client would gain nothing by one."""
         return len(slots) < self._size and not self._network.throttled(node, now)
 
-    def _grown(self, slots: list[Slot], node: int, now: int) -> Slot | None:
-        """Another one; None while it is on its way."""
+    def _open_slot(self, slots: list[Slot], node: int, now: int) -> Slot | None:
+        """Open a connection; return None while it is opening."""
         slot = Slot(node, self._new_channel())
         slots.append(slot)
         return slot if self._ready(slot, now) else None
 
     def _least_busy(self, slots: list[Slot], now: int, *, behind_slow: bool, new: bool = False) -> Slot | None:
-        """Of those that owe something; ``new``: of those that are kept for the new ones.
+        """Return the least busy connection in use; ``new``: of the dedicated ones.
 
-        ``behind_slow``: of all, those that are kept for the new ones last. New ones that do not answer can come to hold
-        every connection apart, and who is slow, too, would have none for as long.
+        ``behind_slow``: of all, dedicated ones last. Requests of new partitions without a response may occupy every
+        quarantined connection, and a slow partition would have none for as long.
         """
-        shared = [slot for slot in slots if slot.owed and slot.has_room]
-        shared = [slot for slot in shared if behind_slow or (slot.sole == new and not slot.slow)]
-        shared.sort(key=lambda slot: (slot.sole, len(slot.owed), slot.bytes))
+        shared = [slot for slot in slots if slot.outstanding and slot.has_room]
+        shared = [slot for slot in shared if behind_slow or (slot.dedicated == new and not slot.slow)]
+        shared.sort(key=lambda slot: (slot.dedicated, len(slot.outstanding), slot.bytes))
         return next((slot for slot in shared if self._ready(slot, now)), None)
 
     def _ready(self, slot: Slot, now: int) -> bool:
@@ -237,26 +236,26 @@ class ConnectionPool:
         self.refusals += 1
         self._refused.add(node)
 
-    # --- slow ones, and too many
+    # --- slow connections
 
-    def _sort_out(self, broker: _Broker, now: int) -> None:
-        """Set apart what has become slow, so that another takes its place; take back, or close, what no longer is."""
+    def _update_slow(self, broker: _Broker, now: int) -> None:
+        """Quarantine connections that have become slow; return, or close, those that no longer are."""
         late = broker.late(now)
-        # What a throttled connection owes waits for our own sake (KIP-219).
+        # A throttled connection is slow because of this client (KIP-219).
         if late and not self._network.throttled(late[0].node, now):
             for slot in late:
                 slot.slow = True
-        for slot in list(broker.apart):
-            if slot.slow and not slot.owed:
+        for slot in list(broker.quarantined):
+            if slot.slow and not slot.outstanding:
                 slot.slow = False
-                broker.apart.remove(slot)
+                broker.quarantined.remove(slot)
                 self._keep_or_close(broker, slot)
         for slot in list(broker.common):
-            if not slot.owed:
+            if not slot.outstanding:
                 slot.slow = False
-            elif slot.slow and self._room_apart(broker):
+            elif slot.slow and self._make_quarantine_room(broker):
                 broker.common.remove(slot)
-                broker.apart.append(slot)
+                broker.quarantined.append(slot)
 
     def _keep_or_close(self, broker: _Broker, slot: Slot) -> None:
         if len(broker.common) < self._size and self._network.stands(slot.node, self._lane, slot.channel):
@@ -264,39 +263,39 @@ class ConnectionPool:
         else:
             self._network.forget(slot.channel)
 
-    def _room_apart(self, broker: _Broker) -> bool:
-        if len(broker.apart) < self._size:
+    def _make_quarantine_room(self, broker: _Broker) -> bool:
+        if len(broker.quarantined) < self._size:
             return True
-        idle = next((slot for slot in broker.apart if not slot.owed), None)
+        idle = next((slot for slot in broker.quarantined if not slot.outstanding), None)
         if idle is None:
             return False
-        broker.apart.remove(idle)
+        broker.quarantined.remove(idle)
         self._network.forget(idle.channel)
         return True
 
-    # --- the account
+    # --- requests in flight
 
     def carry(self, slot: Slot, request: Request, size: int, now: int) -> Request:
-        """``request`` of ``size`` bytes, made to go on ``slot``, which owes its answer until it is there or lost."""
+        """Bind ``request`` of ``size`` bytes to ``slot``, and count it as outstanding until its response or failure."""
         token = next(self._tokens)
-        if not slot.owed:
+        if not slot.outstanding:
             slot.since_ms = now
-        slot.owed[token] = size
+        slot.outstanding[token] = size
         slot.bytes += size
         respond, fail, settle = request.on_response, request.on_failure, request.on_settled
 
         def on_response(body: Any, at: int) -> None:
-            # The broker takes up the next one only when this client is no longer throttled.
-            self._settle(slot, token, at + max(0, getattr(body, "throttle_time", 0)), answered=True)
+            # The broker processes the next request when this client is no longer throttled.
+            self._release(slot, token, at + max(0, getattr(body, "throttle_time", 0)), answered=True)
             respond(body, at)
 
         def on_failure(error: KafkaError, at: int) -> None:
             if not isinstance(error, KafkaTimeout):
-                self._settle(slot, token, at)
+                self._release(slot, token, at)
             fail(error, at)
 
         def on_settled(at: int) -> None:
-            self._settle(slot, token, at)
+            self._release(slot, token, at)
             if settle is not None:
                 settle(at)
 
@@ -304,47 +303,47 @@ class ConnectionPool:
         request.on_response, request.on_failure, request.on_settled = on_response, on_failure, on_settled
         return request
 
-    def _settle(self, slot: Slot, token: int, at_ms: int, *, answered: bool = False) -> None:
-        if token not in slot.owed:
+    def _release(self, slot: Slot, token: int, at_ms: int, *, answered: bool = False) -> None:
+        if token not in slot.outstanding:
             return
-        if token == next(iter(slot.owed)):
-            # What is lost with its connection, all at one time, says nothing of how long answers take.
+        if token == next(iter(slot.outstanding)):
+            # Requests that fail together with their connection say nothing about response times.
             if answered and (broker := self._brokers.get(slot.node)) is not None:
-                broker.took(at_ms - slot.since_ms)
+                broker.record_latency(at_ms - slot.since_ms)
             slot.since_ms = at_ms
-        slot.bytes -= slot.owed.pop(token)
-        slot.sole = slot.sole and bool(slot.owed)
-        # Not before half of it is free: those who wait are all asked at once, and not for every single answer.
-        if slot.node in self._refused and (not slot.owed if slot.slow else slot.bytes <= ROOM_BYTES // 2):
+        slot.bytes -= slot.outstanding.pop(token)
+        slot.dedicated = slot.dedicated and bool(slot.outstanding)
+        # Not before half of the room is free: all refused cores are polled then, not after every single response.
+        if slot.node in self._refused and (not slot.outstanding if slot.slow else slot.bytes <= ROOM_BYTES // 2):
             self._free(slot.node)
 
     def _free(self, node: int) -> None:
         self._refused.discard(node)
         self.freed += 1
 
-    # --- time, and brokers that left
+    # --- time, and removed brokers
 
-    def look(self, now: int) -> int:
-        """Notice what has become slow where somebody waits for room; ms until this must be asked again."""
+    def update_slow(self, now: int) -> int:
+        """Find connections that have become slow where a request waits for room; return ms until the next check."""
         wait = FOREVER_MS
         for node in list(self._refused):
             broker = self._brokers.get(node)
             if broker is None or self._network.throttled(node, now):
                 continue
             if broker.late(now):
-                self._free(node)  # another takes the place of the slow one, at the next pick
+                self._free(node)  # the next pick opens another one in its place
                 continue
             for slot in broker.common:
-                if slot.owed and not slot.slow:
+                if slot.outstanding and not slot.slow:
                     wait = min(wait, slot.since_ms + broker.slow_after_ms - now)
         return wait
 
     def retain(self, nodes: Collection[int]) -> None:
-        """The cluster's brokers are these: forget the others, except for what they still owe."""
+        """Drop the connections to brokers that are not among ``nodes``, except for those in use."""
         for node in [node for node in self._brokers if node not in nodes]:
             broker = self._brokers[node]
-            for slots in (broker.common, broker.apart):
-                for slot in [slot for slot in slots if not slot.owed]:
+            for slots in (broker.common, broker.quarantined):
+                for slot in [slot for slot in slots if not slot.outstanding]:
                     slots.remove(slot)
                     self._network.forget(slot.channel)
             if not any(True for _ in broker.all()):

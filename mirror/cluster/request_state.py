@@ -1,7 +1,7 @@
-"""When a request may be tried again after failures in a row (``RequestState``, KIP-580).
+"""When a request may be retried after failures in a row (``RequestState``, KIP-580). No I/O.
 
-Everything that retries (metadata, coordinators, calls, fetches, offsets, producer ids) holds one of these per thing
-that it asks for, or :class:`KeyStates` where one request asks for many.
+Everything that retries (metadata, coordinators, calls, fetches, offsets, producer ids) has one RequestState for each
+thing that it requests, or :class:`KeyStates` where one request covers many keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mirror.timing import FOREVER_MS
 K = TypeVar("K", bound=Hashable)
 
 Waits = dict[int, int]
-"""Failures in a row -> ms to wait, for what failed with one answer: it goes in one request again, not in one each."""
+"""Failures in a row -> ms to wait, for keys that failed with the same response: they share their next request, too."""
 
 
 def _wait(backoff: Backoff, failures: int, waits: Waits) -> int:
@@ -25,7 +25,7 @@ def _wait(backoff: Backoff, failures: int, waits: Waits) -> int:
 
 
 class RequestState:
-    """One request in flight at most, and the wait after failures in a row; a success forgets them."""
+    """At most one request in flight, and the backoff after failures in a row, which a success resets."""
 
     __slots__ = ("_backoff", "failures", "in_flight", "not_before_ms")
 
@@ -36,44 +36,44 @@ class RequestState:
         self.in_flight = False
 
     def can_send(self, now: int) -> bool:
-        """Whether an attempt may be made now."""
+        """Whether a request may be sent now."""
         return not self.in_flight and self.not_before_ms <= now
 
     def wait_ms(self, now: int) -> int:
-        """Milliseconds until :meth:`can_send` may become true; FOREVER_MS while an answer is awaited."""
+        """Return ms until :meth:`can_send` may become true; FOREVER_MS while a request is in flight."""
         return FOREVER_MS if self.in_flight else max(0, self.not_before_ms - now)
 
     def sent(self) -> None:
-        """An attempt is under way."""
+        """Record that a request is in flight."""
         self.in_flight = True
 
     def succeeded(self) -> None:
-        """It was answered as hoped."""
+        """Reset the backoff after a success."""
         self.in_flight = False
         self.failures = 0
         self.not_before_ms = 0
 
     def failed(self, now: int, waits: Waits | None = None) -> None:
-        """It failed: wait longer each time. Those that fail with the same answer share ``waits``."""
+        """Back off, longer each time. Requests that fail with the same response share ``waits``."""
         self.in_flight = False
         self.failures += 1
         self.not_before_ms = now + _wait(self._backoff, self.failures, {} if waits is None else waits)
 
     def pause(self, now: int, times: int) -> None:
-        """Nothing failed, but the next attempt keeps the distance it would have after ``times`` failures."""
+        """Delay the next request as after ``times`` failures, though nothing failed."""
         self.not_before_ms = now + self._backoff.after(times)
 
     def skip_backoff(self) -> None:
-        """What failed is not what will be asked next (a new leader, KAFKA-14253): no need to wait."""
+        """Send the next request without delay: it goes to another broker than the one that failed (KAFKA-14253)."""
         self.not_before_ms = 0
 
 
 class KeyStates(Generic[K]):
-    """The failures in a row of each of many keys, and how long each rests after them.
+    """The failures in a row of many keys, and the backoff of each.
 
-    Keys are asked for together, and some of them fail: neither does the success of one end the backoff of another, nor
-    does the failure of one delay another (KIP-580). Keys with equally many failures that fail with the same answer rest
-    equally long, so that they go in one request again. A key without failures costs nothing here.
+    Keys share requests, and some of them fail: the success of one key does not reset the backoff of another, and the
+    failure of one does not delay another (KIP-580). Keys with the same number of failures that fail with the same
+    response back off equally long, so that they share a request again. A key without failures uses no memory here.
     """
 
     __slots__ = ("_backoff", "_failures", "_next_ms", "_resting")
@@ -85,7 +85,7 @@ class KeyStates(Generic[K]):
         self._next_ms = FOREVER_MS
 
     def failed(self, keys: Iterable[K], now: int) -> None:
-        """The same answer, or its absence, failed all of ``keys``: each rests longer each time."""
+        """Back off all of ``keys``, which failed with the same response, or without one."""
         waits: Waits = {}
         for key in keys:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -93,7 +93,7 @@ class KeyStates(Generic[K]):
         self._next_ms = min([self._next_ms, *(now + wait for wait in waits.values())])
 
     def succeeded(self, keys: Collection[K]) -> None:
-        """They were answered as hoped: their failures are forgotten."""
+        """Reset the backoff of ``keys`` after a success."""
         if self._failures:
             for key in keys:
                 self._failures.pop(key, None)
@@ -101,11 +101,11 @@ class KeyStates(Generic[K]):
 
     @property
     def resting(self) -> Collection[K]:
-        """The keys that may not be asked for yet, as of the last :meth:`rested`."""
+        """The keys that back off, as of the last :meth:`rested`."""
         return self._resting.keys()
 
     def rested(self, now: int) -> Collection[K]:
-        """The keys whose wait has ended by ``now``; each is returned once."""
+        """Return the keys whose backoff ended by ``now``, each once."""
         if now < self._next_ms:
             return ()
         keys = [key for key, until in self._resting.items() if until <= now]
@@ -115,5 +115,5 @@ class KeyStates(Generic[K]):
         return keys
 
     def wait_ms(self, now: int) -> int:
-        """Milliseconds until :meth:`rested` may return a key; FOREVER_MS where none rests."""
+        """Return ms until :meth:`rested` may return a key; FOREVER_MS if none backs off."""
         return FOREVER_MS if self._next_ms == FOREVER_MS else max(0, self._next_ms - now)

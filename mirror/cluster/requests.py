@@ -1,4 +1,4 @@
-"""What the cores hand to the network, and what they ask of it."""
+"""The interface between the cores and the network: requests, and the Network protocol."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mirror.wire.messages.base import Message
 
 
 class Lane(enum.Enum):
-    """Which of a broker's connections a request takes.
+    """Which of the connections to a broker a request uses.
 
-    A broker works on one request per connection at a time, also while a Produce waits for its replicas or a Fetch
-    polls long: what waits must not stand before what does not (design: "Connections").
+    A broker processes one request of a connection at a time, also while a Produce waits for its replicas or a Fetch
+    polls long: a request that waits must not delay others (design: "Connections").
     """
 
-    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+    __hash__ = object.__hash__  # Enum.__hash__ is a Python function, and lanes are hashed several times for each batch
 
     CONTROL = "control"
     COORDINATOR = "coordinator"
@@ -33,9 +33,10 @@ class Lane(enum.Enum):
 class Request:
     """One request, completed exactly once by one of its callbacks, on the network thread.
 
-    ``node`` None means any broker. ``timeout_ms`` bounds the caller's wait from the moment of sending; the connection
-    itself is given up only after ``request.timeout.ms`` without the answer, so that a caller in a hurry costs its
-    neighbours nothing: it still owes the answer then, and ``on_settled`` follows the ``KafkaTimeout`` once it does not.
+    ``node`` None means any broker. ``timeout_ms`` bounds the caller's wait from the moment of sending. The
+    connection itself is closed only after ``request.timeout.ms`` without the response, so that a short timeout does
+    not affect other requests: after a ``KafkaTimeout`` the response is still outstanding, and ``on_settled`` is
+    called when it no longer is.
     """
 
     api: Api
@@ -46,91 +47,94 @@ class Request:
     on_response: Callable[[Any, int], None]
     on_failure: Callable[[KafkaError, int], None]
     channel: int = 0
-    """Further tells connections of one lane apart: each consumer fetches on its own, or another one's long poll would
-    stand before it."""
+    """Distinguishes connections of one lane: each consumer fetches on its own, as the long poll of another one would
+    delay it otherwise."""
     max_version: int | None = None
-    """The newest version to speak, where the newest that both sides know would mean something else."""
+    """The highest version to use, where a later one would mean something else."""
     on_settled: Callable[[int], None] | None = None
-    """Called at most once, after a failure that is a ``KafkaTimeout``: the answer came late, or will not come any more.
-    Until then the connection is busy with the request, and its bytes may still be on their way."""
+    """Called at most once, after a failure with ``KafkaTimeout``: the response arrived late, or cannot arrive any more.
+    Until then the connection is busy with the request, whose bytes may still be being sent."""
 
     def settled(self, now: int) -> None:
-        """Its connection owes nothing for it any more, after its caller was told that time is up."""
+        """Record that, after a timeout, the response is no longer outstanding."""
         if self.on_settled is not None:
             self.on_settled(now)
 
 
 class Poll(NamedTuple):
-    """What a request manager answers: requests to send now, and ms until it must be asked again at the latest."""
+    """The result of a poll: requests to send now, and ms until the next poll is due at the latest."""
 
     requests: Sequence[Request]
     wait_ms: int
 
 
 IDLE: Final = Poll((), FOREVER_MS)
-"""Nothing to send, and nothing to wait for but what the loop sees."""
+"""Nothing to send, and no time to be polled at."""
 
 
 class RequestManager(Protocol):
-    """Decides what to send; never blocks, does no I/O."""
+    """Decides which requests to send; never blocks, does no I/O."""
 
     def poll(self, now: int) -> Poll:
-        """Requests due at ``now`` (ms)."""
+        """Return the requests due at ``now`` (ms)."""
         ...
 
 
 class Network(Protocol):
-    """Carries requests to brokers. The runtime's has sockets, the tests' has not."""
+    """Sends requests to brokers: over sockets in the runtime, without them in tests."""
 
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
-        """The brokers' addresses, as the newest metadata tells them."""
+        """Set the addresses of the brokers, from the latest metadata."""
         ...
 
     def send(self, request: Request, now: int) -> None:
-        """Take ``request``; its callback comes from :meth:`poll`, never from here."""
+        """Send ``request``. Its callback is called by :meth:`poll`, never from here."""
         ...
 
     @property
     def changes(self) -> int:
-        """Rises whenever a connection may have become ready, or was lost, or is no longer throttled."""
+        """A count that rises whenever a connection may have become ready, was lost, or is no longer throttled."""
         ...
 
     def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
-        """Whether a request would go out at once; where not, begin to make it so (``KafkaClient.ready``)."""
+        """Whether a request would be sent now; if not, open the connection (``KafkaClient.ready``)."""
         ...
 
     def stands(self, node: int, lane: Lane, channel: int) -> bool:
-        """Whether there is such a connection, or one is on its way; begins none."""
+        """Whether this connection is open or being opened; opens none."""
         ...
 
     def throttled(self, node: int, now: int) -> bool:
-        """Whether ``node`` has some connection of ours wait just now (KIP-219)."""
+        """Whether ``node`` throttles a connection of this client now (KIP-219)."""
         ...
 
     def finalized_feature(self, name: str) -> int:
-        """The level of the cluster's feature ``name`` (KIP-584), as the newest that any broker told; 0: unknown."""
+        """Return the finalized level of the feature ``name`` (KIP-584), the latest that any broker returned; 0.
+
+        Unknown.
+        """
         ...
 
     def trouble(self, node: int) -> KafkaError | None:
-        """Why the last connection to ``node`` failed; None since one stands."""
+        """Return the error of the last connection to ``node``; None once one is established."""
         ...
 
     def forget(self, channel: int) -> None:
-        """Its client is gone: close the connections that it had for itself."""
+        """Close the connections of a channel, whose client has left."""
         ...
 
     def poll(self, timeout_ms: int) -> None:
-        """Do I/O for at most ``timeout_ms``, and call the callbacks of what completed, failed or timed out."""
+        """Do I/O for at most ``timeout_ms``, and call the callbacks of requests that ended."""
         ...
 
     def close(self) -> None:
-        """Close every connection; requests not answered fail."""
+        """Close every connection; requests in flight fail."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """``request`` None is a request of the session itself; ``abandoned``: its caller has been told already."""
+    """A request in flight. ``request`` None is one of the session itself; ``abandoned``: its caller has timed out."""
 
     correlation_id: int
     api: Api
@@ -141,7 +145,7 @@ class InFlight:
     abandoned: bool = False
 
     def lost(self, error: KafkaError, now: int) -> None:
-        """Nobody will answer it any more."""
+        """Fail it: its response cannot arrive any more."""
         if self.request is not None and self.abandoned:
             self.request.settled(now)
         elif self.request is not None:

@@ -1,4 +1,4 @@
-"""Whose turn it is: which of many cores the loop polls, so that a thousand idle ones cost nothing."""
+"""Decides which of many cores the loop polls, so that idle ones cost nothing. No I/O."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mirror.timing import deadline
 
 
 class Scheduled(Protocol):
-    """What is polled."""
+    """A core to be polled."""
 
     @property
     def every_turn(self) -> bool:
-        """Whether it is polled in every turn, rather than for a reason."""
+        """Whether it is polled in every turn, instead of for a reason only."""
         ...
 
     def poll(self, now: int) -> Poll:
-        """Requests due at ``now``; also where expired batches are found."""
+        """Return the requests due at ``now``, and expire what is overdue."""
         ...
 
 
@@ -27,10 +27,10 @@ C = TypeVar("C", bound=Scheduled)
 
 
 class Scheduler(Generic[C]):
-    """All the cores, and which of them have a reason to be polled, in the order of their reasons.
+    """All cores, and those with a reason to be polled, in the order of their reasons.
 
-    A reason is: :meth:`touch`, the end of one of its requests, the end of the wait that it announced. Those that were
-    refused a connection (:meth:`refused`) go first once one has room, before those that ask later.
+    A reason is :meth:`touch`, the end of one of its requests, or the end of the wait that its last poll returned. Cores
+    that found no connection (:meth:`refused`) are polled first once one has room.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Scheduler(Generic[C]):
         self._eager: list[C] = []
         self._due: dict[C, None] = {}
         self._refused: dict[C, None] = {}
-        self._alarms: DeadlineHeap[C] = DeadlineHeap()
+        self._deadlines: DeadlineHeap[C] = DeadlineHeap()
 
     def join(self, core: C) -> None:
-        """``core`` takes part from the next turn on."""
+        """Add ``core`` from the next turn on."""
         self.cores.append(core)
         self._members.add(core)
         if core.every_turn:
@@ -50,14 +50,14 @@ class Scheduler(Generic[C]):
         self.touch(core)
 
     def leave(self, core: C) -> None:
-        """``core`` takes no part any more, whatever still comes for it."""
+        """Remove ``core``; later reasons for it are ignored."""
         self._members.discard(core)
         for cores in (self.cores, self._eager):
             if core in cores:
                 cores.remove(core)
         for reasons in (self._due, self._refused):
             reasons.pop(core, None)
-        self._alarms.clear(core)
+        self._deadlines.clear(core)
 
     # --- reasons
 
@@ -67,24 +67,27 @@ class Scheduler(Generic[C]):
             self._due[core] = None
 
     def touch_all(self) -> None:
-        """Something that everybody looks at has changed."""
+        """Poll all cores in the next turn, as shared state has changed."""
         self.touch_refused()
         for core in self.cores:
             self.touch(core)
 
     def refused(self, core: C) -> None:
-        """``core`` found no connection with room."""
+        """Record that ``core`` found no connection with room."""
         if not core.every_turn:
             self._refused[core] = None
 
     def touch_refused(self) -> None:
-        """There is room again: in the order of asking, or the first of all the cores would take it each time."""
+        """Poll the refused cores first, in their order.
+
+        Otherwise the first of all cores would take the room each time.
+        """
         if self._refused:
             self._due = self._refused | self._due
             self._refused = {}
 
     def watch(self, core: C, request: Request) -> None:
-        """Have whatever becomes of ``request`` touch ``core``."""
+        """Touch ``core`` when ``request`` ends."""
         if core.every_turn:
             return
         respond, fail, settle = request.on_response, request.on_failure, request.on_settled
@@ -106,23 +109,23 @@ class Scheduler(Generic[C]):
 
     # --- a turn
 
-    def take(self, now: int) -> list[C]:
-        """Those to be polled now; but for those of every turn, they need a new reason from here on."""
-        for core in self._alarms.due(now):
+    def due_cores(self, now: int) -> list[C]:
+        """Return the cores to poll now, and clear their reasons."""
+        for core in self._deadlines.due(now):
             self._due[core] = None
         taken = [*self._eager, *self._due]
         self._due = {}
         return taken
 
     def polled(self, core: C, now: int, wait_ms: int) -> None:
-        """``core`` was polled, and wants to be again in ``wait_ms`` at the latest, whatever it said before."""
-        self._alarms.set(core, deadline(now, wait_ms))
+        """Record a poll of ``core`` that is to be repeated in ``wait_ms`` at the latest."""
+        self._deadlines.set(core, deadline(now, wait_ms))
 
     @property
     def pending(self) -> bool:
-        """Whether somebody has a reason to be polled at once."""
+        """Whether a core has a reason to be polled at once."""
         return bool(self._due)
 
     def next_ms(self) -> int:
-        """When the first announced wait ends (absolute ms)."""
-        return self._alarms.next_ms()
+        """Return when the first wait ends (absolute ms)."""
+        return self._deadlines.next_ms()

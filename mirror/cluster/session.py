@@ -1,6 +1,6 @@
-"""One connection's protocol, without the connection: what to send next, what came back, what took too long.
+"""The protocol of one connection, without the socket: frames, authentication, throttling, timeouts. No I/O.
 
-The runtime moves bytes between this and a socket; the tests move them to a fake broker.
+The runtime moves bytes between this and a socket; tests move them to a fake broker.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from mirror.wire.versions import BrokerVersions
 SOFTWARE_NAME: Final = "kafka-spark-mirror"
 SOFTWARE_VERSION: Final = "0.1.0"
 _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
-"""Every broker of the last years knows it; a newer version would only earn a refusal to handle (KIP-511)."""
+"""Every supported broker knows this version; a newer one could be refused (KIP-511)."""
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
-"""How an alert or a handshake begins: no Kafka frame is that large."""
+"""The first bytes of a TLS alert or handshake: no Kafka frame is that large."""
 _LONGEST_THROTTLE_MS: Final = 300_000
-"""No quota asks for more at a time; one bit that is wrong would silence the connection for weeks."""
+"""No quota throttles for longer at a time; a single wrong bit could block the connection for weeks."""
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
@@ -50,9 +50,9 @@ CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handsh
 
 
 class Suspicion(enum.Enum):
-    """Why the last connection may have been closed without a word. The next one is used to find out for sure.
+    """Why the last connection may have been closed without an error; the next one is used to find out.
 
-    Brokers hang up on who speaks the wrong protocol, exactly as they do when they are being restarted.
+    A broker closes the connection of a client with the wrong protocol, exactly as it does while it restarts.
     """
 
     NO_TLS = "closed in the TLS handshake: does it answer without TLS?"
@@ -60,7 +60,7 @@ class Suspicion(enum.Enum):
 
 
 class SessionPhase(enum.Enum):
-    """What the connection is busy with; requests are held back before READY, and again while it authenticates anew."""
+    """The phase of a connection; requests are held back before READY, and while it authenticates again."""
 
     NEGOTIATING = "negotiating versions"
     AUTHENTICATING = "authenticating"
@@ -70,11 +70,8 @@ class SessionPhase(enum.Enum):
 class BrokerSession:
     """Frames, correlation ids, negotiation, authentication, throttling and timeouts of one connection.
 
-    ``label`` names it in errors. ``login`` is there where the listener wants SASL; with a ``suspicion``, what it asks
-    is asked first. :meth:`advance` must be called in every turn of the loop. ``throttled_until_ms`` and
-    ``throttled_ms`` tell how long the broker has this client wait (KIP-219), now and in all; ``heard`` whether any
-    request but the session's own was answered; ``met`` whether the broker has spoken Kafka on an earlier connection;
-    ``meters`` count what is asked and how long it takes.
+    ``label`` names it in errors. ``login`` is set where the listener requires SASL; ``suspicion`` is checked first.
+    :meth:`advance` must be called in every turn of the loop.
     """
 
     def __init__(
@@ -89,12 +86,16 @@ class BrokerSession:
         self.phase = SessionPhase.NEGOTIATING
         self.versions: BrokerVersions | None = None
         self.outgoing: deque[Segment] = deque()
-        self.heard = False
-        self.met = False
+        self.answered = False
+        """A request other than the session's own has got a response."""
+        self.known_broker = False
+        """The broker has spoken Kafka on an earlier connection."""
         self.meters = RequestMeters()
+        """Counts and latencies of the requests."""
         self.last_used_ms = 0
         self.throttled_until_ms = 0
         self.throttled_ms = 0
+        """How long the broker has throttled this client, in all (KIP-219)."""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._login = login
@@ -109,45 +110,45 @@ class BrokerSession:
 
     @property
     def load(self) -> int:
-        """Requests waiting or unanswered."""
+        """The number of requests waiting or in flight."""
         return len(self._waiting) + len(self._in_flight)
 
     @property
     def wants_sasl(self) -> bool:
-        """Whether this side authenticates."""
+        """Whether this client authenticates."""
         return self._login is not None
 
     @property
     def ready(self) -> bool:
-        """Whether requests go out at once (but for throttling)."""
+        """Whether requests are sent at once (except for throttling)."""
         return self.phase is SessionPhase.READY
 
     def sends_at_once(self, now: int) -> bool:
-        """Whether a request would go out now: negotiated, authenticated, and not throttled."""
+        """Whether a request would be sent now: negotiated, authenticated, and not throttled."""
         return self.phase is SessionPhase.READY and self.throttled_until_ms <= now
 
     def start(self, now: int) -> None:
-        """The connection stands: negotiate versions first."""
+        """Negotiate versions, as the connection is established."""
         body = ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION)
         self._write(Api.API_VERSIONS, _NEGOTIATION_VERSION, body, None, FOREVER_MS, now)
 
     def send(self, request: Request, now: int) -> None:
-        """Send ``request`` as soon as the connection is ready for it. Its time runs from here."""
+        """Send ``request`` as soon as the connection is ready. Its timeout starts now."""
         self._waiting.append((request, deadline(now, request.timeout_ms)))
         if self.phase is SessionPhase.READY:
             self._release(now)
 
     def advance(self, now: int) -> None:
-        """Do what has become due: authenticate, send what was held back. Raises KafkaError where that failed."""
+        """Authenticate and send held-back requests, as far as they are due. Raises KafkaError if that fails."""
         if self._waiting and self.phase is SessionPhase.READY:
             self._release(now)
         if self.phase is SessionPhase.AUTHENTICATING:
             self._begin_exchange(now)
 
     def _release(self, now: int) -> None:
-        """Send what waits, unless the broker is to be left alone, or must first be told again who we are."""
+        """Send waiting requests, unless the broker throttles this client, or re-authentication is due."""
         if self._waiting and self._renew_at_ms <= now:
-            self._authenticate(now)  # the next advance() begins: what it raises has no place in send()
+            self._authenticate(now)  # the next advance() starts it, as send() must not raise its errors
         while self._waiting and self.phase is SessionPhase.READY and self.throttled_until_ms <= now:
             request, caller_deadline = self._waiting.popleft()
             self._send_versioned(request, caller_deadline, now)
@@ -167,7 +168,7 @@ class BrokerSession:
         correlation_id = (self._correlation_id + 1) % 2**31
         try:
             segments = codec.encode_request(api, version, correlation_id, self._client_id, body)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is about this message, not about the loop
+        except Exception as error:  # noqa: BLE001 - any error concerns this message, not the loop
             failure = self._unsendable(api, error, own=request is None)
             if request is None:
                 raise failure from None
@@ -182,20 +183,20 @@ class BrokerSession:
         )
 
     def _unsendable(self, api: Api, error: Exception, *, own: bool) -> InvalidArgument:
-        # What the session itself sends may be a secret, and an encoder's error quotes what it was given.
+        # The session's own requests may have secrets, and an encoder's error quotes its input.
         why = type(error).__name__ if own else f"{type(error).__name__}: {error}"
         return InvalidArgument(
             f"{self.label}: {api.label} cannot be sent ({why}): an argument or setting does not fit it"
         )
 
-    # --- what comes in
+    # --- responses
 
     def buffer(self) -> memoryview:
-        """Where received bytes go."""
+        """Return the buffer for received bytes."""
         return self._frames.buffer()
 
     def received(self, count: int, now: int) -> None:
-        """``count`` bytes came in. Raises KafkaError where the connection is no use any more."""
+        """Process ``count`` received bytes. Raises KafkaError if the connection has to be closed."""
         try:
             frame = self._frames.received(count)
             while frame is not None:
@@ -223,10 +224,10 @@ class BrokerSession:
         try:
             body = codec.decode_response(sent.api, sent.version, frame)
         except ProtocolError as error:
-            told = ProtocolError(f"{self.label}: {error}")
-            sent.lost(told, now)
-            raise told from error
-        self.heard = True
+            labelled = ProtocolError(f"{self.label}: {error}")
+            sent.lost(labelled, now)
+            raise labelled from error
+        self.answered = True
         meter = self.meters[sent.api.label]
         meter.took.add(now - sent.connection_deadline + self._request_timeout_ms)
         meter.throttled_ms += self._throttle(body, now)
@@ -236,7 +237,7 @@ class BrokerSession:
             sent.request.on_response(body, now)
 
     def _throttle(self, body: Any, now: int) -> int:
-        """The broker has answered, and asks to be left alone for so many ms (KIP-219)."""
+        """Apply the throttle time of a response (KIP-219), and return it."""
         throttle_ms: int = min(getattr(body, "throttle_time", 0), _LONGEST_THROTTLE_MS)
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
@@ -249,7 +250,7 @@ class BrokerSession:
             return
         body = codec.decode_response(sent.api, sent.version, frame)
         if self._suspicion is Suspicion.WANTS_SASL:
-            self._cleared(body, now)
+            self._on_sasl_probe(body, now)
             return
         if self._exchange is None:
             raise ProtocolError(f"{self.label}: an answer to {sent.api.label}, which is over")
@@ -276,13 +277,13 @@ class BrokerSession:
             self._begin_exchange(now)
 
     def _become_ready(self, now: int) -> None:
-        """The broker has said what it speaks, and has taken the login: from here on its answers may be large."""
+        """Become ready, with negotiation and login done: larger responses are accepted from now on."""
         self.phase = SessionPhase.READY
         self._frames.max_frame = MAX_FRAME
         self._release(now)
 
-    def _cleared(self, body: SaslHandshakeResponse, now: int) -> None:
-        """A listener without SASL refuses the handshake as such, and goes on."""
+    def _on_sasl_probe(self, body: SaslHandshakeResponse, now: int) -> None:
+        """Process the response to the SASL probe: a listener without SASL refuses the handshake and stays usable."""
         if body.error_code != ILLEGAL_SASL_STATE:
             has = offered(body.mechanisms) or "no mechanism"
             what = "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
@@ -305,12 +306,12 @@ class BrokerSession:
         except KafkaError as error:
             raise type(error)(f"{self.label}: {error}") from error
         if mechanism is not None:
-            self._authenticate_by_ms = FOREVER_MS  # from here on, each request has its own time
+            self._authenticate_by_ms = FOREVER_MS  # from now on each request has its own timeout
             self._exchange = SaslExchange(self.label, mechanism)
             self._write_own(Api.SASL_HANDSHAKE, self._exchange.begin(), now)
 
     def _write_own(self, api: Api, body: Message, now: int) -> None:
-        assert self.versions is not None  # noqa: S101 - negotiated before anything else
+        assert self.versions is not None  # noqa: S101 - negotiated first
         try:
             version = self.versions.pick(api)
         except KafkaError as error:
@@ -323,10 +324,10 @@ class BrokerSession:
         self._renew_at_ms = deadline(now, renew_after_ms)
         self._become_ready(now)
 
-    # --- time, and the end
+    # --- timeouts, and the end
 
     def expire(self, now: int) -> bool:
-        """Tell callers whose time is up. True where the connection itself is overdue and must be closed."""
+        """Fail the requests that have timed out; return whether the connection itself is overdue and must be closed."""
         for sent in self._in_flight:
             if sent.request is not None and not sent.abandoned and sent.caller_deadline <= now:
                 sent.abandoned = True
@@ -341,46 +342,46 @@ class BrokerSession:
         return overdue or self._authenticate_by_ms <= now
 
     def _why_held(self, now: int) -> str:
-        """Why requests have not gone out, for errors."""
+        """Return why requests are held back, for error texts."""
         if self.phase is SessionPhase.READY:
             return " (held back: the broker throttles this client)" if self.throttled_until_ms > now else ""
         if self.phase is SessionPhase.AUTHENTICATING:
             return " (still authenticating)"
         if not self._in_flight:
             return " (not connected yet)"
-        if self.met:
+        if self.known_broker:
             return " (it has not said yet which versions it speaks)"
         return f"; it does not say which versions it speaks: {_NO_KAFKA}"
 
     def why_overdue(self) -> str:
-        """What it was silent at, for the error that ends the connection."""
+        """Return during what there was no response, for the error that ends the connection."""
         silence = f" for {self._request_timeout_ms} ms"
         if self.ready:
             return f"silent{silence}"
-        stranger = self.phase is SessionPhase.NEGOTIATING and not self.met
+        stranger = self.phase is SessionPhase.NEGOTIATING and not self.known_broker
         return f"silent while {self.phase.value}{silence}" + (f": {_NO_KAFKA}" if stranger else "")
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
         return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms{why}")
 
     def wait_ms(self, now: int) -> int:
-        """Milliseconds until :meth:`advance` or :meth:`expire` has something to do."""
+        """Return ms until :meth:`advance` or :meth:`expire` has something to do."""
         times = [pair[1] for pair in self._waiting]
         times += [FOREVER_MS if sent.abandoned else sent.caller_deadline for sent in self._in_flight]
         if self._in_flight:
             times.append(self._in_flight[0].connection_deadline)
         if self.throttled_until_ms > now:
-            # Also with nothing waiting here: a producer holds its batches back until this connection is ready again.
+            # Also without waiting requests: a producer holds its batches back until this connection is ready again.
             times.append(self.throttled_until_ms)
         times.append(self._authenticate_by_ms)
         return max(0, min(times) - now)
 
     def fail(self, error: KafkaError, now: int) -> None:
-        """The connection is gone: everything on it fails, in order."""
+        """Fail all requests in order, as the connection is closed."""
         in_flight, self._in_flight = self._in_flight, deque()
         waiting, self._waiting = self._waiting, deque()
         self.outgoing.clear()
-        lost = not isinstance(error, ClientClosed)  # who closes gives up what it had asked
+        lost = not isinstance(error, ClientClosed)  # a client that closes gives up its own requests
         for sent in in_flight:
             self.meters[sent.api.label].lost += lost
             sent.lost(error, now)
@@ -389,11 +390,11 @@ class BrokerSession:
 
 
 def _negotiated_version(frame: Buffer) -> int:
-    """The version of an ApiVersions answer: a broker that knows no version of ours answers in version 0 (KIP-511)."""
+    """Return the version of an ApiVersions response: 0 if the broker does not support the one requested (KIP-511)."""
     code = codec.peek_int16(frame, 4)
     return 0 if code == UNSUPPORTED_VERSION else _NEGOTIATION_VERSION
 
 
 def disconnected(label: str, why: str) -> ConnectionFailed:
-    """The error for a connection that broke."""
+    """Return the error of a connection that broke."""
     return ConnectionFailed(f"{label}: {why}")

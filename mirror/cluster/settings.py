@@ -1,4 +1,4 @@
-"""Settings of a connection to a cluster, shared by consumer, producer and admin."""
+"""The settings of connections to a cluster, shared by consumer, producer and admin."""
 
 from __future__ import annotations
 
@@ -20,23 +20,35 @@ _MAX_PORT: Final = 65535
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("bootstrap.servers", "list", (), "host:port of some brokers; the others are found through them"),
-        Key("client.id", "str", "mirror", "how this client is called in the brokers' logs and quotas"),
-        Key("default.api.timeout.ms", "int", 60_000, "of a call that names no timeout", high=FOREVER_MS),
-        Key("request.timeout.ms", "int", 30_000, "how long to wait for one answer", low=1),
+        Key("bootstrap.servers", "list", (), "host:port of some brokers, through which the others are found"),
+        Key("client.id", "str", "mirror", "the name of this client in logs and quotas of the brokers"),
+        Key("default.api.timeout.ms", "int", 60_000, "timeout of a call without one of its own", high=FOREVER_MS),
+        Key("request.timeout.ms", "int", 30_000, "ms to wait for a response", low=1),
         Key("retry.backoff.ms", "int", 100, "wait after the first failure (KIP-580)", high=FOREVER_MS),
         Key("retry.backoff.max.ms", "int", 1_000, "longest wait after failures in a row (KIP-580)", high=FOREVER_MS),
         Key("reconnect.backoff.ms", "int", 50, "wait before the first reconnect", high=FOREVER_MS),
         Key("reconnect.backoff.max.ms", "int", 1_000, "longest wait before a reconnect (KIP-144)", high=FOREVER_MS),
-        Key("socket.connection.setup.timeout.ms", "int", 10_000, "of the first connection attempt (KIP-601)", low=1),
-        Key("socket.connection.setup.timeout.max.ms", "int", 30_000, "of later ones, as it doubles (KIP-601)", low=1),
-        Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is asked anew", low=1),
+        Key(
+            "socket.connection.setup.timeout.ms",
+            "int",
+            10_000,
+            "timeout of the first connection attempt (KIP-601)",
+            low=1,
+        ),
+        Key(
+            "socket.connection.setup.timeout.max.ms",
+            "int",
+            30_000,
+            "highest timeout, as it doubles with each attempt (KIP-601)",
+            low=1,
+        ),
+        Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is requested again", low=1),
         Key("connections.max.idle.ms", "int", 540_000, "idle connections are closed; -1: never", -1, FOREVER_MS),
         Key(
             "connections.per.broker",
             "int",
             8,
-            "connections for produce and as many for transaction coordinators, per broker, opened as they are needed",
+            "connections to a broker for produce, and as many for transaction coordinators, opened as they are needed",
             low=1,
             high=64,
         ),
@@ -47,7 +59,7 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How to reach one cluster. Times in ms."""
+    """The parsed settings. Times in ms."""
 
     bootstrap: tuple[Address, ...]
     client_id: str
@@ -66,12 +78,12 @@ class ClusterSettings:
 
     @staticmethod
     def keys() -> Mapping[str, Key]:
-        """The keys that :meth:`parse` takes."""
+        """The keys that :meth:`parse` accepts."""
         return CLUSTER_KEYS
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What works, but not as its user may think (KIP-580, KIP-144)."""
+        """Settings that work, but maybe not as intended (KIP-580, KIP-144)."""
         pairs = (
             ("retry.backoff", self.retry_backoff_ms, self.retry_backoff_max_ms),
             ("reconnect.backoff", self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
@@ -84,14 +96,14 @@ class ClusterSettings:
 
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:
-        """From dotted keys. Raises ConfigError with every problem."""
+        """Parse dotted keys. Raises ConfigError that lists every problem."""
         values, problems = _read(CLUSTER_KEYS, options, where)
-        unread = {problem.key for problem in problems}
+        faulty = {problem.key for problem in problems}
         security, more = read_security(values, frozenset(options), where)
-        if unread.isdisjoint(SECURITY_KEYS):
+        if faulty.isdisjoint(SECURITY_KEYS):
             problems += more
         bootstrap, more = _addresses(values["bootstrap.servers"], where)
-        if "bootstrap.servers" not in unread:
+        if "bootstrap.servers" not in faulty:
             problems += more
         if problems:
             raise ConfigError(problems)
@@ -99,7 +111,7 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], bootstrap: tuple[Address, ...], security: Security) -> Self:
-        """From checked values."""
+        """Create the settings from checked values."""
         return cls(
             bootstrap=bootstrap,
             client_id=values["client.id"],
@@ -119,10 +131,10 @@ class ClusterSettings:
 
 
 class Options(NamedTuple):
-    """What was read of the options of a consumer or producer.
+    """The parsed options of a consumer or producer.
 
-    ``cluster`` is None where there are problems with its part; ``values`` are those of the client's own keys and the
-    cluster's, with the defaults of keys that could not be read.
+    ``cluster`` is None if its part has problems; ``values`` has the client's own keys and those of the cluster, with
+    the defaults of keys that could not be parsed.
     """
 
     cluster: ClusterSettings | None
@@ -131,7 +143,7 @@ class Options(NamedTuple):
 
 
 def read_options(options: Mapping[str, object], own: Mapping[str, Key], where: str) -> Options:
-    """``options`` of a client whose ``own`` keys come on top of its cluster's. Raises nothing: it has the problems."""
+    """Parse the options of a client, which has ``own`` keys beside those of the cluster. Problems are returned."""
     values, problems = _read(own, {name: value for name, value in options.items() if name in own}, where)
     of_cluster = {name: value for name, value in options.items() if name not in own}
     values |= _read(CLUSTER_KEYS, of_cluster, where)[0]
@@ -144,7 +156,7 @@ def read_options(options: Mapping[str, object], own: Mapping[str, Key], where: s
 
 
 def _read(keys: Mapping[str, Key], options: Mapping[str, object], where: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Every key's value, the default for those that could not be read, and why not."""
+    """Return the value of every key, the default for those that could not be parsed, and the problems."""
     try:
         return read_keys(keys, options, where), []
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Values that name things in a cluster, and what calls tell of them. Permissions have a file of their own."""
+"""The values of the admin and client APIs: topics, brokers, groups, transactions, configurations. ACLs: ``acls.py``."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ class ClusterDescription:
 
 
 class Outcomes(dict[K, V]):
-    """What a call over many keys came to: key -> result, for those that succeeded.
+    """The results of a call over many keys: key -> result, for those that succeeded.
 
-    ``failed`` is key -> error for the others; to look one of them up raises its error. A key that was not asked for is
-    a KeyError, as in every dict.
+    ``failed`` is key -> error for the others; looking up one of them raises its error. A key that was not requested
+    raises KeyError, as in every dict.
     """
 
     __slots__ = ("failed",)
@@ -216,9 +216,9 @@ class ConfigSource(OpenEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One configuration as a broker tells it. The value of a ``sensitive`` one is never told: it is None.
+    """One configuration as a broker describes it. The value of a ``sensitive`` one is None.
 
-    ``source`` says whether it was set on the resource itself (``TOPIC``, ``BROKER``) or comes from further away.
+    ``source`` shows whether it was set on the resource itself (``TOPIC``, ``BROKER``) or is a default.
     """
 
     value: str | None

@@ -80,9 +80,9 @@ class ConsumerCore:
         self._answer_waiting()
 
     def _answer_waiting(self) -> None:
-        if self.metadata.hopeless is not None:
+        if self.metadata.fatal_error is not None:
             # Wrong credentials, or brokers that are too old: waiting does not help, and an empty poll would hide it.
-            self._fail_waiting(self.metadata.hopeless)
+            self._fail_waiting(self.metadata.fatal_error)
         if self._poll_event is not None:
             if self._poll_event.future.done():
                 self._poll_event = None
@@ -111,7 +111,7 @@ class ConsumerCore:
         if not self._open_sessions:
             event.complete(None)
 
-    def gone(self) -> None:
+    def on_removed(self) -> None:
         """The consumer has left the loop: close its connections."""
         self._network.forget(self._channel)
 

@@ -206,7 +206,7 @@ class SeekEvent(Event):
         del now
         core.positions.seek(self._tp, self._offset, self._leader_epoch)
         if self._leader_epoch is not None:
-            core.metadata.saw(self._tp, self._leader_epoch, self._topic_id)
+            core.metadata.record_epoch_seen(self._tp, self._leader_epoch, self._topic_id)
         if self._topic_id is not None:
             core.positions.expect(self._tp, self._topic_id, core.metadata.next_request)
 

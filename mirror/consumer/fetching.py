@@ -397,7 +397,7 @@ class Fetching:
         self._record_error(sent, error)
         position.state.failed(now, waits)
         if leader is not None and leader.leader_id >= 0:
-            moved = self._metadata.moved(sent.tp, Leader(leader.leader_id, leader.leader_epoch))
+            moved = self._metadata.use_leader(sent.tp, Leader(leader.leader_id, leader.leader_epoch))
             if moved:
                 position.state.skip_backoff()
 

@@ -114,9 +114,9 @@ class ProducerCore:
         return any(queue.will_join(self.transactions.count) for queue in self.batches.busy.values())
 
     def _drop_what_cannot_be_sent(self) -> None:
-        hopeless = self._metadata.hopeless or self._identity.fatal
-        if hopeless is not None:
-            self._abandon(hopeless)
+        fatal = self._metadata.fatal_error or self._identity.fatal
+        if fatal is not None:
+            self._abandon(fatal)
         elif self._transactions is not None and (failure := self._transactions.failure()) is not None:
             for queue in list(self.batches.busy.values()):
                 self.batches.drop_waiting(queue, failure)
@@ -134,10 +134,10 @@ class ProducerCore:
         self._topic_waits = [event for event in self._topic_waits if not event.future.done()]
         for event in self._topic_waits:
             self._metadata.want((event.tp.topic,))
-            error = self._metadata.hopeless or self._metadata.why_unknown(event.tp)
+            error = self._metadata.fatal_error or self._metadata.why_unknown(event.tp)
             if event.tp.partition < self._metadata.partition_count(event.tp.topic):
                 event.complete(None)
-            elif error is not None and (error is self._metadata.hopeless or _refused(error)):
+            elif error is not None and (error is self._metadata.fatal_error or _refused(error)):
                 event.fail(error)
             else:
                 event.last_error = error
@@ -174,7 +174,7 @@ class ProducerCore:
         self._fail_all(ClientClosed("the producer was closed before it was done"))
         event.complete(None)
 
-    def gone(self) -> None:
+    def on_removed(self) -> None:
         """Do nothing: its connections are shared."""
 
     def fail(self, error: BaseException) -> None:

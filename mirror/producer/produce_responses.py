@@ -121,7 +121,7 @@ class ProduceResponseHandler:
         if outcome is ErrorAction.REFRESH_METADATA:
             leader = answer.current_leader
             if leader is not None and leader.leader_id >= 0:
-                self._metadata.moved(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
+                self._metadata.use_leader(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
             self._metadata.request_update()
 
     def _fencing_error(self, outcome: ErrorAction, error: KafkaError, now: int) -> KafkaError:

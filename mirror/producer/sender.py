@@ -105,7 +105,7 @@ class Sender:
         bound = queue.slot if queue.in_flight else None
         # Requests to the old leader must have ended first: the new leader would receive their successors out of order.
         # And only one connection keeps two requests in order.
-        if bound is not None and (bound.node != leader.node or not self._pool.stands(bound, now)):
+        if bound is not None and (bound.node != leader.node or not self._pool.accepts_more(bound, now)):
             return None, FOREVER_MS
         new = not queue.has_acknowledgement
         isolated_tp = queue.tp if new and self._identity.transactional_id is None else None
@@ -130,7 +130,7 @@ class Sender:
         for group in self._split_by_size(queues):
             if requests and route.bound is None and any(self._identity.joins_transaction(queue) for queue in group):
                 break
-            slot = route.bound or self._pool.pick(route.node, now, slow=route.slow, sole=route.new)
+            slot = route.bound or self._pool.pick(route.node, now, slow=route.slow, dedicated=route.new)
             if slot is None:
                 self._on_unreachable(group, route.node)
                 continue

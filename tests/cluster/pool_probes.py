@@ -112,7 +112,7 @@ class Bench:
 
     def send(self, node: int = 1, size: int = 100, *, slow: bool = False, sole: bool = False) -> Slot:
         """Pick and put; there must be a connection."""
-        slot = self.pool.pick(node, self.now, slow=slow, sole=sole)
+        slot = self.pool.pick(node, self.now, slow=slow, dedicated=sole)
         assert slot is not None
         self.put(slot, size)
         return slot

@@ -90,7 +90,7 @@ def test_connections_that_stand_do_not_end_the_backoff_of_those_that_cannot_be_m
             states.answered(attempt)
         assert _within(states.wait_ms(1, now), 50 * 2 ** (failures - 1), 1_000)
         assert states.error(1) is None
-        assert not states.given_up(1, now), "it answers"
+        assert not states.is_avoided(1, now), "it answers"
         now += states.wait_ms(1, now)
 
 

@@ -218,11 +218,11 @@ def test_one_that_left_has_no_alarm() -> None:
     turns: Scheduler[Worker] = Scheduler()
     worker = Worker(World(0).client.loop, [])
     turns.join(worker)
-    assert turns.take(0) == [worker]
+    assert turns.due_cores(0) == [worker]
     turns.polled(worker, 0, 100)
     turns.leave(worker)
     assert turns.next_ms() == FOREVER_MS
-    assert not turns.take(100)
+    assert not turns.due_cores(100)
 
 
 def test_what_comes_for_one_that_left_does_not_bring_it_back(world: World) -> None:

@@ -115,7 +115,7 @@ def test_a_leader_older_than_a_record_that_was_read_is_no_leader() -> None:
     """A broker that lags takes itself for the leader that it was, and would say that the record is not in the log."""
     asked = Asked()
     asked.metadata.want(["t"])
-    asked.metadata.saw(_T0, 5, _ID)
+    asked.metadata.record_epoch_seen(_T0, 5, _ID)
     asked.ask()
     asked.answer(_topic(1, 4))
     for answer, leader in ((_topic(1, 4), None), (_topic(2, 5), Leader(2, 5))):
@@ -124,7 +124,7 @@ def test_a_leader_older_than_a_record_that_was_read_is_no_leader() -> None:
         assert asked.ask() == ["t"], "by itself"
         asked.answer(answer)
         assert asked.metadata.leader(_T0) == leader
-    asked.metadata.saw(_T0, 6, _ID)
+    asked.metadata.record_epoch_seen(_T0, 6, _ID)
     assert asked.metadata.leader(_T0) is None
     asked.now += 1_000
     assert asked.ask() == ["t"], "by itself"
@@ -134,7 +134,7 @@ def test_a_leader_older_than_a_record_that_was_read_is_no_leader() -> None:
 def test_a_record_of_another_topic_says_nothing_of_the_leaders_of_this_one(first: bool) -> None:
     asked = Asked() if first else _known(_topic(1, 4))
     asked.metadata.want(["t"])
-    asked.metadata.saw(_T0, 5, _OTHER_ID)
+    asked.metadata.record_epoch_seen(_T0, 5, _OTHER_ID)
     if first:
         asked.ask()
         asked.answer(_topic(1, 4))
@@ -143,7 +143,7 @@ def test_a_record_of_another_topic_says_nothing_of_the_leaders_of_this_one(first
 
 def test_a_record_whose_epoch_no_broker_knows_of_is_forgotten_in_the_end() -> None:
     asked = _known(_topic(1, 4))
-    asked.metadata.saw(_T0, 5, _ID)
+    asked.metadata.record_epoch_seen(_T0, 5, _ID)
     for _ in range(10):
         assert asked.metadata.leader(_T0) is None
         asked.update(_topic(1, 4))
@@ -225,7 +225,7 @@ def test_another_error_keeps_the_leaders_that_are_known() -> None:
 def test_a_leader_told_by_a_broker_itself_is_used_without_asking() -> None:
     """KIP-951."""
     asked = _known()
-    assert asked.metadata.moved(_T0, Leader(2, 6))
+    assert asked.metadata.use_leader(_T0, Leader(2, 6))
     assert asked.metadata.leader(_T0) == Leader(2, 6)
 
 
@@ -234,9 +234,9 @@ def test_a_leader_told_by_a_broker_itself_is_used_without_asking() -> None:
 )
 def test_a_hint_that_is_no_news_is_passed_over(hint: Leader) -> None:
     asked = _known()
-    assert not asked.metadata.moved(_T0, hint)
+    assert not asked.metadata.use_leader(_T0, hint)
     assert asked.metadata.leader(_T0) == Leader(1, 5)
-    assert not asked.metadata.moved(TopicPartition("unknown", 0), replace(hint, epoch=99))
+    assert not asked.metadata.use_leader(TopicPartition("unknown", 0), replace(hint, epoch=99))
 
 
 def test_failures_are_retried_with_backoff_and_success_resets_attempts() -> None:
@@ -268,9 +268,9 @@ def test_metadata_grows_old() -> None:
 def test_brokers_too_old_for_us_are_hopeless() -> None:
     asked = Asked()
     asked.ask()
-    assert asked.metadata.hopeless is None
+    assert asked.metadata.fatal_error is None
     asked.request.on_failure(UnsupportedVersion("too old"), asked.now)
-    assert isinstance(asked.metadata.hopeless, UnsupportedVersion)
+    assert isinstance(asked.metadata.fatal_error, UnsupportedVersion)
 
 
 def test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless() -> None:
@@ -284,7 +284,7 @@ def test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless() -> None:
         asked.now += 2_000
         asked.ask()
         asked.request.on_failure(AuthenticationFailed("certificate has expired"), asked.now)
-        return asked.metadata.hopeless
+        return asked.metadata.fatal_error
 
     assert refused() is None
     assert refused() is None

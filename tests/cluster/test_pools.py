@@ -58,7 +58,7 @@ def test_bytes_are_bounded_and_a_larger_request_still_goes() -> None:
     bench = Bench(size=1)
     slot = bench.send(size=3 * ROOM_BYTES)
     assert bench.pool.pick(1, bench.now) is None
-    assert not bench.pool.stands(slot, bench.now)
+    assert not bench.pool.accepts_more(slot, bench.now)
     bench.answer(slot.channel)
     assert slot.bytes == 0
     assert bench.send() is slot

@@ -36,14 +36,14 @@ class PoolModel(RuleBasedStateMachine):
     def send(self, node: int, size: int, slow: bool, sole: bool, burst: int) -> None:
         bench = self.bench
         for _ in range(burst):
-            slot = bench.pool.pick(node, bench.now, slow=slow, sole=sole)
+            slot = bench.pool.pick(node, bench.now, slow=slow, dedicated=sole)
             self.sole = {channel for channel in self.sole if bench.owed.get(channel)}
             if slot is None:
                 self._refused(node, slow, sole)
                 return
             self.slots[slot.channel] = slot
             self._chosen_well(slot, node, slow, sole)
-            if slot.sole:
+            if slot.dedicated:
                 self.sole.add(slot.channel)
             bench.put(slot, size)
 
@@ -51,7 +51,7 @@ class PoolModel(RuleBasedStateMachine):
     @precondition(lambda self: any(self.bench.owed.values()))
     def go_on_where_it_stands(self, data: st.DataObject) -> None:
         slot = self.slots[data.draw(self._busy())]
-        if self.bench.pool.stands(slot, self.bench.now):
+        if self.bench.pool.accepts_more(slot, self.bench.now):
             assert slot.channel in self.bench.network.usable
             assert slot.bytes < ROOM_BYTES
             if slot in self._common(slot.node):
@@ -91,7 +91,7 @@ class PoolModel(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 20, 50, SLOW_AFTER_MS - 1, SLOW_AFTER_MS, 5_000]))
     def wait(self, ms: int) -> None:
         self.bench.now += ms
-        self.bench.pool.look(self.bench.now)
+        self.bench.pool.update_slow(self.bench.now)
 
     @rule(node=NODES, slow=st.booleans(), ms=st.sampled_from([SLOW_AFTER_MS - 1, SLOW_AFTER_MS]))
     def stall(self, node: int, slow: bool, ms: int) -> None:
@@ -119,7 +119,7 @@ class PoolModel(RuleBasedStateMachine):
     def a_broker_leaves(self) -> None:
         self.bench.pool.retain({1})
         left = self.bench.pool._brokers.get(2)
-        assert left is None or all(slot.owed for slot in left.all())
+        assert left is None or all(slot.outstanding for slot in left.all())
 
     # --- how it is judged
 
@@ -143,7 +143,7 @@ class PoolModel(RuleBasedStateMachine):
 
     def _group(self, node: int, slow: bool) -> list[Slot]:
         broker = self.bench.pool._brokers[node]
-        return broker.apart if slow else broker.common
+        return broker.quarantined if slow else broker.common
 
     def _chosen_well(self, slot: Slot, node: int, slow: bool, sole: bool) -> None:
         bench = self.bench
@@ -152,7 +152,7 @@ class PoolModel(RuleBasedStateMachine):
         assert slot.bytes < ROOM_BYTES
         group = self._group(node, slow)
         if sole and not slow:
-            assert slot in group or not slot.owed, "set apart, and nobody's"
+            assert slot in group or not slot.outstanding, "set apart, and nobody's"
             return
         assert slot in group
         if slow:
@@ -164,16 +164,16 @@ class PoolModel(RuleBasedStateMachine):
         usable = [one for one in usable if slow or one.channel not in self.sole]
         roomy = [one for one in usable if one.bytes < ROOM_BYTES]
         assert self._cost(slot) == min(self._cost(one) for one in roomy), "the least busy"
-        if slot.owed:
-            opening = any(not one.owed for one in group)
+        if slot.outstanding:
+            opening = any(not one.outstanding for one in group)
             assert opening or len(group) == bench.size or node in bench.network.throttling, "grown while it helps"
 
     def _cost(self, slot: Slot) -> tuple[bool, int, int]:
         """Where nothing is known of an answer, whoever is slow goes last."""
-        return slot.channel in self.sole, len(slot.owed), slot.bytes
+        return slot.channel in self.sole, len(slot.outstanding), slot.bytes
 
     def _on_its_way(self, slots: list[Slot]) -> bool:
-        return any(not one.owed and one.channel not in self.bench.network.usable for one in slots)
+        return any(not one.outstanding and one.channel not in self.bench.network.usable for one in slots)
 
     def _comes(self, node: int) -> bool:
         """Whether one is on its way that is set apart, and nothing is known against it."""
@@ -205,9 +205,9 @@ class PoolModel(RuleBasedStateMachine):
                 wait = new and self._comes(node)
             else:
                 wait = (new and not sole) or (overdue and self._on_its_way(group))
-                wait = wait or (sole and self._comes(node) and bool(one.owed))
+                wait = wait or (sole and self._comes(node) and bool(one.outstanding))
             assert wait, "no connection was to be had"
-        if any(one.owed for one in group):
+        if any(one.outstanding for one in group):
             self.refused.setdefault(node, self.bench.pool.freed)
 
     @invariant()
@@ -215,21 +215,21 @@ class PoolModel(RuleBasedStateMachine):
         for channel, slot in self.slots.items():
             owed = self.bench.owed.get(channel, ())
             assert slot.bytes == sum(one.size for one in owed)
-            assert len(slot.owed) == len(owed)
+            assert len(slot.outstanding) == len(owed)
             assert slot.bytes < ROOM_BYTES + _LARGEST
 
     @invariant()
     def there_are_never_too_many(self) -> None:
         for broker in self.bench.pool._brokers.values():
             assert len(broker.common) <= self.bench.size
-            assert len(broker.apart) <= self.bench.size
-            assert not set(broker.common) & set(broker.apart)
+            assert len(broker.quarantined) <= self.bench.size
+            assert not set(broker.common) & set(broker.quarantined)
 
     @invariant()
     def half_is_left_to_those_that_answer(self) -> None:
         for broker in self.bench.pool._brokers.values():
-            for slots in (broker.common, broker.apart):
-                assert sum(slot.sole and not slot.slow for slot in slots) <= max(1, self.bench.size // 2)
+            for slots in (broker.common, broker.quarantined):
+                assert sum(slot.dedicated and not slot.slow for slot in slots) <= max(1, self.bench.size // 2)
 
     @invariant()
     def nothing_is_leaked(self) -> None:

@@ -40,7 +40,7 @@ def test_one_apart_that_the_broker_does_not_take_is_not_waited_for() -> None:
     bench = Bench(size=2)
     busy = [bench.send(), bench.send()]
     bench.network.quick = False
-    assert bench.pool.pick(1, bench.now, sole=True) is None, "on its way"
+    assert bench.pool.pick(1, bench.now, dedicated=True) is None, "on its way"
     bench.network.troubles[1] = ConnectionFailed("no more of you")
     assert bench.send(sole=True) in busy
 
@@ -63,7 +63,7 @@ def test_many_new_ones_that_do_not_answer_leave_the_others_room() -> None:
     for ms in range(0, 5_000, 10):
         bench.now = begun + ms
         assert bench.pool.pick(1, bench.now) is not None
-        while waiting and (slot := bench.pool.pick(1, bench.now, sole=True)) is not None:
+        while waiting and (slot := bench.pool.pick(1, bench.now, dedicated=True)) is not None:
             bench.put(slot)
             waiting -= 1
     assert waiting == 0

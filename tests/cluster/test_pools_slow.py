@@ -18,10 +18,10 @@ def test_a_slow_one_is_replaced_and_nothing_new_is_put_behind_it() -> None:
     bench = Bench(size=1)
     stuck = bench.send()
     bench.now += SLOW_AFTER_MS - 1
-    assert bench.pool.stands(stuck, bench.now)
+    assert bench.pool.accepts_more(stuck, bench.now)
     assert bench.pool.pick(1, bench.now) is stuck
     bench.now += 1
-    assert not bench.pool.stands(stuck, bench.now)
+    assert not bench.pool.accepts_more(stuck, bench.now)
     other = bench.send()
     assert other is not stuck
     assert bench.send() is other
@@ -53,7 +53,7 @@ def test_a_failure_of_another_request_makes_it_no_younger() -> None:
     failed = bench.put(stuck)
     bench.now += SLOW_AFTER_MS - 1
     failed.probe.request.on_failure(InvalidArgument("cannot be encoded"), bench.now)
-    assert len(stuck.owed) == 1
+    assert len(stuck.outstanding) == 1
     bench.now += 1
     assert bench.send() is not stuck
 
@@ -118,7 +118,7 @@ def test_slow_partitions_keep_to_connections_of_their_own() -> None:
     assert len(set(apart)) == 2
     bench.now += 10 * SLOW_AFTER_MS
     assert bench.send(slow=True) in apart, "there it may wait behind one that is slow"
-    assert bench.pool.stands(apart[0], bench.now)
+    assert bench.pool.accepts_more(apart[0], bench.now)
     assert bench.send() not in apart
 
 
@@ -126,11 +126,11 @@ def test_an_answer_that_its_caller_does_not_wait_for_any_more_is_still_owed() ->
     bench = Bench(size=1)
     slot = bench.send()
     bench.time_out(slot.channel)
-    assert len(slot.owed) == 1
+    assert len(slot.outstanding) == 1
     bench.now += SLOW_AFTER_MS
     assert bench.send() is not slot
     bench.answer(slot.channel)
-    assert not slot.owed
+    assert not slot.outstanding
     assert slot.bytes == 0
 
 
@@ -148,7 +148,7 @@ def test_a_throttled_connection_is_neither_slow_nor_evaded() -> None:
     bench.now += 1
     bench.network.throttling.clear()
     bench.network.usable.add(slot.channel)
-    assert bench.pool.stands(slot, bench.now)
+    assert bench.pool.accepts_more(slot, bench.now)
 
 
 def test_while_a_broker_throttles_us_what_it_owes_is_not_slow() -> None:
@@ -156,7 +156,7 @@ def test_while_a_broker_throttles_us_what_it_owes_is_not_slow() -> None:
     slot = bench.send()
     bench.network.throttling.add(1)
     bench.now += 2 * SLOW_AFTER_MS
-    assert bench.pool.stands(slot, bench.now)
+    assert bench.pool.accepts_more(slot, bench.now)
     assert bench.pool.pick(1, bench.now) is slot
 
 
@@ -165,9 +165,9 @@ def test_who_waits_for_room_behind_a_slow_one_is_told_when_that_may_be_replaced(
     stuck = bench.send(size=ROOM_BYTES)
     bench.now += 100
     assert bench.pool.pick(1, bench.now) is None
-    assert bench.pool.look(bench.now) == SLOW_AFTER_MS - 100
+    assert bench.pool.update_slow(bench.now) == SLOW_AFTER_MS - 100
     bench.now += SLOW_AFTER_MS - 100
-    bench.pool.look(bench.now)
+    bench.pool.update_slow(bench.now)
     assert bench.pool.freed == 1
     assert bench.send() is not stuck
 
@@ -248,7 +248,7 @@ def test_slow_replica_delays_only_its_own_connection() -> None:
 
     def idle() -> bool:
         slot = pool.pick(1, client.now)
-        return slot is not None and not slot.owed
+        return slot is not None and not slot.outstanding
 
     client.run_until(idle)
     stalled = Probe(api=Api.FIND_COORDINATOR, body=FindCoordinatorRequest(1, ("t",)))

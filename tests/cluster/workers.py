@@ -108,7 +108,7 @@ class Worker:
         self._jobs.clear()
         event.complete(None)
 
-    def gone(self) -> None:
+    def on_removed(self) -> None:
         self.left = True
 
     def fail(self, error: BaseException) -> None:

@@ -114,7 +114,7 @@ class FakeNetwork:
             return (wait_ms, failed, not ready, link.session.load if link else 0)
 
         best = min([*self._brokers] or [*self._bootstrap], key=rank)
-        if best >= 0 and self._states.given_up(best, now):
+        if best >= 0 and self._states.is_avoided(best, now):
             best = min([best, *self._bootstrap], key=rank)
         return best
 

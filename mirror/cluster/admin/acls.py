@@ -27,7 +27,7 @@ _ALL: Final = "*"
 
 
 class DescribeAcls(Call[tuple[AclBinding, ...], str]):
-    """The ACLs that a filter finds."""
+    """Describe the ACLs that match a filter."""
 
     api = Api.DESCRIBE_ACLS
 
@@ -37,15 +37,21 @@ class DescribeAcls(Call[tuple[AclBinding, ...], str]):
         self._found: tuple[AclBinding, ...] = ()
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeAclsRequest:
-        """One filter."""
+        """Request by one filter."""
         del keys, view, timeout_ms
-        one = self._wanted
+        wanted = self._wanted
         return DescribeAclsRequest(
-            one.resource_type, one.name, one.pattern, one.principal, one.host, one.operation, one.permission
+            wanted.resource_type,
+            wanted.name,
+            wanted.pattern,
+            wanted.principal,
+            wanted.host,
+            wanted.operation,
+            wanted.permission,
         )
 
     def accept(self, keys: Collection[str], response: DescribeAclsResponse) -> Failures:
-        """All of them."""
+        """Keep the ACLs."""
         error = check(response.error_code, self.what, response.error_message, needs="Describe")
         if error is not None:
             return dict.fromkeys(keys, error)
@@ -65,12 +71,12 @@ class DescribeAcls(Call[tuple[AclBinding, ...], str]):
         return {}
 
     def result(self) -> tuple[AclBinding, ...]:
-        """What was told."""
+        """Return the answer."""
         return self._found
 
 
 class CreateAcls(ControllerCall[AclBinding, None]):
-    """ACLs to create; one that is there already is a success."""
+    """Create ACLs; one that exists already is a success."""
 
     api = Api.CREATE_ACLS
     needs = "Alter"
@@ -78,32 +84,32 @@ class CreateAcls(ControllerCall[AclBinding, None]):
     def __init__(self, bindings: Collection[AclBinding], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("creating ACLs", bindings, deadline_ms, timeout_ms)
 
-    def about(self, key: AclBinding) -> str:
-        """For errors."""
+    def describe(self, key: AclBinding) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"creating the ACL {key}"
 
     def body(self, keys: Collection[AclBinding], view: ClusterView, timeout_ms: int) -> CreateAclsRequest:
-        """All that are not there yet. Their order is what finds their results."""
+        """Request those that are not created yet; the results have the same order."""
         del view, timeout_ms
         return CreateAclsRequest(
             tuple(
                 AclCreation(
-                    one.resource_type, one.name, one.pattern, one.principal, one.host, one.operation, one.permission
+                    key.resource_type, key.name, key.pattern, key.principal, key.host, key.operation, key.permission
                 )
-                for one in keys
+                for key in keys
             )
         )
 
     def accept(self, keys: Collection[AclBinding], response: CreateAclsResponse) -> Failures:
-        """By their places."""
+        """Set the results, which are in the order of the request."""
         _same_number(self.what, len(keys), len(response.results))
-        for key, told in zip(keys, response.results, strict=True):
-            self.take(key, told.error_code, None, told.error_message)
-        return self.open(keys)
+        for key, entry in zip(keys, response.results, strict=True):
+            self.set_result(key, entry.error_code, None, entry.error_message)
+        return self.unresolved(keys)
 
 
 class DeleteAcls(ControllerCall[AclFilter, tuple[AclBinding, ...]]):
-    """Filters whose ACLs are to go; each one's result is what it deleted."""
+    """Delete ACLs by filters; the result of a filter is the ACLs that it deleted."""
 
     api = Api.DELETE_ACLS
     needs = "Alter"
@@ -111,47 +117,50 @@ class DeleteAcls(ControllerCall[AclFilter, tuple[AclBinding, ...]]):
     def __init__(self, filters: Collection[AclFilter], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("deleting ACLs", filters, deadline_ms, timeout_ms)
 
-    def about(self, key: AclFilter) -> str:
-        """For errors."""
+    def describe(self, key: AclFilter) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"deleting the ACLs {key}"
 
     def body(self, keys: Collection[AclFilter], view: ClusterView, timeout_ms: int) -> DeleteAclsRequest:
-        """All that were not answered yet. Their order is what finds their results."""
+        """Request the filters without a result; the results have the same order."""
         del view, timeout_ms
         return DeleteAclsRequest(
             tuple(
                 DeleteAclsFilter(
-                    one.resource_type, one.name, one.pattern, one.principal, one.host, one.operation, one.permission
+                    key.resource_type, key.name, key.pattern, key.principal, key.host, key.operation, key.permission
                 )
-                for one in keys
+                for key in keys
             )
         )
 
     def accept(self, keys: Collection[AclFilter], response: DeleteAclsResponse) -> Failures:
-        """By their places. A filter fails by the first of its ACLs that could not be deleted."""
+        """Set the results, which are in the order of the request.
+
+        A filter fails with the first of its ACLs that cannot be deleted.
+        """
         _same_number(self.what, len(keys), len(response.filter_results))
-        for key, told in zip(keys, response.filter_results, strict=True):
+        for key, entry in zip(keys, response.filter_results, strict=True):
             refused: DeleteAclsFilterResult | MatchingAcl
-            refused = next((acl for acl in told.matching_acls if acl.error_code), told)
-            deleted = tuple(_matched(acl) for acl in told.matching_acls)
-            self.take(key, refused.error_code, deleted, refused.error_message)
-        return self.open(keys)
+            refused = next((acl for acl in entry.matching_acls if acl.error_code), entry)
+            deleted = tuple(_matched(acl) for acl in entry.matching_acls)
+            self.set_result(key, refused.error_code, deleted, refused.error_message)
+        return self.unresolved(keys)
 
 
-def _matched(told: MatchingAcl) -> AclBinding:
+def _matched(entry: MatchingAcl) -> AclBinding:
     return AclBinding(
-        ResourceType(told.resource_type),
-        told.resource_name,
-        told.principal,
-        AclOperation(told.operation),
-        AclPermission(told.permission_type),
-        PatternType(told.pattern_type),
-        told.host,
+        ResourceType(entry.resource_type),
+        entry.resource_name,
+        entry.principal,
+        AclOperation(entry.operation),
+        AclPermission(entry.permission_type),
+        PatternType(entry.pattern_type),
+        entry.host,
     )
 
 
-def _same_number(what: str, asked: int, told: int) -> None:
-    """Results have places, no names: with one too few nobody can say whose it is. Raises ProtocolError."""
-    if asked != told:
-        msg = f"{what}: asked for {asked}, answered {told}"
+def _same_number(what: str, asked: int, entry: int) -> None:
+    """Check that there is one result for each key: results have no names, only an order. Raises ProtocolError."""
+    if asked != entry:
+        msg = f"{what}: asked for {asked}, answered {entry}"
         raise ProtocolError(msg)

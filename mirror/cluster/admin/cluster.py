@@ -1,4 +1,4 @@
-"""Calls about the cluster and its brokers: who they are, what is on their disks, this client's telemetry id."""
+"""Calls about the cluster and its brokers: identity, log directories, and the telemetry id of this client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
 class DescribeCluster(Call[ClusterDescription, str]):
-    """The cluster's identity and brokers."""
+    """Describe the cluster: its id, controller and brokers."""
 
     api = Api.METADATA
 
@@ -30,25 +30,25 @@ class DescribeCluster(Call[ClusterDescription, str]):
         self._found: ClusterDescription | None = None
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> MetadataRequest:
-        """No topics: only the brokers are wanted."""
+        """Request the brokers only, without topics."""
         del keys, view, timeout_ms
         return MetadataRequest(())
 
     def accept(self, keys: Collection[str], response: MetadataResponse) -> Failures:
-        """Always an answer."""
+        """Keep the description."""
         del keys
         brokers = tuple(Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers)
         self._found = ClusterDescription(response.cluster_id or "", response.controller_id, brokers)
         return {}
 
     def result(self) -> ClusterDescription:
-        """What was told."""
+        """Return the answer."""
         assert self._found is not None  # noqa: S101 - result() follows accept()
         return self._found
 
 
 class DescribeLogDirs(BrokersCall[dict[str, LogDir]]):
-    """The log directories of brokers, by path; one that is offline has an error and no logs."""
+    """Describe the log directories of brokers, by path; one that is offline has an error and no logs."""
 
     api = Api.DESCRIBE_LOG_DIRS
     needs = "Describe"
@@ -56,45 +56,45 @@ class DescribeLogDirs(BrokersCall[dict[str, LogDir]]):
     def __init__(self, nodes: Collection[int], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing log directories", nodes, deadline_ms, timeout_ms)
 
-    def about(self, key: int) -> str:
-        """For errors."""
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing the log directories of broker {key}"
 
     def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> DescribeLogDirsRequest:
-        """All topics."""
+        """Request all topics."""
         del keys, view, timeout_ms
         return DescribeLogDirsRequest()
 
     def accept(self, keys: Collection[int], response: DescribeLogDirsResponse) -> Failures:
-        """One broker's."""
+        """Set the result of one broker."""
         code = response.error_code
         if not code and not response.results:
-            # Every broker has a directory. Before version 3 this is how one says that asking is not allowed.
+            # Every broker has a directory: before version 3 an empty answer means that the call is not authorized.
             code = _CLUSTER_AUTHORIZATION_FAILED
-        found = {told.log_dir: _log_dir(told) for told in response.results}
+        found = {entry.log_dir: _log_dir(entry) for entry in response.results}
         for node in keys:
-            self.take(node, code, found)
-        return self.open(keys)
+            self.set_result(node, code, found)
+        return self.unresolved(keys)
 
 
-def _log_dir(told: DescribedLogDir) -> LogDir:
+def _log_dir(entry: DescribedLogDir) -> LogDir:
     logs = {
         TopicPartition(topic.name, part.partition_index): ReplicaLog(
             part.partition_size, part.offset_lag, part.is_future_key
         )
-        for topic in told.topics
+        for topic in entry.topics
         for part in topic.partitions
     }
     error: KafkaError | None = None
-    if told.error_code:
-        error = broker_error(told.error_code, f"log directory {told.log_dir}")
-    total = told.total_bytes if told.total_bytes >= 0 else None
-    usable = told.usable_bytes if told.usable_bytes >= 0 else None
+    if entry.error_code:
+        error = broker_error(entry.error_code, f"log directory {entry.log_dir}")
+    total = entry.total_bytes if entry.total_bytes >= 0 else None
+    usable = entry.usable_bytes if entry.usable_bytes >= 0 else None
     return LogDir(error, total, usable, logs)
 
 
 class ClientInstanceId(Call[uuid.UUID, str]):
-    """The id under which a broker keeps this client's telemetry (KIP-714); UnsupportedVersion where it keeps none."""
+    """Get the id of this client's telemetry at a broker (KIP-714). Raises UnsupportedVersion if it has none."""
 
     api = Api.GET_TELEMETRY_SUBSCRIPTIONS
 
@@ -103,12 +103,12 @@ class ClientInstanceId(Call[uuid.UUID, str]):
         self._found: uuid.UUID | None = None
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> GetTelemetrySubscriptionsRequest:
-        """A null id asks for a new one."""
+        """Request a new id, by a null one."""
         del keys, view, timeout_ms
         return GetTelemetrySubscriptionsRequest()
 
     def accept(self, keys: Collection[str], response: GetTelemetrySubscriptionsResponse) -> Failures:
-        """One id."""
+        """Keep the id."""
         error = check(response.error_code, self.what)
         if error is not None:
             return dict.fromkeys(keys, error)
@@ -116,6 +116,6 @@ class ClientInstanceId(Call[uuid.UUID, str]):
         return {}
 
     def result(self) -> uuid.UUID:
-        """The id."""
+        """Return the id."""
         assert self._found is not None  # noqa: S101 - result() follows accept()
         return self._found

@@ -28,7 +28,7 @@ _WORD: Final = 4
 
 
 class DescribeTopicConfigs(KeyedCall[str, dict[str, str]]):
-    """What was set on the topics themselves; broker defaults are left out."""
+    """Describe the configurations set on topics, without broker defaults."""
 
     api = Api.DESCRIBE_CONFIGS
     needs = "DescribeConfigs"
@@ -36,21 +36,21 @@ class DescribeTopicConfigs(KeyedCall[str, dict[str, str]]):
     def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing topic configurations", names, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing the configuration of topic {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
-        """All keys of every topic; those set on it are told apart by their source."""
+        """Request all keys of every topic; their source shows those set on the topic."""
         del view, timeout_ms
         return DescribeConfigsRequest(tuple(ConfigResource(ConfigKind.TOPIC, name) for name in sorted(keys)))
 
     def accept(self, keys: Collection[str], response: DescribeConfigsResponse) -> Failures:
-        """Per topic."""
-        for told in response.results:
-            own = {c.name: c.value for c in told.configs if _own(c) and c.value is not None}
-            self.take(told.resource_name, told.error_code, own, told.error_message)
-        return self.open(keys)
+        """Set the result of each topic."""
+        for entry in response.results:
+            own = {c.name: c.value for c in entry.configs if _own(c) and c.value is not None}
+            self.set_result(entry.resource_name, entry.error_code, own, entry.error_message)
+        return self.unresolved(keys)
 
 
 def _own(config: DescribedConfig) -> bool:
@@ -58,18 +58,18 @@ def _own(config: DescribedConfig) -> bool:
 
 
 class ConfigsCall(KeyedCall[Resource, V]):
-    """A call over topics, which any broker answers for, and brokers, each for itself."""
+    """A call over topics, which any broker answers, and brokers, which answer for themselves."""
 
     def __init__(self, what: str, resources: Collection[Resource], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, resources, deadline_ms, timeout_ms)
         self._resources = {(int(resource.kind), resource.name): resource for resource in resources}
 
     def named(self, kind: int, name: str) -> Resource | None:
-        """The resource of this call that an answer speaks of."""
+        """Return the resource of this call that a response names."""
         return self._resources.get((kind, name))
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[Resource]]:
-        """By broker."""
+        """Route topics to any broker, and brokers to themselves."""
         routes: dict[int | None, list[Resource]] = {}
         for resource in sorted(self.pending):
             if resource.kind is not ConfigKind.BROKER or not resource.name:
@@ -80,12 +80,12 @@ class ConfigsCall(KeyedCall[Resource, V]):
             if why is None:
                 routes.setdefault(node, []).append(resource)
             else:
-                self.waiting(resource, why)
+                self.set_waiting(resource, why)
         return routes
 
 
 class DescribeConfigs(ConfigsCall[dict[str, ConfigEntry]]):
-    """All configurations of topics and brokers, by key, defaults included."""
+    """Describe all configurations of topics and brokers, by key, including defaults."""
 
     api = Api.DESCRIBE_CONFIGS
     needs = "DescribeConfigs"
@@ -93,28 +93,28 @@ class DescribeConfigs(ConfigsCall[dict[str, ConfigEntry]]):
     def __init__(self, resources: Collection[Resource], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing configurations", resources, deadline_ms, timeout_ms)
 
-    def about(self, key: Resource) -> str:
-        """For errors."""
+    def describe(self, key: Resource) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing the configuration of {key}"
 
     def body(self, keys: Collection[Resource], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
-        """All of one broker's."""
+        """Request the resources of one broker."""
         del view, timeout_ms
         return DescribeConfigsRequest(tuple(ConfigResource(key.kind, key.name) for key in keys))
 
     def accept(self, keys: Collection[Resource], response: DescribeConfigsResponse) -> Failures:
-        """Per resource."""
-        for told in response.results:
-            key = self.named(told.resource_type, told.resource_name)
+        """Set the result of each resource."""
+        for entry in response.results:
+            key = self.named(entry.resource_type, entry.resource_name)
             if key is not None:
-                entries = {config.name: _entry(config) for config in told.configs}
-                self.take(key, told.error_code, entries, told.error_message)
-        return self.open(keys)
+                entries = {config.name: _entry(config) for config in entry.configs}
+                self.set_result(key, entry.error_code, entries, entry.error_message)
+        return self.unresolved(keys)
 
 
-def _entry(told: DescribedConfig) -> ConfigEntry:
-    value = None if told.is_sensitive else told.value
-    return ConfigEntry(value, ConfigSource(told.config_source), told.is_sensitive, told.read_only)
+def _entry(entry: DescribedConfig) -> ConfigEntry:
+    value = None if entry.is_sensitive else entry.value
+    return ConfigEntry(value, ConfigSource(entry.config_source), entry.is_sensitive, entry.read_only)
 
 
 class IncrementalAlterConfigs(ConfigsCall[None]):
@@ -125,7 +125,7 @@ class IncrementalAlterConfigs(ConfigsCall[None]):
 
     api = Api.INCREMENTAL_ALTER_CONFIGS
     needs = "AlterConfigs"
-    final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
 
     def __init__(
         self,
@@ -139,31 +139,31 @@ class IncrementalAlterConfigs(ConfigsCall[None]):
         self._changes = dict(changes)
         self._validate_only = validate_only
 
-    def about(self, key: Resource) -> str:
-        """For errors: the keys, never the values."""
+    def describe(self, key: Resource) -> str:
+        """Return the operation with the changed keys, never their values, for error texts."""
         return f"changing {', '.join(sorted({change.key for change in self._changes[key]}))} of {key}"
 
     def body(self, keys: Collection[Resource], view: ClusterView, timeout_ms: int) -> IncrementalAlterConfigsRequest:
-        """All of one broker's."""
+        """Request the resources of one broker."""
         del view, timeout_ms
         resources = tuple(
             AlterConfigsResource(
                 key.kind,
                 key.name,
-                tuple(AlterableConfig(one.key, one.operation, one.value) for one in self._changes[key]),
+                tuple(AlterableConfig(change.key, change.operation, change.value) for change in self._changes[key]),
             )
             for key in keys
         )
         return IncrementalAlterConfigsRequest(resources, self._validate_only)
 
     def accept(self, keys: Collection[Resource], response: IncrementalAlterConfigsResponse) -> Failures:
-        """Per resource. A broker may repeat a value to say that it is wrong: it could be a password."""
-        for told in response.responses:
-            key = self.named(told.resource_type, told.resource_name)
+        """Set the result of each resource. Error texts of brokers may quote a value, which could be a password."""
+        for entry in response.responses:
+            key = self.named(entry.resource_type, entry.resource_name)
             if key is not None:
                 values = [change.value for change in self._changes[key] if change.value]
-                self.take(key, told.error_code, None, hide(told.error_message, values))
-        return self.open(keys)
+                self.set_result(key, entry.error_code, None, hide(entry.error_message, values))
+        return self.unresolved(keys)
 
 
 def hide(message: str | None, values: Collection[str]) -> str | None:

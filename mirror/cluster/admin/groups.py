@@ -33,7 +33,7 @@ _DEAD: Final = "Dead"
 
 
 class ListGroups(BrokersCall[tuple[GroupListing, ...]]):
-    """The groups that each broker coordinates, of these kinds and in these states; empty: of all."""
+    """List the groups that each broker coordinates, of these kinds and in these states; empty: of all."""
 
     api = Api.LIST_GROUPS
     needs = "Describe"
@@ -51,25 +51,28 @@ class ListGroups(BrokersCall[tuple[GroupListing, ...]]):
         self._states = tuple(sorted(states))
         self._kinds = tuple(sorted(kind.lower() for kind in kinds))
 
-    def about(self, key: int) -> str:
-        """For errors."""
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"listing the groups of broker {key}"
 
     def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> ListGroupsRequest:
-        """The brokers filter, as far as their version can."""
+        """Let the brokers filter, as far as their version supports it."""
         del keys, view, timeout_ms
         return ListGroupsRequest(self._states, self._kinds)
 
     def accept(self, keys: Collection[int], response: ListGroupsResponse) -> Failures:
-        """One broker's. Brokers before version 5 neither filter nor tell kinds: all that they have is classic."""
+        """Set the result of one broker. Before version 5 brokers neither filter nor report kinds.
+
+        All groups are classic.
+        """
         listed = (
-            GroupListing(told.group_id, told.group_type.lower() or CLASSIC, told.group_state, told.protocol_type)
-            for told in response.groups
+            GroupListing(entry.group_id, entry.group_type.lower() or CLASSIC, entry.group_state, entry.protocol_type)
+            for entry in response.groups
         )
-        wanted = tuple(one for one in listed if not self._kinds or one.kind in self._kinds)
+        wanted = tuple(group for group in listed if not self._kinds or group.kind in self._kinds)
         for node in keys:
-            self.take(node, response.error_code, wanted)
-        return self.open(keys)
+            self.set_result(node, response.error_code, wanted)
+        return self.unresolved(keys)
 
 
 class DescribeGroups(GroupsCall[GroupDescription]):
@@ -84,45 +87,45 @@ class DescribeGroups(GroupsCall[GroupDescription]):
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing groups", groups, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeGroupsRequest:
-        """Those of one coordinator."""
+        """Request the keys of one coordinator."""
         del view, timeout_ms
         return DescribeGroupsRequest(tuple(keys))
 
     def accept(self, keys: Collection[str], response: DescribeGroupsResponse) -> Failures:
-        """Per group."""
-        for told in response.groups:
-            code = told.error_code
-            if not code and told.group_state == _DEAD:
+        """Set the result of each group."""
+        for entry in response.groups:
+            code = entry.error_code
+            if not code and entry.group_state == _DEAD:
                 code = GROUP_ID_NOT_FOUND
             try:
-                members = tuple(_classic_member(one, told.protocol_type) for one in told.members)
+                members = tuple(_classic_member(one, entry.protocol_type) for one in entry.members)
             except ProtocolError as error:
-                self.refuse(told.group_id, ProtocolError(f"{self.about(told.group_id)}: {error}"))
+                self.set_failed(entry.group_id, ProtocolError(f"{self.describe(entry.group_id)}: {error}"))
             else:
-                self.take(told.group_id, code, _classic(told, members), told.error_message)
-        return self.open(keys)
+                self.set_result(entry.group_id, code, _classic(entry, members), entry.error_message)
+        return self.unresolved(keys)
 
 
-def _classic(told: ClassicGroup, members: tuple[GroupMember, ...]) -> GroupDescription:
-    return GroupDescription(told.group_id, CLASSIC, told.group_state, told.protocol_data, members)
+def _classic(entry: ClassicGroup, members: tuple[GroupMember, ...]) -> GroupDescription:
+    return GroupDescription(entry.group_id, CLASSIC, entry.group_state, entry.protocol_data, members)
 
 
-def _classic_member(told: ClassicMember, protocol_type: str) -> GroupMember:
+def _classic_member(entry: ClassicMember, protocol_type: str) -> GroupMember:
     # Connect's workers and others write something else there.
-    assigned = read_assignment(told.member_assignment) if protocol_type == CONSUMER else {}
+    assigned = read_assignment(entry.member_assignment) if protocol_type == CONSUMER else {}
     tps = tuple(TopicPartition(topic, p) for topic, partitions in sorted(assigned.items()) for p in sorted(partitions))
-    return GroupMember(told.member_id, told.group_instance_id, told.client_id, told.client_host, tps)
+    return GroupMember(entry.member_id, entry.group_instance_id, entry.client_id, entry.client_host, tps)
 
 
 class GroupOperations(GroupsCall[frozenset[AclOperation]]):
     """What this client may do with groups (KIP-430), also with those that are not there, or of another protocol.
 
-    Nothing is told of those from version 6 on, which has an error for them.
+    Nothing is entry of those from version 6 on, which has an error for them.
     """
 
     api = Api.DESCRIBE_GROUPS
@@ -132,28 +135,28 @@ class GroupOperations(GroupsCall[frozenset[AclOperation]]):
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("looking at permissions on groups", groups, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"looking at permissions on group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeGroupsRequest:
-        """Those of one coordinator."""
+        """Request the keys of one coordinator."""
         del view, timeout_ms
         return DescribeGroupsRequest(tuple(keys), include_authorized_operations=True)
 
     def accept(self, keys: Collection[str], response: DescribeGroupsResponse) -> Failures:
-        """Per group."""
-        for told in response.groups:
-            operations = operations_of(told.authorized_operations)
-            if operations is None and not told.error_code:
-                self.absent(told.group_id)
+        """Set the result of each group."""
+        for entry in response.groups:
+            operations = operations_of(entry.authorized_operations)
+            if operations is None and not entry.error_code:
+                self.set_absent(entry.group_id)
             else:
-                self.take(told.group_id, told.error_code, operations or frozenset(), told.error_message)
-        return self.open(keys)
+                self.set_result(entry.group_id, entry.error_code, operations or frozenset(), entry.error_message)
+        return self.unresolved(keys)
 
 
 class DescribeConsumerGroups(GroupsCall[GroupDescription]):
-    """Groups of the consumer protocol (KIP-848). Others, and those that are not there, fail with code 69."""
+    """Describe groups of the consumer protocol (KIP-848). Others, and those that do not exist, fail with code 69."""
 
     api = Api.CONSUMER_GROUP_DESCRIBE
     needs = "Describe"
@@ -161,53 +164,53 @@ class DescribeConsumerGroups(GroupsCall[GroupDescription]):
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing groups", groups, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> ConsumerGroupDescribeRequest:
-        """Those of one coordinator."""
+        """Request the keys of one coordinator."""
         del view, timeout_ms
         return ConsumerGroupDescribeRequest(tuple(keys))
 
     def accept(self, keys: Collection[str], response: ConsumerGroupDescribeResponse) -> Failures:
-        """Per group."""
-        for told in response.groups:
-            self.take(told.group_id, told.error_code, _consumer(told), told.error_message)
-        return self.open(keys)
+        """Set the result of each group."""
+        for entry in response.groups:
+            self.set_result(entry.group_id, entry.error_code, _consumer(entry), entry.error_message)
+        return self.unresolved(keys)
 
 
-def _consumer(told: ConsumerGroup) -> GroupDescription:
-    members = tuple(_consumer_member(one) for one in told.members)
-    return GroupDescription(told.group_id, CONSUMER, told.group_state, told.assignor_name, members)
+def _consumer(entry: ConsumerGroup) -> GroupDescription:
+    members = tuple(_consumer_member(one) for one in entry.members)
+    return GroupDescription(entry.group_id, CONSUMER, entry.group_state, entry.assignor_name, members)
 
 
-def _consumer_member(told: ConsumerGroupMember) -> GroupMember:
-    tps = sorted(TopicPartition(t.topic_name, p) for t in told.assignment.topic_partitions for p in t.partitions)
-    return GroupMember(told.member_id, told.instance_id, told.client_id, told.client_host, tuple(tps))
+def _consumer_member(entry: ConsumerGroupMember) -> GroupMember:
+    tps = sorted(TopicPartition(t.topic_name, p) for t in entry.assignment.topic_partitions for p in t.partitions)
+    return GroupMember(entry.member_id, entry.instance_id, entry.client_id, entry.client_host, tuple(tps))
 
 
 class DeleteGroups(GroupsCall[None]):
-    """Groups to delete; one with members is refused (code 68), one that is not there too (code 69)."""
+    """Delete groups; one with members is refused (code 68), one that does not exist too (code 69)."""
 
     api = Api.DELETE_GROUPS
     needs = "Delete"
-    gone = GROUP_ID_NOT_FOUND
+    missing_code = GROUP_ID_NOT_FOUND
 
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"deleting groups {sorted(groups)}", groups, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"deleting group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DeleteGroupsRequest:
-        """Those of one coordinator."""
+        """Request the keys of one coordinator."""
         del view, timeout_ms
         return DeleteGroupsRequest(tuple(keys))
 
     def accept(self, keys: Collection[str], response: DeleteGroupsResponse) -> Failures:
-        """Per group."""
-        for told in response.results:
-            self.take(told.group_id, told.error_code, None)
-        return self.open(keys)
+        """Set the result of each group."""
+        for entry in response.results:
+            self.set_result(entry.group_id, entry.error_code, None)
+        return self.unresolved(keys)

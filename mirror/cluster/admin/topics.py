@@ -31,18 +31,18 @@ from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 _ALL: Final = "*"
 
 
-def _description(told: MetadataTopic) -> TopicDescription:
+def _description(entry: MetadataTopic) -> TopicDescription:
     partitions = (
         PartitionDescription(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes)
-        for p in told.partitions
+        for p in entry.partitions
     )
     ordered = tuple(sorted(partitions, key=lambda p: p.partition))
-    operations = operations_of(told.topic_authorized_operations)
-    return TopicDescription(told.name or "", told.topic_id, told.is_internal, ordered, operations)
+    operations = operations_of(entry.topic_authorized_operations)
+    return TopicDescription(entry.name or "", entry.topic_id, entry.is_internal, ordered, operations)
 
 
 class DescribeTopics(Call[dict[str, TopicDescription], str]):
-    """Topics by name, or all; those that do not exist are left out of the answer."""
+    """Describe topics by name, or all; those that do not exist are left out."""
 
     api = Api.METADATA
 
@@ -51,7 +51,7 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
         self._found: dict[str, TopicDescription] = {}
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> MetadataRequest:
-        """All the keys in one request."""
+        """Request all keys at once."""
         del view, timeout_ms
         return MetadataRequest(None if _ALL in keys else tuple(MetadataRequestTopic(name) for name in keys))
 
@@ -61,19 +61,19 @@ class DescribeTopics(Call[dict[str, TopicDescription], str]):
         No topic has a name that is not legal: it would reach terminals and files.
         """
         failures: dict[str, KafkaError] = {}
-        for told in response.topics:
-            name = told.name or ""
-            if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+        for entry in response.topics:
+            name = entry.name or ""
+            if entry.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
-            error = check(told.error_code, f"topic {name!r}", needs="Describe")
+            error = check(entry.error_code, f"topic {name!r}", needs="Describe")
             if error is not None:
                 failures[name if name in keys else _ALL] = error
             elif name in keys or (_ALL in keys and is_topic_name(name)):
-                self._found[name] = _description(told)
+                self._found[name] = _description(entry)
         return failures
 
     def result(self) -> dict[str, TopicDescription]:
-        """By name."""
+        """Return the descriptions by topic name."""
         return self._found
 
 
@@ -90,28 +90,28 @@ class DescribeEachTopic(KeyedCall[str, TopicDescription]):
         super().__init__("describing topics", names, deadline_ms, timeout_ms)
         self._operations = operations
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing topic {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> MetadataRequest:
-        """All the keys in one request."""
+        """Request all keys at once."""
         del view, timeout_ms
         topics = tuple(MetadataRequestTopic(name) for name in sorted(keys))
         return MetadataRequest(topics, include_topic_authorized_operations=self._operations)
 
     def accept(self, keys: Collection[str], response: MetadataResponse) -> Failures:
-        """Per topic."""
-        for told in response.topics:
-            if told.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                self.absent(told.name or "")
+        """Set the result of each topic."""
+        for entry in response.topics:
+            if entry.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                self.set_absent(entry.name or "")
             else:
-                self.take(told.name or "", told.error_code, _description(told))
-        return self.open(keys)
+                self.set_result(entry.name or "", entry.error_code, _description(entry))
+        return self.unresolved(keys)
 
 
 class TopicIds(LeadersCall[uuid.UUID | None]):
-    """The id that each partition's leader knows for its topic; left out where it knows no topic of that name."""
+    """Get the topic id that each partition's leader has; left out where it has no topic of that name."""
 
     api = Api.METADATA
     needs = "Describe"
@@ -119,24 +119,24 @@ class TopicIds(LeadersCall[uuid.UUID | None]):
     def __init__(self, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("asking for topic ids", tps, deadline_ms, timeout_ms)
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"asking for the topic id of {key}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> MetadataRequest:
-        """Each topic once."""
+        """Request each topic once."""
         del view, timeout_ms
         return MetadataRequest(tuple(MetadataRequestTopic(name) for name in sorted({tp.topic for tp in keys})))
 
     def accept(self, keys: Collection[TopicPartition], response: MetadataResponse) -> Failures:
-        """Per topic, for all of its partitions that were asked for."""
+        """Set the result of each requested partition of a topic."""
         for topic in response.topics:
             for tp in [tp for tp in keys if tp.topic == topic.name]:
                 if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                    self.absent(tp)
+                    self.set_absent(tp)
                 else:
-                    self.take(tp, topic.error_code, topic.topic_id)
-        return self.open(keys)
+                    self.set_result(tp, topic.error_code, topic.topic_id)
+        return self.unresolved(keys)
 
 
 class CreateTopics(ControllerCall[str, uuid.UUID | None]):
@@ -155,12 +155,12 @@ class CreateTopics(ControllerCall[str, uuid.UUID | None]):
         self._validate_only = validate_only
         super().__init__(f"creating topics {sorted(self._topics)}", self._topics, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"creating topic {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> CreateTopicsRequest:
-        """All that are not there yet."""
+        """Request those that are not created yet."""
         del view
         creatable = (self._creatable(self._topics[name]) for name in sorted(keys))
         return CreateTopicsRequest(tuple(creatable), timeout_ms, self._validate_only)
@@ -171,21 +171,24 @@ class CreateTopics(ControllerCall[str, uuid.UUID | None]):
         return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, (), configs)
 
     def accept(self, keys: Collection[str], response: CreateTopicsResponse) -> Failures:
-        """Per topic. A topic that is there after an attempt without an answer may be another's, with other settings."""
-        for told in response.topics:
-            message = told.error_message
-            if told.error_code == TOPIC_ALREADY_EXISTS and told.name in self.uncertain:
+        """Set the result of each topic.
+
+        One that exists after an attempt without a response may have been created elsewhere.
+        """
+        for entry in response.topics:
+            message = entry.error_message
+            if entry.error_code == TOPIC_ALREADY_EXISTS and entry.name in self.maybe_done:
                 message = "it is there; an earlier attempt of this call got no answer, and may have created it"
-            self.take(told.name, told.error_code, told.topic_id, message)
-        return self.open(keys)
+            self.set_result(entry.name, entry.error_code, entry.topic_id, message)
+        return self.unresolved(keys)
 
 
 class CreatePartitions(ControllerCall[str, None]):
-    """Topics to give more partitions, as topic -> new total; ``validate_only`` as in :class:`CreateTopics`."""
+    """Add partitions, by topic -> new total; ``validate_only`` as in :class:`CreateTopics`."""
 
     api = Api.CREATE_PARTITIONS
     needs = "Alter"
-    final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
 
     def __init__(
         self, totals: Mapping[str, int], deadline_ms: int, timeout_ms: int, *, validate_only: bool = False
@@ -194,45 +197,45 @@ class CreatePartitions(ControllerCall[str, None]):
         self._totals = dict(totals)
         self._validate_only = validate_only
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"adding partitions to {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> CreatePartitionsRequest:
-        """All that have not grown yet."""
+        """Request those that are not changed yet."""
         del view
         topics = tuple(CreatePartitionsTopic(name, self._totals[name]) for name in sorted(keys))
         return CreatePartitionsRequest(topics, timeout_ms, self._validate_only)
 
     def accept(self, keys: Collection[str], response: CreatePartitionsResponse) -> Failures:
-        """Per topic."""
-        for told in response.results:
-            self.take(told.name, told.error_code, None, told.error_message)
-        return self.open(keys)
+        """Set the result of each topic."""
+        for entry in response.results:
+            self.set_result(entry.name, entry.error_code, None, entry.error_message)
+        return self.unresolved(keys)
 
 
 class DeleteTopics(ControllerCall[str, None]):
-    """Topics to delete, by name; one that is not there is an error (code 3)."""
+    """Delete topics by name; one that does not exist is an error (code 3)."""
 
     api = Api.DELETE_TOPICS
     needs = "Delete"
-    final = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
-    gone = UNKNOWN_TOPIC_OR_PARTITION
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+    missing_code = UNKNOWN_TOPIC_OR_PARTITION
 
     def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(f"deleting topics {sorted(names)}", names, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"deleting topic {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DeleteTopicsRequest:
-        """All that are still there."""
+        """Request those that are not deleted yet."""
         del view
         return DeleteTopicsRequest(tuple(DeleteTopicState(name) for name in sorted(keys)), timeout_ms)
 
     def accept(self, keys: Collection[str], response: DeleteTopicsResponse) -> Failures:
-        """Per topic."""
-        for told in response.responses:
-            self.take(told.name or "", told.error_code, None, told.error_message)
-        return self.open(keys)
+        """Set the result of each topic."""
+        for entry in response.responses:
+            self.set_result(entry.name or "", entry.error_code, None, entry.error_message)
+        return self.unresolved(keys)

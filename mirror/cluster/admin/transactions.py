@@ -39,25 +39,28 @@ class TransactionalIdOperations(KeyedCall[str, frozenset[AclOperation]]):
     def __init__(self, ids: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("looking at permissions on transactional ids", ids, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"looking at permissions on transactional id {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeTransactionsRequest:
-        """All the keys in one request."""
+        """Request all keys at once."""
         del view, timeout_ms
         return DescribeTransactionsRequest(tuple(sorted(keys)))
 
     def accept(self, keys: Collection[str], response: DescribeTransactionsResponse) -> Failures:
-        """Per id. Whatever else is answered, also that there is none, is answered to who may see it."""
-        for told in response.transaction_states:
-            refused = told.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            self.take(told.transactional_id, told.error_code if refused else 0, _DESCRIBE)
-        return self.open(keys)
+        """Set the result of each id.
+
+        Any other answer, also that there is none, shows that this client may see the id.
+        """
+        for entry in response.transaction_states:
+            refused = entry.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            self.set_result(entry.transactional_id, entry.error_code if refused else 0, _DESCRIBE)
+        return self.unresolved(keys)
 
 
 class DescribeTransactions(GroupsCall[TransactionDescription]):
-    """How the transactions of transactional ids stand; code 105 where there is no such id."""
+    """Describe transactional ids; code 105 where there is no such id."""
 
     api = Api.DESCRIBE_TRANSACTIONS
     kind = KeyType.TRANSACTION
@@ -66,17 +69,17 @@ class DescribeTransactions(GroupsCall[TransactionDescription]):
     def __init__(self, ids: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing transactions", ids, deadline_ms, timeout_ms)
 
-    def about(self, key: str) -> str:
-        """For errors."""
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing the transaction of transactional id {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeTransactionsRequest:
-        """Those of one coordinator."""
+        """Request the keys of one coordinator."""
         del view, timeout_ms
         return DescribeTransactionsRequest(tuple(sorted(keys)))
 
     def accept(self, keys: Collection[str], response: DescribeTransactionsResponse) -> Failures:
-        """Per id."""
+        """Set the result of each id."""
         for part in response.transaction_states:
             found = TransactionDescription(
                 part.transaction_state,
@@ -85,12 +88,12 @@ class DescribeTransactions(GroupsCall[TransactionDescription]):
                 part.transaction_timeout,
                 part.transaction_start_time if part.transaction_start_time >= 0 else None,
             )
-            self.take(part.transactional_id, part.error_code, found)
-        return self.open(keys)
+            self.set_result(part.transactional_id, part.error_code, found)
+        return self.unresolved(keys)
 
 
 class ListTransactions(BrokersCall[tuple[TransactionListing, ...]]):
-    """The transactional ids that each broker coordinates, of these producer ids; those that may be seen only."""
+    """List the transactional ids of these producer ids that each broker coordinates and this client may see."""
 
     api = Api.LIST_TRANSACTIONS
     needs = "Describe"
@@ -101,28 +104,28 @@ class ListTransactions(BrokersCall[tuple[TransactionListing, ...]]):
         super().__init__("listing transactions", nodes, deadline_ms, timeout_ms)
         self._producer_ids = tuple(sorted(producer_ids))
 
-    def about(self, key: int) -> str:
-        """For errors."""
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"listing the transactions of broker {key}"
 
     def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> ListTransactionsRequest:
-        """The brokers filter."""
+        """Let the brokers filter."""
         del keys, view, timeout_ms
         return ListTransactionsRequest(producer_id_filters=self._producer_ids)
 
     def accept(self, keys: Collection[int], response: ListTransactionsResponse) -> Failures:
-        """One broker's."""
+        """Set the result of one broker."""
         found = tuple(
             TransactionListing(part.transactional_id, part.producer_id, part.transaction_state)
             for part in response.transaction_states
         )
         for node in keys:
-            self.take(node, response.error_code, found)
-        return self.open(keys)
+            self.set_result(node, response.error_code, found)
+        return self.unresolved(keys)
 
 
 class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
-    """Who writes to partitions, as their leaders remember."""
+    """Describe the producers of partitions, as their leaders remember them."""
 
     api = Api.DESCRIBE_PRODUCERS
     needs = "Read"
@@ -130,18 +133,18 @@ class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
     def __init__(self, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("describing producers", tps, deadline_ms, timeout_ms)
 
-    def about(self, key: TopicPartition) -> str:
-        """For errors."""
+    def describe(self, key: TopicPartition) -> str:
+        """Return the operation on ``key``, for error texts."""
         return f"describing the producers of {key}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> DescribeProducersRequest:
-        """One leader's partitions."""
+        """Request the partitions of one leader."""
         del view, timeout_ms
         topics = by_topic(keys).items()
         return DescribeProducersRequest(tuple(DescribeProducersTopic(name, tuple(parts)) for name, parts in topics))
 
     def accept(self, keys: Collection[TopicPartition], response: DescribeProducersResponse) -> Failures:
-        """Per partition."""
+        """Set the result of each partition."""
         for topic in response.topics:
             for part in topic.partitions:
                 found = tuple(
@@ -154,5 +157,7 @@ class DescribeProducers(LeadersCall[tuple[ProducerState, ...]]):
                     )
                     for one in part.active_producers
                 )
-                self.take(TopicPartition(topic.name, part.partition_index), part.error_code, found, part.error_message)
-        return self.open(keys)
+                self.set_result(
+                    TopicPartition(topic.name, part.partition_index), part.error_code, found, part.error_message
+                )
+        return self.unresolved(keys)

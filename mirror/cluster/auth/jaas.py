@@ -1,4 +1,4 @@
-"""Java's ``sasl.jaas.config`` line, for people who come from MirrorMaker: understood, never needed.
+"""Parses Java's ``sasl.jaas.config`` line, for users of MirrorMaker; it is never required.
 
 ``org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="...";``
 """
@@ -28,14 +28,14 @@ _MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JaasLine:
-    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER, ``options`` what stands behind it."""
+    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER; ``options`` follow it."""
 
     family: str
     options: Mapping[str, str] = field(repr=False)
 
 
 def parse_jaas(text: str) -> JaasLine:
-    """The one login module of ``text``. Raises ValueError, which says what is wrong and shows no value."""
+    """Parse the login module of ``text``. Raises ValueError with the problem, without any value."""
     head = _HEAD.match(text)
     if head is None or head[2].lower() not in _FLAGS:
         raise ValueError('must be: LoginModule required username="..." password="...";')

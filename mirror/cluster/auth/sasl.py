@@ -27,44 +27,44 @@ from mirror.wire.messages.session import (
 )
 
 MAX_CHALLENGE: Final = 65_536
-"""Bytes of one message of a broker's; those of an honest one have some hundreds. It is read before it is trusted."""
+"""The largest SASL message of a broker in bytes, which is read before the broker is trusted; usual are hundreds."""
 
 _SEPARATOR: Final = "\x01"
 
 
 class Mechanism(Protocol):
-    """One exchange, from the client's side. ``who`` names the user in errors."""
+    """The client's side of one exchange. ``who`` names the user in errors."""
 
     name: str
     who: str
 
     def first(self) -> bytes:
-        """The client's first message. Raises ValueError where the credentials cannot be sent."""
+        """Return the client's first message. Raises ValueError if the credentials cannot be sent."""
         ...
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """The answer to the broker's message, None at the end. Raises ValueError, which says why, to break off."""
+        """Return the response to the broker's message; None at the end. Raises ValueError with the reason to abort."""
         ...
 
     def hide(self, text: str) -> str:
-        """``text`` of a broker in a line, not too long, without the secret that it was given."""
+        """Return ``text`` of a broker on one line, bounded in length, without the secret that it received."""
         ...
 
 
 class Login(Protocol):
-    """Where a connection gets its exchanges from, again at each re-authentication."""
+    """The source of a connection's exchanges, one for each (re-)authentication."""
 
     def begin(self, now: int) -> Mechanism | None:
-        """A new exchange; None where its token is still on its way. Raises KafkaError where there will be none."""
+        """Return a new exchange; None while its token is being fetched. Raises KafkaError if there will be none."""
         ...
 
     def renew_after_ms(self, lifetime_ms: int) -> int:
-        """How long into a session of ``lifetime_ms`` to authenticate again."""
+        """Return how long after the start of a session of ``lifetime_ms`` to authenticate again."""
         ...
 
 
 class Plain:
-    """Name and password, in the clear: for TLS connections."""
+    """User name and password in clear text, for TLS connections."""
 
     name = "PLAIN"
 
@@ -74,21 +74,21 @@ class Plain:
         self._password = password
 
     def first(self) -> bytes:
-        """Both, separated by zero bytes."""
+        """Return both, separated by zero bytes (RFC 4616)."""
         return f"\0{self._username}\0{self._password}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """There is nothing more to say."""
+        """Return None: the exchange is complete."""
         del challenge
         return None
 
     def hide(self, text: str) -> str:
-        """Without the password."""
+        """Remove the password."""
         return brief(text.replace(self._password, "***"))
 
 
 class OAuthBearer:
-    """A token. ``extensions`` are further names and values for the broker (KIP-342)."""
+    """A bearer token. ``extensions`` are further names and values for the broker (KIP-342)."""
 
     name = "OAUTHBEARER"
     who = "the token's owner"
@@ -99,7 +99,7 @@ class OAuthBearer:
         self._refusal: str | None = None
 
     def first(self) -> bytes:
-        """The token. Raises ValueError where it has characters that no token has."""
+        """Return the token. Raises ValueError if it has invalid characters."""
         if not self._token or not all("!" <= character <= "~" for character in self._token):
             raise ValueError("the token is empty or has characters that no token has")
         pairs = [("auth", f"Bearer {self._token}"), *self._extensions]
@@ -107,7 +107,7 @@ class OAuthBearer:
         return f"n,,{_SEPARATOR}{fields}{_SEPARATOR}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """A refusal is acknowledged (RFC 7628, 3.2.3), then the broker says no; it cannot say yes any more."""
+        """Acknowledge a refusal (RFC 7628, 3.2.3), after which the broker fails the authentication."""
         if self._refusal is not None:
             raise ValueError(f"the broker refuses the token ({self._refusal})")
         if not challenge:
@@ -116,13 +116,13 @@ class OAuthBearer:
         return _SEPARATOR.encode()
 
     def hide(self, text: str) -> str:
-        """Without the token; with the broker's own reason, where it gave one before."""
+        """Remove the token; add the broker's own reason, if it gave one before."""
         shown = brief(text.replace(self._token, "***"))
         return f"{shown} ({self._refusal})" if self._refusal else shown
 
 
 def offered(mechanisms: Sequence[str]) -> str:
-    """The mechanisms of a broker's answer, for errors; empty where there is none."""
+    """Return the mechanisms that a broker offers, for error texts; empty if there are none."""
     return brief(", ".join(sorted(mechanisms)))
 
 
@@ -135,7 +135,7 @@ def _status(challenge: bytes) -> str:
 
 
 class SaslExchange:
-    """One authentication: which request to send next. ``label`` names the broker in errors.
+    """The requests of one authentication. ``label`` names the broker in errors.
 
     Every method raises AuthenticationFailed where there is no use in trying again.
     """
@@ -144,14 +144,14 @@ class SaslExchange:
         self._label = label
         self._mechanism = mechanism
         self.lifetime_ms = 0
-        """How long the session lasts, once it is authenticated; 0: for ever."""
+        """The lifetime of the authenticated session; 0: unlimited."""
 
     def begin(self) -> SaslHandshakeRequest:
-        """The first request."""
+        """Return the first request."""
         return SaslHandshakeRequest(self._mechanism.name)
 
     def agreed(self, response: SaslHandshakeResponse) -> SaslAuthenticateRequest:
-        """What follows the broker's answer to the handshake."""
+        """Return the request after the response to the handshake."""
         name = self._mechanism.name
         if response.error_code == UNSUPPORTED_SASL_MECHANISM:
             has = self._mechanism.hide(offered(response.mechanisms)) or "none"
@@ -166,7 +166,7 @@ class SaslExchange:
             raise self._failed(str(error)) from error
 
     def answered(self, response: SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:
-        """What follows the broker's answer to an authentication request; None where it is done."""
+        """Return the request after the response to an authentication request; None when it is done."""
         if response.error_code:
             raise self._refused(response)
         size = len(response.auth_bytes)
@@ -184,7 +184,7 @@ class SaslExchange:
     def _refused(self, response: SaslAuthenticateResponse) -> KafkaError:
         said = self._mechanism.hide(response.error_message or "")
         if response.error_code not in {SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM}:
-            # Not about the credentials: another attempt may fare better.
+            # Not about the credentials: another attempt may succeed.
             return broker_error(response.error_code, f"{self._label}: SaslAuthenticate", said or None)
         return self._failed(said or code_name(response.error_code))
 

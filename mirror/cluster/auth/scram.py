@@ -1,4 +1,4 @@
-"""SCRAM without the connection (RFC 5802 and 7677). Imported where it is used: few use it, and its library is large."""
+"""SCRAM (RFC 5802, RFC 7677). No I/O. Imported where it is used, since its library is large."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from scramp import ScramClient, ScramException  # type: ignore[import-untyped] #
 from mirror.errors import brief
 
 MIN_ITERATIONS: Final = 4_096
-"""Of SCRAM (RFC 7677, and what brokers allow): with fewer, who listens in would find the password sooner."""
+"""The minimum of RFC 7677 and of brokers: with fewer, a password is easier to find from a recorded exchange."""
 
 MAX_ITERATIONS: Final = 131_072
-"""Of SCRAM; brokers allow 16384. The hashing runs on the network thread, and a hostile broker must not stop it."""
+"""Brokers allow 16384. The hashing runs on the network thread, which a hostile broker must not block."""
 
 _ITERATIONS: Final = re.compile(rb",i=0*([0-9]+)(?:,|$)")
 _LONGEST_COUNT: Final = 18
 
 
 class Scram:
-    """Both sides prove that they know the password, and neither shows it."""
+    """Both sides prove that they know the password without sending it."""
 
     def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
         self.name = name
@@ -32,16 +32,16 @@ class Scram:
         self._proof_sent = False
 
     def first(self) -> bytes:
-        """Name and nonce. The library prepares both texts as RFC 4013 says; Kafka's own client does not."""
+        """Return name and nonce. The library prepares both texts by RFC 4013; Kafka's own client does not."""
         try:
             self._client = ScramClient([self.name], self._username, self._password, c_nonce=self._nonce)
             return str(self._client.get_client_first()).encode()
         except ScramException:
-            # Its text may show characters of the password.
+            # Its text may quote characters of the password.
             raise ValueError("the user name or password has characters that SCRAM does not allow (RFC 4013)") from None
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """The client's proof; then the broker's is checked."""
+        """Return the client's proof; then check the broker's."""
         if self._client is None:
             raise ValueError("the broker answered before it was asked")
         if self._proof_sent:
@@ -63,15 +63,15 @@ class Scram:
             raise ValueError(f"{what} ({_reason(error)})") from error
 
     def hide(self, text: str) -> str:
-        """Without the password."""
+        """Remove the password."""
         return brief(text.replace(self._password, "***"))
 
 
 def _check_iterations(server_first: bytes) -> None:
-    """Before anything is hashed, and before a number of any length is read. Raises ValueError."""
+    """Check the count before hashing, and before parsing a number of any length. Raises ValueError."""
     found = _ITERATIONS.search(server_first)
     if found is None:
-        return  # what else is wrong with it is told by the library
+        return  # the library reports any other problem
     digits = found[1].decode()
     if len(digits) > _LONGEST_COUNT or int(digits) > MAX_ITERATIONS:
         shown = digits if len(digits) <= _LONGEST_COUNT else f"1{'0' * _LONGEST_COUNT} or more"

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL, under Java's names. Secrets are in no repr, and so in no log that shows settings."""
+"""The settings of TLS and SASL, under Java's names. No repr contains a secret, so that no log of settings does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirror.cluster.keys import HIDDEN, Key
 from mirror.errors import Problem
 
 TokenCallback = Callable[[], tuple[str, int]]
-"""Gives an OAUTHBEARER token and how long it lives, in ms. May block: it is never called on the network thread."""
+"""Returns an OAUTHBEARER token and its lifetime in ms. It may block: it is not called on the network thread."""
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -64,7 +64,7 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Whom to trust and who we are: PEM files, or the PEM texts themselves."""
+    """The trusted certificates, and the client's key: PEM files, or the PEM texts themselves."""
 
     truststore_location: str = ""
     truststore_certificates: str = field(default="", repr=False)
@@ -77,12 +77,12 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """How to authenticate: by name and password, or by a token from the callback or the endpoint."""
+    """The credentials: name and password, or a token from the callback or the endpoint."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
-    # Compared but not hashed: a callback may be a method of something without a hash.
+    # Compared but not hashed: a callback may be a method of an object without a hash.
     token_callback: TokenCallback | None = field(default=None, hash=False)
     token_endpoint_url: str = ""
     client_id: str = ""
@@ -93,7 +93,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What ``security.protocol`` and the keys under ``ssl.`` and ``sasl.`` say."""
+    """The settings of ``security.protocol`` and the keys under ``ssl.`` and ``sasl.``."""
 
     protocol: str = "PLAINTEXT"
     tls: TlsSettings = TlsSettings()
@@ -101,12 +101,15 @@ class Security:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether the brokers are spoken to over TLS; ``tls`` may be there for the token endpoint alone."""
+        """Whether connections to brokers use TLS; ``tls`` may be set for the token endpoint only."""
         return self.protocol in {"SSL", "SASL_SSL"}
 
 
 def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) -> tuple[Security, list[Problem]]:
-    """The security of checked ``values``; ``given`` are the keys that the user wrote. All that is wrong is listed."""
+    """Return the security settings of checked ``values``, and all problems.
+
+    ``given`` are the keys that the user set.
+    """
     problems = [Problem(where, key, HIDDEN, allowed) for key, allowed in _astray(values, given)]
     protocol: str = values["security.protocol"]
     sasl: SaslSettings | None = None
@@ -129,7 +132,7 @@ def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) 
 
 
 def _astray(values: Mapping[str, Any], given: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Keys that the protocol makes no use of: who wrote them believes in a protection that would not be there."""
+    """Return problems of keys that the protocol does not use: their author expects a protection that is missing."""
     protocol = values["security.protocol"]
     endpoint = protocol.startswith("SASL_") and values["sasl.oauthbearer.token.endpoint.url"]
     for key in SECURITY_KEYS:
@@ -175,7 +178,7 @@ def _sasl(values: Mapping[str, Any]) -> tuple[SaslSettings | None, list[tuple[st
 
 
 def _one(values: Mapping[str, Any], key: str, jaas: JaasLine | None, option: str) -> tuple[str, list[tuple[str, str]]]:
-    """A value that may come from its own key or from the login line, but not from both."""
+    """Return a value that may be in its own key or in the login line, but not in both."""
     own, line = str(values[key]), jaas.options.get(option, "") if jaas else ""
     return own or line, [(key, "is in sasl.jaas.config too: give it once")] if own and line else []
 
@@ -186,7 +189,7 @@ def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSet
     password, more = _one(values, "sasl.password", jaas, "password")
     problems = problems + more
     problems += [(key, f"required with {mechanism}") for key, value in _names(username, password) if not value]
-    # A zero byte separates the fields of PLAIN (RFC 4616) and has no place in any other mechanism.
+    # A zero byte separates the fields of PLAIN (RFC 4616), and is invalid in the other mechanisms.
     problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
     problems += [(key, f"{mechanism} does not use it") for key in values if _is_token_key(key) and values[key]]
     return SaslSettings(mechanism, username, password), problems
@@ -251,7 +254,7 @@ def _wrong_url(url: str) -> Iterator[tuple[str, str]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host``, a name or an address, is this machine by itself: what is sent there passes no network."""
+    """Whether ``host``, a name or an address, is this machine: what is sent there passes no network."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -203,7 +203,9 @@ class Connection:
         if self.stage is ConnectionStage.HANDSHAKING and self._transport is not None and not self._transport.heard:
             return Suspicion.NO_TLS
         negotiated = self.stage is ConnectionStage.CONNECTED and self.session.ready
-        return Suspicion.WANTS_SASL if negotiated and not self.session.wants_sasl and not self.session.heard else None
+        return (
+            Suspicion.WANTS_SASL if negotiated and not self.session.wants_sasl and not self.session.answered else None
+        )
 
     def close_socket(self) -> None:
         """Close the socket; safe to call again."""

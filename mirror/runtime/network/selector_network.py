@@ -134,7 +134,7 @@ class SelectorNetwork:
         session = BrokerSession(
             label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
         )
-        session.met = node in self._met
+        session.known_broker = node in self._met
         session.meters = self.meters
         wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
         return Connection(lane, address, session, wrap, self._states.begin(node))
@@ -157,7 +157,7 @@ class SelectorNetwork:
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)
-        if best >= 0 and self._states.given_up(best, now):
+        if best >= 0 and self._states.is_avoided(best, now):
             # No broker we know can be reached: those that were configured may still lead to the others.
             best = min([best, *self._bootstrap], key=rank)
         return best
