@@ -1,3 +1,1 @@
-"""The configuration file: read, overridden, checked whole, and handed on as frozen models."""
-
-from __future__ import annotations
+"""The configuration file: it is read, overridden, checked as a whole, and becomes frozen models."""

@@ -1,4 +1,4 @@
-"""Kafka's dotted keys of clusters and flows, checked by the clients that will use them."""
+"""Checks Kafka's dotted keys of clusters and flows with the settings of the clients that will use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.naming import KeyPath, is_secret, nearest
 from mirror.config.problems import HIDDEN, without_credentials
-from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS, of_cluster_only
+from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS, is_cluster_key
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ConfigError, Problem
 from mirror.producer.settings import ProducerSettings
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Table = Mapping[str, object]
 
 _UNREADABLE: Final = object()
-"""Stands for the value of a doubtful key: no key's settings can read it."""
+"""Stands in for the value of a doubtful key, so that its settings report a problem with it."""
 
-_OF_REACHING: Final = frozenset({"bootstrap.servers", *SECURITY_KEYS})
-"""Only a cluster's own table has these, and its problems with them."""
+_CONNECTION_KEYS: Final = frozenset({"bootstrap.servers", *SECURITY_KEYS})
+"""Only a cluster's own table has these keys, and problems with them are reported there."""
 
-OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.timeout.ms"})
+_TRANSACTION_KEYS: Final = frozenset({"transactional.id", "transaction.timeout.ms"})
 
 _PARSE: Final[Mapping[str, Callable[[Table], object]]] = {
     "producer": ProducerSettings.parse,
@@ -52,34 +52,32 @@ _TYPE_NAMES: Final = {
 
 
 class Checked(NamedTuple):
-    """A table of dotted keys, and what is wrong with it.
-
-    ``table`` has the keys that exist. Of those that are ``doubtful`` the value is not known: it is wrong, or an unknown
-    key nearly has their name. Nothing is concluded from these.
-    """
+    """A checked table of dotted keys."""
 
     problems: list[Problem]
     table: Table
+    """The keys that exist, with their values."""
     doubtful: frozenset[str]
+    """Keys whose value is wrong, or whose name an unknown key nearly has. No further problem is derived from them."""
 
     def to_parse(self) -> dict[str, object]:
-        """The table as a client takes it, so that its settings draw no conclusion from a doubtful key either."""
+        """Return the table as a client takes it, with a value that its settings cannot read for each doubtful key."""
         return {**dict.fromkeys(self.doubtful, _UNREADABLE), **revealed(self.table)}
 
 
 def check_cluster(path: KeyPath, table: Table, sources: Sources) -> Checked:
-    """One cluster's table."""
+    """Check one cluster's table."""
     checked = _check_keys(path, table, CLUSTER_KEYS, sources)
     try:
         ClusterSettings.parse(checked.to_parse())
     except ConfigError as error:
-        more = [_placed(problem, path, sources) for problem in error.problems if problem.key not in checked.doubtful]
+        more = [_located(problem, path, sources) for problem in error.problems if problem.key not in checked.doubtful]
         return checked._replace(problems=[*checked.problems, *more])
     return checked
 
 
 def addresses(table: Table) -> frozenset[Address]:
-    """The brokers that a cluster's table names, host names in lower case; none where the table is wrong."""
+    """Return the brokers in a cluster's table, with host names in lower case; none if the table is wrong."""
     try:
         settings = ClusterSettings.parse(revealed(table))
     except ConfigError:
@@ -88,40 +86,39 @@ def addresses(table: Table) -> frozenset[Address]:
 
 
 def check_client(client: str, path: KeyPath, table: Table, cluster: Checked | None, sources: Sources) -> Checked:
-    """A flow's ``producer`` or ``consumer`` table.
+    """Check a flow's ``producer`` or ``consumer`` table.
 
-    Contradictions are looked for together with the table of the ``cluster`` that the client will talk to; None where
-    that is not known.
+    It is also checked together with the table of its ``cluster``; None: the flow names no existing cluster.
     """
-    astray = [key for key in table if of_cluster_only(key)]
-    own = {key: value for key, value in table.items() if key not in astray}
+    misplaced = [key for key in table if is_cluster_key(key)]
+    own = {key: value for key, value in table.items() if key not in misplaced}
     checked = _check_keys(path, own, CLIENT_KEYS[client], sources)
     problems = [
-        *(sources.problem((*path, key), table[key], "belongs to the cluster's table") for key in astray),
+        *(sources.problem((*path, key), table[key], "belongs to the cluster's table") for key in misplaced),
         *checked.problems,
     ]
     if cluster is not None:
-        # What belongs to transactions is the flow's: mirror.config.flow_rules looks at it.
-        both = {key: value for key, value in checked.to_parse().items() if key not in OF_TRANSACTIONS}
+        # mirror.config.flow_rules checks the transaction keys, with the flow's other keys.
+        both = {key: value for key, value in checked.to_parse().items() if key not in _TRANSACTION_KEYS}
         try:
             _PARSE[client]({**cluster.to_parse(), **both})
         except ConfigError as error:
-            others = checked.doubtful | (cluster.table.keys() | cluster.doubtful | _OF_REACHING) - own.keys()
-            problems += [_placed(each, path, sources) for each in error.problems if each.key not in others]
+            others = checked.doubtful | (cluster.table.keys() | cluster.doubtful | _CONNECTION_KEYS) - own.keys()
+            problems += [_located(problem, path, sources) for problem in error.problems if problem.key not in others]
     return checked._replace(problems=problems)
 
 
 def revealed(table: Table) -> dict[str, object]:
-    """The table as a client takes it."""
+    """Return the table as a client takes it, with secrets."""
     return {key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in table.items()}
 
 
 def _check_keys(path: KeyPath, table: Table, keys: Mapping[str, Key], sources: Sources) -> Checked:
     problems = list(_key_problems(path, table, keys, sources))
     unknown = [name for name in table if name not in keys]
-    meant = {near for name in unknown if (near := nearest(name, keys)) and near not in table}
+    intended = {near for name in unknown if (near := nearest(name, keys)) and near not in table}
     wrong = {name for name in table if name in keys and _wrong(keys[name], table[name])}
-    return Checked(problems, {name: table[name] for name in table if name in keys}, frozenset(meant | wrong))
+    return Checked(problems, {name: table[name] for name in table if name in keys}, frozenset(intended | wrong))
 
 
 def _key_problems(path: KeyPath, table: Table, keys: Mapping[str, Key], sources: Sources) -> Iterator[Problem]:
@@ -130,14 +127,14 @@ def _key_problems(path: KeyPath, table: Table, keys: Mapping[str, Key], sources:
         key = keys.get(name)
         if key is None:
             yield sources.unknown(here, value, keys)
-        elif why := _wrong(key, value):
-            yield sources.problem(here, SecretStr("") if key.secret else value, why)
+        elif reason := _wrong(key, value):
+            yield sources.problem(here, SecretStr("") if key.secret else value, reason)
 
 
 def _wrong(key: Key, value: object) -> str | None:
-    """What ``value`` must be instead."""
+    """Return which values are valid, if ``value`` is not."""
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-    # Clients take "1000" for a number, as Java's do; in a typed file it is more likely a slip.
+    # Clients read "1000" as a number, as Java's do; in a typed file it is more likely a mistake.
     if not isinstance(plain, _TYPES[key.kind]) or (key.kind == "int" and isinstance(plain, bool)):
         return f"must be {_TYPE_NAMES[key.kind]}"
     try:
@@ -147,10 +144,10 @@ def _wrong(key: Key, value: object) -> str | None:
     return None
 
 
-def _placed(problem: Problem, path: KeyPath, sources: Sources) -> Problem:
-    """A client's problem at its place in the file."""
+def _located(problem: Problem, path: KeyPath, sources: Sources) -> Problem:
+    """Return a client's problem with its place in the file."""
     here = (*path, problem.key)
-    placed = sources.problem(here, None, problem.allowed)
+    located = sources.problem(here, None, problem.allowed)
     return Problem(
-        placed.where, placed.key, HIDDEN if is_secret(here) else without_credentials(problem.value), problem.allowed
+        located.where, located.key, HIDDEN if is_secret(here) else without_credentials(problem.value), problem.allowed
     )

@@ -1,9 +1,9 @@
-"""Flows that feed each other: refused unless it is certain that no topic can go round.
+"""Cycles of flows that would copy a topic back to where it came from. They are refused unless that cannot happen.
 
 Flows and clusters are a graph; only flows on one of its cycles can feed each other. A flow whose patterns are plain
-names copies a known set of topics, so their way round can be followed. A flow with real patterns copies nobody knows
-what, so every cycle must have a flow of plain names in it, none of whose topics comes back to a flow it has been
-through. With ``identity`` such a topic would go round for ever; with ``prefix`` its name would grow without end.
+names copies a fixed set of topics, whose path can be followed. A flow with real patterns may copy any topic, so every
+cycle needs a flow of plain names, none of whose topics returns to a flow that has copied it. With ``identity`` such a
+topic would be copied in circles forever; with ``prefix`` its name would grow without end.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Following = Callable[["FlowConfig", str], list["FlowConfig"]]
 
 
 def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
-    """Groups of flows that may feed each other, with the reason.
+    """Yield groups of flows that may feed each other, with the reason.
 
-    ``identity`` gives for each cluster's name one name for the cluster it really is (two names may mean one).
+    ``identity`` maps each cluster's name to one name of its physical cluster, which may have several names.
     """
     graph = _Graph(flows, identity)
     groups: dict[str, list[FlowConfig]] = {}
@@ -38,7 +38,7 @@ def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple
 
 
 class _Graph:
-    """The clusters, joined by ``flows``."""
+    """The graph of clusters, whose edges are ``flows``."""
 
     def __init__(self, flows: Flows, identity: Mapping[str, str]) -> None:
         self._identity = identity
@@ -48,14 +48,14 @@ class _Graph:
         self._reached: dict[str, set[str]] = {}
 
     def cycle_of(self, flow: FlowConfig) -> str | None:
-        """One name for all flows that are on cycles with it; None where it is on none."""
+        """Return a name that is the same for all flows on the same cycles; None if ``flow`` is on no cycle."""
         source, target = self._identity[flow.source], self._identity[flow.target]
         if source not in self._reachable(target):
             return None
         return min(cluster for cluster in self._reachable(source) if source in self._reachable(cluster))
 
     def _reachable(self, start: str) -> set[str]:
-        """What can be reached from there, by one flow at least."""
+        """Return the clusters that can be reached from ``start`` by at least one flow."""
         if start not in self._reached:
             seen: set[str] = set()
             waiting = list(self._targets.get(start, ()))
@@ -69,7 +69,7 @@ class _Graph:
 
 
 def plain_names(flow: FlowConfig) -> list[str] | None:
-    """The topics that the flow copies, or None where its patterns are more than plain names."""
+    """Return the topics that the flow copies, or None if not all its patterns are plain names."""
     if not all(_PLAIN_NAME.fullmatch(pattern) for pattern in flow.topics):
         return None
     names = (re.sub(r"\\|\[|\]", "", pattern) for pattern in flow.topics)
@@ -82,27 +82,27 @@ def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
     graph = _Graph(patterned, identity)
     if any(graph.cycle_of(flow) is not None for flow in patterned):
         return (
-            "these flows may feed each other, for their patterns could match what the others write; "
-            "write the topics of one of them as plain names (a dot as \\\\.) until loop prevention is there"
+            "these flows may feed each other, since their patterns could match topics that the others write; "
+            "write the topics of one of them as plain names (a dot as \\\\.) until loop prevention is implemented"
         )
     following = _following(group, names, identity)
     for flow in group:
         for topic in names[flow.name] or ():
-            if way := _way_round(flow, topic, following):
-                told = ", ".join(step.name for step in way)
-                return f'these flows feed each other: topic "{topic}" goes through {told} again and again'
+            if path := _circular_path(flow, topic, following):
+                steps = ", ".join(step.name for step in path)
+                return f'these flows feed each other: topic "{topic}" goes through {steps} again and again'
     return None
 
 
 def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> Following:
-    """Finds the flows that take up what a flow writes to a topic; not by asking each of thousands."""
+    """Return a function that finds the flows that copy a topic which a flow writes, without testing all flows."""
     plain: dict[tuple[str, str], list[FlowConfig]] = defaultdict(list)
     patterned: dict[str, list[FlowConfig]] = defaultdict(list)
     for flow in group:
-        known = names[flow.name]
-        if known is None:
+        topics = names[flow.name]
+        if topics is None:
             patterned[identity[flow.source]].append(flow)
-        for topic in known or ():
+        for topic in topics or ():
             plain[identity[flow.source], topic].append(flow)
 
     def following(flow: FlowConfig, written: str) -> list[FlowConfig]:
@@ -113,21 +113,21 @@ def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Ma
     return following
 
 
-def _way_round(first: FlowConfig, topic: str, following: Following) -> tuple[FlowConfig, ...] | None:
-    """The flows that ``topic`` passes until it meets one of them again; None if it always ends somewhere."""
-    ways: list[tuple[tuple[FlowConfig, ...], str]] = [((first,), topic)]
-    while ways:
-        way, name = ways.pop()
-        written = way[-1].target_topic(name)
-        for flow in reversed(following(way[-1], written)):
-            if any(step is flow for step in way):
-                return way
-            ways.append(((*way, flow), written))
+def _circular_path(first: FlowConfig, topic: str, following: Following) -> tuple[FlowConfig, ...] | None:
+    """Return the flows that copy ``topic`` in a circle; None if every path of the topic ends."""
+    paths: list[tuple[tuple[FlowConfig, ...], str]] = [((first,), topic)]
+    while paths:
+        path, name = paths.pop()
+        written = path[-1].target_topic(name)
+        for flow in reversed(following(path[-1], written)):
+            if any(step is flow for step in path):
+                return path
+            paths.append(((*path, flow), written))
     return None
 
 
 def cluster_identities(clusters: Mapping[str, Iterable[object]]) -> dict[str, str]:
-    """One name for all clusters that share a broker's address, directly or through others."""
+    """Return for each cluster a name that all clusters with a common broker address share, directly or indirectly."""
     identity = {name: name for name in clusters}
     owner: dict[object, str] = {}
     for name, brokers in clusters.items():

@@ -1,4 +1,4 @@
-"""What a configuration comes to: every key with its value in force, defaults of the clients included. Pure."""
+"""The effective configuration: every key with its value, including the clients' defaults. Pure."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 Tables = dict[str, dict[str, dict[str, Any]]]
 
-_NOT_SHOWN: Final = frozenset({"transactional.id", "compression.type", "auto.offset.reset"})
-"""What a flow may not set: the copy has its own."""
+_UNSETTABLE: Final = frozenset({"transactional.id", "compression.type", "auto.offset.reset"})
+"""Keys that a flow may not set, since the copy sets them itself."""
 
 
 def effective_config(config: MirrorConfig) -> Tables:
-    """Everything as :meth:`MirrorConfig.described` has it, with the clients' defaults: fit for JSON, without secrets.
+    """Return all tables as :meth:`MirrorConfig.described` does, with the clients' defaults and without secrets.
 
-    A key that is empty by default (a file of certificates, a password) is there only where it was given.
+    A key that is empty by default (a file of certificates, a password) is included only if it was configured.
     """
     tables: Tables = {
         section: {name: dict(table) for name, table in entries.items()}
         for section, entries in config.described().items()
     }
-    tables["clusters"] = {name: _of_cluster(table) | table for name, table in tables["clusters"].items()}
+    tables["clusters"] = {name: _cluster_defaults(table) | table for name, table in tables["clusters"].items()}
     for name, table in tables["flows"].items():
         flow = config.flows[name]
-        table["consumer"] = _of_consumer(config, flow) | table["consumer"]
-        table["producer"] = _of_producer(config, flow) | table["producer"]
+        table["consumer"] = _consumer_defaults(config, flow) | table["consumer"]
+        table["producer"] = _producer_defaults(config, flow) | table["producer"]
     return tables
 
 
 def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
-    """The paths of the keys that the configuration sets itself; all others of :func:`in_force` are defaults."""
+    """Return the paths of the keys that the configuration sets; the others are defaults."""
     paths: set[tuple[str, ...]] = set()
     for name, cluster in config.clusters.items():
         paths |= {("clusters", name, key) for key in cluster.options}
@@ -53,29 +53,29 @@ def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
     return frozenset(paths)
 
 
-def _of_cluster(table: Mapping[str, Any]) -> dict[str, Any]:
+def _cluster_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
     encrypted = str(table.get("security.protocol", "")).endswith("SSL")
     keys = (key for key in CLUSTER_KEYS.values() if encrypted or not key.name.startswith("ssl."))
     return _defaults(keys)
 
 
-def _of_consumer(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
+def _consumer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
     settings = ConsumerSettings.parse(source_options(config, flow))
-    return _defaults(CONSUMER_KEYS.values(), without=_NOT_SHOWN | WITHOUT_EFFECT["consumer"].keys()) | {
+    return _defaults(CONSUMER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["consumer"].keys()) | {
         "max.partition.fetch.bytes": PARTITION_FETCH_BYTES,
         "fetch.max.wait.ms": settings.fetch_max_wait_ms,
     }
 
 
-def _of_producer(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
+def _producer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
     options = {key: value for key, value in target_options(config, flow).items() if key != "transaction.timeout.ms"}
     settings = ProducerSettings.parse(options)
     delivery_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
-    together = batch_bytes(settings.batch_size, settings.buffer_memory)
-    found = _defaults(PRODUCER_KEYS.values(), without=_NOT_SHOWN | WITHOUT_EFFECT["producer"].keys()) | {
+    merged_bytes = batch_bytes(settings.batch_size, settings.buffer_memory)
+    found = _defaults(PRODUCER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["producer"].keys()) | {
         "delivery.timeout.ms": delivery_ms,
         "ack.timeout.ms": settings.ack_timeout_ms,
-        "batch.size": together if flow.compression == "source" else min(together, RECODED_BYTES),
+        "batch.size": merged_bytes if flow.compression == "source" else min(merged_bytes, RECODED_BYTES),
         "transaction.timeout.ms": transaction_timeout_ms(delivery_ms, request_ms, flow.commit_interval_ms),
     }
     if not flow.exactly_once:

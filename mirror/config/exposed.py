@@ -1,4 +1,4 @@
-"""Credentials that a configuration, right as it is, sends over a network for everybody on the way to read."""
+"""Credentials that a valid configuration sends over a network without encryption."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from mirror.config.models import MirrorConfig
 
 _SENT: Final = {"PLAIN": "password", "OAUTHBEARER": "token"}
-"""What a mechanism sends as it is; SCRAM proves to know a password and does not send it."""
+"""What a mechanism sends as it is. SCRAM proves that the client knows the password, without sending it."""
 
 
 def unencrypted_credentials(config: MirrorConfig, clusters: Iterable[str]) -> list[str]:
-    """A line for each of these clusters whose brokers are sent a password or token without TLS, over a network."""
+    """Return a line for each of these clusters to which a password or token is sent over a network without TLS."""
     lines = []
     for name in sorted(set(clusters)):
         settings = ClusterSettings.parse(config.clusters[name].client_options())
@@ -26,6 +26,6 @@ def unencrypted_credentials(config: MirrorConfig, clusters: Iterable[str]) -> li
         if hosts and sasl is not None and sasl.mechanism in _SENT:
             lines.append(
                 f"cluster {name}: the {_SENT[sasl.mechanism]} of sasl.mechanism {sasl.mechanism} goes to"
-                f" {', '.join(hosts)} in the clear: use security.protocol SASL_SSL"
+                f" {', '.join(hosts)} unencrypted: use security.protocol SASL_SSL"
             )
     return lines

@@ -1,4 +1,4 @@
-"""What the keys of one flow say together, and with their clusters': contradictions, and the clients' options."""
+"""Rules about several keys of one flow and its clusters, and the options of the flow's clients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from mirror.config.problems import Sources
 
 _INT32_MAX: Final = 2**31 - 1
-_TIMEOUT: Final = "transaction.timeout.ms"
-_TIMES: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
-"""What the shortest transaction time-out is made of (the last two raise a delivery time-out that is not given)."""
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_TIME_KEYS: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
+"""The keys that determine the shortest transaction time-out (the last two raise the default delivery time-out)."""
 
 
 def problems(
@@ -29,9 +29,9 @@ def problems(
     target: Checked | None = None,
     producer: Checked | None = None,
 ) -> Iterator[Problem]:
-    """What is contradictory in ``flow``, as far as it is known: nothing is concluded from its ``doubtful`` keys.
+    """Yield the contradictions in ``flow``, without those that involve its ``doubtful`` keys.
 
-    ``target`` is its target cluster's table and ``producer`` its own for the producer; None where there is none.
+    ``target`` is the table of its target cluster, ``producer`` its own table for the producer; None if there is none.
     """
     here = ("flows", flow.name)
     commits = {"commit-interval-ms", "commit-min-interval-ms"}
@@ -41,46 +41,46 @@ def problems(
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
     if "transactional.id" in flow.producer:
-        allowed = "each partition's transactions have a name of their own, made from the flow's: remove the key"
+        allowed = "each partition has a transactional id of its own, derived from the flow's name: remove the key"
         yield sources.problem((*here, "producer", "transactional.id"), flow.producer["transactional.id"], allowed)
     if "compression.type" in flow.producer:
-        allowed = "batches are passed on as they are: remove it, and set the flow's own compression for another codec"
+        allowed = "batches are passed on as they are: remove the key, and set the flow's compression for another codec"
         yield sources.problem((*here, "producer", "compression.type"), flow.producer["compression.type"], allowed)
     if flow.consumer.get("isolation.level") == "read_uncommitted":
         allowed = 'must be "read_committed": records of aborted transactions are never copied'
         yield sources.problem((*here, "consumer", "isolation.level"), "read_uncommitted", allowed)
     if "auto.offset.reset" in flow.consumer:
-        allowed = "is of no use: the flow's start and on-gap say where to begin and go on; remove the key"
+        allowed = "has no effect: the flow's start and on-gap say where to begin; remove the key"
         yield sources.problem((*here, "consumer", "auto.offset.reset"), flow.consumer["auto.offset.reset"], allowed)
     if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
         return
-    if (target.doubtful | producer.doubtful).isdisjoint({*_TIMES, _TIMEOUT}):
-        times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIMES}
+    if (target.doubtful | producer.doubtful).isdisjoint({*_TIME_KEYS, _TRANSACTION_TIMEOUT}):
+        times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIME_KEYS}
         yield from _timeout_problems(flow, times, sources)
 
 
 def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
-    """An end that is not behind the beginning copies nothing; a time and an offset cannot be compared here."""
+    """Check that the end is after the beginning; a time and an offset cannot be compared here."""
     here = ("flows", flow.name)
-    begins, ends = flow.start_position, flow.end_position
-    if begins is not None and "start" in flow.model_fields_set:
-        allowed = f"start = {shown(flow.start)} says it, too, where a partition without progress begins: remove one"
+    start, end = flow.start_position, flow.end_position
+    if start is not None and "start" in flow.model_fields_set:
+        allowed = f"start = {shown(flow.start)} also sets where a partition without progress begins: remove one"
         yield sources.problem((*here, "from"), flow.from_, allowed)
-    if ends is None:
+    if end is None:
         return
-    if begins is not None and ends.at_or_before(begins):
+    if start is not None and end.at_or_before(start):
         yield sources.problem((*here, "until"), flow.until, f"must be after from ({shown(flow.from_)})")
-    started = flow.start_timestamp_ms
-    if begins is None and started is not None and ends.at_or_before(Position(timestamp_ms=started)):
+    start_ms = flow.start_timestamp_ms
+    if start is None and start_ms is not None and end.at_or_before(Position(timestamp_ms=start_ms)):
         yield sources.problem((*here, "until"), flow.until, f"must be after start ({shown(flow.start)})")
 
 
 def _timeout_problems(flow: FlowConfig, times: Mapping[str, object], sources: Sources) -> Iterator[Problem]:
-    path = ("flows", flow.name, "producer", _TIMEOUT)
-    given = flow.producer.get(_TIMEOUT)
+    path = ("flows", flow.name, "producer", _TRANSACTION_TIMEOUT)
+    given = flow.producer.get(_TRANSACTION_TIMEOUT)
     if not flow.exactly_once:
         if given is not None:
-            yield sources.problem(path, given, 'is of no use with delivery = "at-least-once": remove the key')
+            yield sources.problem(path, given, 'has no effect with delivery = "at-least-once": remove the key')
         return
     shortest, parts = _shortest_transaction(flow, times)
     if isinstance(given, int) and given < shortest:
@@ -91,23 +91,25 @@ def _timeout_problems(flow: FlowConfig, times: Mapping[str, object], sources: So
 
 
 def source_options(config: MirrorConfig, flow: FlowConfig) -> dict[str, object]:
-    """The dotted keys of the consumer that reads from the flow's source. With secrets."""
+    """Return the dotted keys of the consumer that reads from the flow's source, with secrets."""
     return {**config.clusters[flow.source].client_options(), **flow.consumer}
 
 
 def target_options(config: MirrorConfig, flow: FlowConfig) -> dict[str, object]:
-    """The dotted keys of the producers that write to the flow's target. With secrets.
+    """Return the dotted keys of the producers that write to the flow's target, with secrets.
 
-    They have no ``transactional.id``, which is each partition's own, and a ``transaction.timeout.ms`` only where the
-    flow says one: else the copy chooses it by the rule that is checked here.
+    They have no ``transactional.id``, since each partition has its own. They have a ``transaction.timeout.ms`` only if
+    the flow sets it; else the copy chooses it by the rule that is checked here.
     """
     return {**config.clusters[flow.target].client_options(), **flow.producer}
 
 
 def _shortest_transaction(flow: FlowConfig, times: Mapping[str, object]) -> tuple[int, str]:
-    """Below it the coordinator aborts before a batch's own time is up, which looks as if another took over. In words.
+    """Return the shortest valid transaction time-out in ms, and the sum that it is, as a text.
 
-    A transaction's first batch may be ``commit-interval-ms`` old when its last one begins its delivery.
+    With a shorter one, the coordinator would abort a transaction before the delivery of its batches has timed out, and
+    the producer would be fenced. The first batch of a transaction may be ``commit-interval-ms`` old when the delivery
+    of the last one begins.
     """
     own = {key: value for key, value in times.items() if key != "delivery.timeout.ms"}
     settings = ProducerSettings.parse({"bootstrap.servers": "any:1", **own})

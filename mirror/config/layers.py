@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
     from mirror.config.naming import KeyPath
 
-_LARGEST_SECRET_BYTES: Final = 1024 * 1024
-_LARGEST_FILE_BYTES: Final = 8 * 1024 * 1024
-"""Ten thousand flows take one."""
-_MOST_COMPARED: Final = 20_000
-"""Names among which the nearest is looked for, at about 50 us each."""
+_MAX_SECRET_BYTES: Final = 1024 * 1024
+_MAX_FILE_BYTES: Final = 8 * 1024 * 1024
+"""Ten thousand flows take 1 MiB."""
+_MAX_NAMES_COMPARED: Final = 20_000
+"""The nearest name is searched among at most so many, at about 50 us each."""
 
 
 class Layers(BaseSettings):
-    """The merged tables, not checked yet, every secret sealed in a SecretStr: ``Layers(sources=(first wins, ...))``."""
+    """The merged tables, unchecked, with every secret in a SecretStr: ``Layers(sources=(highest priority, ...))``."""
 
     model_config = SettingsConfigDict(extra="allow", hide_input_in_errors=True)
 
@@ -47,20 +47,20 @@ class Layers(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - no .env files
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - ours know the names in the file
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources that the caller made; pydantic-settings' own ones are not asked."""
+        """Return the caller's sources instead of those of pydantic-settings."""
         sources: tuple[PydanticBaseSettingsSource, ...] = init_settings()["sources"]
         return sources
 
     def tables(self) -> dict[str, Any]:
-        """What the layers say together, by section."""
+        """Return the merged tables, by section."""
         return self.model_extra or {}
 
 
 class FileSource(TomlConfigSettingsSource):
-    """The TOML file. Raises ConfigError where it cannot be read as one."""
+    """The TOML file. Raises ConfigError if it cannot be read."""
 
     def __init__(self, path: Path, text: bytes | None = None) -> None:
-        """``text`` is in the place of the file's content where it is not None."""
+        """``text`` replaces the file's content if it is not None."""
         self._path = path
         self._text = text
         try:
@@ -70,7 +70,7 @@ class FileSource(TomlConfigSettingsSource):
                 self._refuse("not a file; give the path of a TOML file")
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
-        super().__init__(Layers, path.absolute())  # absolute, or the parent class would expand a folder called ~
+        super().__init__(Layers, path.absolute())  # The parent class would expand a relative folder called ~.
 
     def _read_files(self, files: Any, deep_merge: bool = False) -> dict[str, Any]:
         return super()._read_files(files, deep_merge) if self._text is None else self._read_file(self._path)
@@ -80,13 +80,13 @@ class FileSource(TomlConfigSettingsSource):
             data = self._text
             if data is None:
                 with file_path.open("rb") as file:
-                    data = file.read(_LARGEST_FILE_BYTES + 1)
-            if len(data) > _LARGEST_FILE_BYTES:
-                self._refuse(f"larger than {_LARGEST_FILE_BYTES >> 20} MiB: is this a configuration?")
+                    data = file.read(_MAX_FILE_BYTES + 1)
+            if len(data) > _MAX_FILE_BYTES:
+                self._refuse(f"larger than {_MAX_FILE_BYTES >> 20} MiB: is this a configuration?")
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
         try:
-            text = data.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin a file with a byte order mark
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")  # Some editors begin a file with a byte order mark.
         except UnicodeDecodeError as error:
             self._refuse(not_text(data, error))
         try:
@@ -102,7 +102,7 @@ class FileSource(TomlConfigSettingsSource):
 
 
 class OverrideSource(InitSettingsSource):
-    """Values from outside the file, each under its variable's name; what names nothing becomes a problem."""
+    """Values from outside the file, each under its variable's name; a variable that matches no key is a problem."""
 
     def __init__(self, values: Mapping[str, str], data: Mapping[str, object]) -> None:
         """``values`` by variable name; ``data`` are the file's tables, whose names the variables must match."""
@@ -114,15 +114,15 @@ class OverrideSource(InitSettingsSource):
         for name, text in values.items():
             path = self._path(name)
             if path is not None:
-                self.origins[path] = self.called(name)
+                self.origins[path] = self.describe(name)
                 _put(nested, path, self._sealed(path, schema.from_text(path, text)))
         super().__init__(Layers, nested)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({sorted(self.origins.values())})"
 
-    def called(self, name: str) -> str:
-        """What a person would call the variable ``name``."""
+    def describe(self, name: str) -> str:
+        """Return how to name the variable ``name`` in a message."""
         raise NotImplementedError
 
     def _sealed(self, path: KeyPath, value: Any) -> Any:
@@ -142,65 +142,65 @@ class OverrideSource(InitSettingsSource):
         return None
 
     def _refuse(self, name: str, text: str) -> None:
-        self.problems.append(plain(self.called(name), "", text))
+        self.problems.append(plain(self.describe(name), "", text))
 
-    def written(self, variable: str) -> str:
-        """How a person writes here what the environment calls ``variable``."""
+    def spell(self, variable: str) -> str:
+        """Return how this source spells the environment variable ``variable``."""
         raise NotImplementedError
 
-    def _did_you_mean(self, name: str, known: Iterable[str]) -> str:
-        # Without what all of them begin with: it would make any two of them alike.
-        short = {one.removeprefix(naming.PREFIX): one for one in known}
+    def _did_you_mean(self, name: str, valid: Iterable[str]) -> str:
+        # The common prefix would make any two names similar.
+        short = {other.removeprefix(naming.PREFIX): other for other in valid}
         near = naming.nearest(name.upper().removeprefix(naming.PREFIX), short)
-        return f'; did you mean "{self.written(short[near])}"?' if near else ""
+        return f'; did you mean "{self.spell(short[near])}"?' if near else ""
 
     def _unknown(self, name: str) -> str:
         for section in ("clusters", "flows"):
             if not name.startswith(naming.variable((section, ""))):
                 continue
-            known = [entry for entry, _ in schema.tables(self._data, section)]
-            inside = [entry for entry in known if name.startswith(naming.variable((section, entry, "")))]
+            entries = [entry for entry, _ in schema.tables(self._data, section)]
+            inside = [entry for entry in entries if name.startswith(naming.variable((section, entry, "")))]
             if inside:
                 entry = max(inside, key=len)
                 begin = naming.variable((section, entry, ""))
-                hint = self._did_you_mean(name, (one for one in self._variables.names() if one.startswith(begin)))
+                hint = self._did_you_mean(name, (other for other in self._variables.names() if other.startswith(begin)))
                 return f"no such key in {naming.dotted((section, entry))}{hint}"
-            return f"names none of the file's {section}; there are: {', '.join(known) or 'none'}"
+            return f"matches none of the file's {section}; there are: {', '.join(entries) or 'none'}"
         return self._no_key(name)
 
     def _no_key(self, name: str) -> str:
         clusters, flows = naming.variable(("clusters", "")), naming.variable(("flows", ""))
         names = self._variables.names()
-        # To compare with a million names would take minutes.
-        hint = self._did_you_mean(name, (*naming.OWN, *(names if len(names) <= _MOST_COMPARED else ())))
-        return f"unknown; an override begins with {self.written(clusters)} or {self.written(flows)}{hint}"
+        # A comparison with a million names would take minutes.
+        hint = self._did_you_mean(name, (*naming.OWN, *(names if len(names) <= _MAX_NAMES_COMPARED else ())))
+        return f"unknown; an override begins with {self.spell(clusters)} or {self.spell(flows)}{hint}"
 
 
 class EnvironmentSource(OverrideSource):
-    """``MIRROR_CLUSTERS__PARIS__BOOTSTRAP_SERVERS`` and its like."""
+    """Environment variables such as ``MIRROR_CLUSTERS__PARIS__BOOTSTRAP_SERVERS``."""
 
     def __init__(self, environ: Mapping[str, str], data: Mapping[str, object]) -> None:
         super().__init__({name: text for name, text in environ.items() if _is_override(name)}, data)
 
-    def called(self, name: str) -> str:
-        """The variable as it is."""
+    def describe(self, name: str) -> str:
+        """Return ``environment variable`` and its name."""
         return f"environment variable {name}"
 
-    def written(self, variable: str) -> str:
-        """As it is."""
+    def spell(self, variable: str) -> str:
+        """Return ``variable``."""
         return variable
 
 
 class SecretsSource(OverrideSource):
-    """One file per value, ``clusters__paris__sasl_password`` and its like.
+    """A folder with one file per value, such as ``clusters__paris__sasl_password``.
 
-    Any other file is a problem, unless the configuration names it (:meth:`others`): it is most likely a secret whose
-    name has a slip, and what it should have overridden would be used instead. Folders, configurations (``.toml``) and
-    what is hidden hold none.
+    Any other file is a problem, unless the configuration names it (:meth:`unused_files`): its name is most likely
+    misspelt, and the value that it should override would be used silently. Folders, configurations (``.toml``) and
+    hidden files are ignored.
     """
 
     def __init__(self, directory: Path, data: Mapping[str, object]) -> None:
-        """Raises ConfigError where ``directory`` or one of its files cannot be read."""
+        """Raises ConfigError if ``directory`` or one of its files cannot be read."""
         files = _visible(directory)
         self._files = {naming.PREFIX + file.name: file for file in files}
         values = {name: _secret(file) for name, file in self._files.items() if _is_of_a_section(file)}
@@ -208,36 +208,36 @@ class SecretsSource(OverrideSource):
         self._others = [file for file in others if not _is_folder(file)]
         super().__init__(values, data)
 
-    def others(self, named: Collection[Path]) -> list[Problem]:
-        """The files that are neither a value's nor among those that the configuration has ``named`` (resolved)."""
-        strangers = [file for file in self._others if file.resolve() not in named]
-        return [plain(self.called(naming.PREFIX + file.name), "", self._no_key(file.name)) for file in strangers]
+    def unused_files(self, named: Collection[Path]) -> list[Problem]:
+        """Return a problem for each file that holds no value and is not ``named`` (resolved) by the configuration."""
+        unused = [file for file in self._others if file.resolve() not in named]
+        return [plain(self.describe(naming.PREFIX + file.name), "", self._no_key(file.name)) for file in unused]
 
-    def called(self, name: str) -> str:
-        """The file."""
+    def describe(self, name: str) -> str:
+        """Return ``secrets file`` and its path."""
         return f"secrets file {self._files[name]}"
 
-    def written(self, variable: str) -> str:
-        """As a file's name."""
+    def spell(self, variable: str) -> str:
+        """Return ``variable`` as a file's name."""
         return variable.removeprefix(naming.PREFIX).lower()
 
     def _no_key(self, name: str) -> str:
-        clusters, flows = (self.written(naming.variable((section, ""))) for section in ("clusters", "flows"))
+        clusters, flows = (self.spell(naming.variable((section, ""))) for section in ("clusters", "flows"))
         names = self._variables.names()
-        hint = self._did_you_mean(name, names if len(names) <= _MOST_COMPARED else ())
-        return f"no key's value: such a file is named {clusters}NAME__KEY or {flows}NAME__KEY{hint}"
+        hint = self._did_you_mean(name, names if len(names) <= _MAX_NAMES_COMPARED else ())
+        return f"does not hold a key's value: such a file is named {clusters}NAME__KEY or {flows}NAME__KEY{hint}"
 
     def _sealed(self, path: KeyPath, value: Any) -> Any:
-        """Headers have names of the user's own, which do not say what is a secret; that they are here does."""
+        """Seal all headers: their names are the user's own and do not show which is secret, but their folder does."""
         if path[-1] == "headers" and isinstance(value, dict):
             return {name: SecretStr(text) if isinstance(text, str) else text for name, text in value.items()}
         return super()._sealed(path, value)
 
 
 def _is_override(name: str) -> bool:
-    """Whether a variable is meant for the file's keys; ``MIRROR_DEBUG`` and its like are not.
+    """Return whether a variable is meant to override a key; ``MIRROR_DEBUG``, for example, is not.
 
-    One that is nothing else counts, or it would be ignored in silence.
+    A variable with the prefix that has no other meaning counts, so that a misspelt one is not silently ignored.
     """
     upper = name.upper()
     if upper.startswith(naming.PREFIX) and naming.LEVEL in upper:
@@ -248,7 +248,7 @@ def _is_override(name: str) -> bool:
 
 
 def _visible(directory: Path) -> list[Path]:
-    """What is in there but for hidden files: those of Kubernetes (``..data``), and of editors."""
+    """Return the folder's files without hidden ones, which Kubernetes (``..data``) and editors create."""
     try:
         return [file for file in sorted(directory.iterdir()) if not file.name.startswith(".")]
     except OSError as error:
@@ -269,9 +269,9 @@ def _is_folder(file: Path) -> bool:
 
 def _secret(file: Path) -> str:
     try:
-        if not file.is_file():  # a FIFO or a device would be read for ever
+        if not file.is_file():  # Reading a FIFO or a device might never end.
             raise ConfigError([plain(f"secrets file {file}", "", "not a file; it must hold one value")])
-        if file.stat().st_size > _LARGEST_SECRET_BYTES:
+        if file.stat().st_size > _MAX_SECRET_BYTES:
             raise ConfigError([plain(f"secrets file {file}", "", "larger than 1 MiB; it must hold one value")])
         return file.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -287,7 +287,7 @@ def _put(tables: dict[str, Any], path: KeyPath, value: object) -> None:
 
 
 def _sealed(path: KeyPath, value: Any) -> Any:
-    """``value`` with every text under a secret's name in a SecretStr, before anything could log or show it."""
+    """Return ``value`` with every text under a secret's name in a SecretStr, before it can be logged or shown."""
     if isinstance(value, dict):
         return {key: _sealed((*path, key), item) for key, item in value.items()}
     if isinstance(value, list):

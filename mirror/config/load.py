@@ -1,4 +1,4 @@
-"""Reads a configuration file with its overrides and checks all of it before anything starts."""
+"""Loads a configuration file with its overrides and checks all of it before a run starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mirror.errors import ConfigError, Problem
 
 SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
 
-_STAND_INS: Final[Mapping[str, Any]] = {"source": "", "target": "", "topics": ["x"]}
-"""For keys without a default whose value is wrong, so that the others can be looked at flow_rules."""
-_OF_GRAPH: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming"})
-"""What says which flows feed each other."""
+_PLACEHOLDERS: Final[Mapping[str, Any]] = {"source": "", "target": "", "topics": ["x"]}
+"""Values for wrong keys that have no default, so that the other keys can be checked together."""
+_GRAPH_KEYS: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming"})
+"""The keys that determine which flows feed each other."""
 
 _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "clusters": (re.compile(r"[A-Za-z0-9._-]+"), "a cluster's name is made of letters, digits, '.', '_' and '-'"),
@@ -40,12 +40,13 @@ def load(
     text: bytes | None = None,
     why_not_loaded: Callable[[str], str | None] | None = None,
 ) -> MirrorConfig:
-    """The configuration in ``path`` (TOML), overridden by ``environ`` over ``secrets_dir`` over the file.
+    """Load the configuration in ``path`` (TOML); ``environ`` overrides ``secrets_dir``, which overrides the file.
 
-    ``environ`` is the process's own environment by default, ``secrets_dir`` what its ``MIRROR_SECRETS_DIR`` says;
-    ``text`` is in the place of the file's content where it is not None. ``why_not_loaded`` says what is wrong with a
-    transform; without it only its name is checked.
-    Raises ConfigError with every problem found, or with the one that kept a layer from being read.
+    ``environ`` is the process's own environment by default, and ``secrets_dir`` the value of its
+    ``MIRROR_SECRETS_DIR``. ``text`` replaces the file's content if it is not None. ``why_not_loaded`` returns why a
+    transform cannot be loaded, or None; without it only the transform's name is checked.
+
+    Raises ConfigError with all problems, or with the one that kept a layer from being read.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(SECRETS_DIR):
@@ -58,12 +59,12 @@ def load(
     origins = {path: origin for source in reversed(overrides) for path, origin in source.origins.items()}
     problems = [problem for source in overrides for problem in source.problems]
     if secrets is not None:
-        problems += secrets.others(set(_files_named(data)))
+        problems += secrets.unused_files(set(_files_named(data)))
     return _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
 
 
 def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
-    """The certificates and keys that clusters name: they may be in the secrets folder, too."""
+    """Yield the certificate and key files of clusters, which may be in the secrets folder."""
     for _, table in schema.tables(data, "clusters"):
         for key, value in table.items():
             if key.endswith(".location") and isinstance(value, str) and "\0" not in value:
@@ -85,9 +86,9 @@ def _checked(
         problems += itertools.chain.from_iterable(client.problems for client in checked.values())
         target, producer = clusters.get(flow.target), checked["producer"]
         problems += flow_rules.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
-        if flow.transform and (why := why_not_loaded(flow.transform)):
-            problems.append(sources.problem(("flows", name, "transform"), flow.transform, why))
-        if doubtful.isdisjoint(_OF_GRAPH) and {flow.source, flow.target} <= clusters.keys():
+        if flow.transform and (reason := why_not_loaded(flow.transform)):
+            problems.append(sources.problem(("flows", name, "transform"), flow.transform, reason))
+        if doubtful.isdisjoint(_GRAPH_KEYS) and {flow.source, flow.target} <= clusters.keys():
             flows.append(flow)
     problems += _graph_problems(flows, tables, sources)
     if problems:
@@ -99,9 +100,9 @@ def _checked(
 def _flow(
     name: str, table: Mapping[str, Any], sources: Sources, problems: list[Problem]
 ) -> tuple[FlowConfig, frozenset[str]]:
-    """The flow of that table, and its keys whose value is not known; what is wrong is added to ``problems``.
+    """Return the flow of a table and its doubtful keys; add the table's problems to ``problems``.
 
-    In the place of a wrong value the flow has its default, and where there is none something that can be used.
+    The flow has defaults, or placeholders, instead of wrong values.
     """
     allowed = FlowConfig.allowed()
     keys = {key: value for key, value in table.items() if key in allowed}
@@ -116,12 +117,12 @@ def _flow(
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
     usable = {key: value for key, value in keys.items() if key not in wrong}
     usable |= {client: _readable(keys[client]) for client in schema.CLIENT_KEYS if client in wrong}
-    flow = FlowConfig.model_validate({**_STAND_INS, **usable, FLOW_NAME: name}, by_alias=True, by_name=False)
+    flow = FlowConfig.model_validate({**_PLACEHOLDERS, **usable, FLOW_NAME: name}, by_alias=True, by_name=False)
     return flow, frozenset(doubtful | wrong)
 
 
 def _readable(table: object) -> dict[str, Any]:
-    """What of a client's table is of a type that such a table can hold."""
+    """Return the items of a client's table whose type such a table can have."""
     items = table.items() if isinstance(table, Mapping) else ()
     return {key: value for key, value in items if isinstance(value, str | int)}
 
@@ -135,7 +136,7 @@ def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Pro
         if not isinstance(entries, Mapping):
             yield plain(sources.file, section, f"must be tables: [{section}.NAME]")
         elif not entries:
-            yield plain(sources.file, section, f"there are none; add a table [{section}.NAME]")
+            yield plain(sources.file, section, f"there is none; add a table [{section}.NAME]")
         else:
             for name, table in entries.items():
                 if not pattern.fullmatch(name):
@@ -147,18 +148,18 @@ def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Pro
 def _end_problems(
     flow: str, table: Mapping[str, Any], clusters: Mapping[str, object], sources: Sources
 ) -> Iterator[Problem]:
-    known = ", ".join(clusters) or "none"
+    names = ", ".join(clusters) or "none"
     for end in ("source", "target"):
         name = table.get(end)
         if isinstance(name, str) and name not in clusters:
-            yield sources.problem(("flows", flow, end), name, f"no such cluster; there are: {known}")
+            yield sources.problem(("flows", flow, end), name, f"no such cluster; there are: {names}")
 
 
 def _client(
     flow: str, table: Mapping[str, Any], client: str, clusters: Mapping[str, Checked], sources: Sources
 ) -> Checked:
     options, name = table.get(client, {}), table.get("source" if client == "consumer" else "target")
-    if not isinstance(options, Mapping):  # the model says so
+    if not isinstance(options, Mapping):  # The model reports this.
         options = {}
     cluster = clusters.get(name) if isinstance(name, str) else None
     return clients.check_client(client, ("flows", flow, client), options, cluster, sources)
@@ -168,13 +169,13 @@ def _graph_problems(
     flows: list[FlowConfig], clusters: Mapping[str, Mapping[str, Any]], sources: Sources
 ) -> Iterator[Problem]:
     identity = cycles.cluster_identities({name: clients.addresses(table) for name, table in clusters.items()})
-    apart = []
+    distinct = []
     for flow in flows:
         if identity[flow.source] == identity[flow.target]:
             both = f"{flow.source} -> {flow.target}"
             yield Problem(sources.file, f"flows.{flow.name}", both, "both ends are one cluster; choose another target")
         else:
-            apart.append(flow)
-    for group, reason in cycles.feedback_groups(apart, identity):
+            distinct.append(flow)
+    for group, reason in cycles.feedback_groups(distinct, identity):
         edges = ", ".join(f"{flow.name}: {flow.source} -> {flow.target}" for flow in group)
         yield Problem(sources.file, "flows", edges, reason)

@@ -1,7 +1,7 @@
-"""The configuration as the rest of the program sees it: frozen, complete, and already checked.
+"""The models of a configuration: frozen, complete, and already checked.
 
-Only :mod:`mirror.config.load` builds these from a file; what they check here is what one key says by itself. The keys
-are kebab-case in the file and snake_case in Python.
+Only :mod:`mirror.config.load` builds them from a file. The models check each key by itself; keys are kebab-case in the
+file and snake_case in Python.
 """
 
 from __future__ import annotations
@@ -21,45 +21,49 @@ from mirror.relay.model.policy import CopyPolicy
 
 _RE2: Final = re2.Options()
 _RE2.log_errors = False
-_LONGEST_PATTERN: Final = 10_000
-_BEYOND_RE2: Final = ("invalid perl operator", "invalid escape sequence")
+_MAX_PATTERN_LENGTH: Final = 10_000
+_UNSUPPORTED_BY_RE2: Final = ("invalid perl operator", "invalid escape sequence")
 
 Plain: TypeAlias = str | int | bool | list[str]
 Option: TypeAlias = Plain | SecretStr
 """The value of one of Kafka's dotted keys."""
 
 FLOW_NAME: Final = "<name>"
-"""Where :class:`FlowConfig` takes its name from: the table's name, which no key inside the table can be."""
+"""The key by which :class:`FlowConfig` gets its table's name; no key inside a table can be spelled like it."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
 _INT64_MAX: Final = 2**63 - 1
 _PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
 _LEASE_MS: Final = 40_000
-"""By then a stream's next epoch has begun, or none will: seen was up to 11 s, after epochs of more than a minute, for
-which Spark's processes that plan and commit are started anew. Less than the minute after which Spark ends an idle
-worker, and with it what goes on in it."""
+"""After this time a stream's next epoch has begun, or none will. Up to 11 s were measured, after epochs of more than a
+minute, for which Spark restarts its processes that plan and commit. The lease is shorter than the minute after which
+Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
-"""Below that, one batch of the usual size limit would take a quarter of an hour."""
+"""At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
 
 SMALLEST_SHARE_BYTES: Final = 65_536
-"""What a partition is given of ``max-bytes-per-epoch`` at least, where it has that much: a batch of a good size."""
+"""The smallest share of ``max-bytes-per-epoch`` that a partition gets, if its backlog is not smaller: a fair batch."""
 
 
 def _regular_expression(pattern: str) -> str:
     if not pattern:
         raise ValueError("an empty pattern matches no topic; write a topic's name or a regular expression")
-    if len(pattern) > _LONGEST_PATTERN:
-        raise ValueError(f"not a regular expression: longer than {_LONGEST_PATTERN} characters")
+    if len(pattern) > _MAX_PATTERN_LENGTH:
+        raise ValueError(f"not a regular expression: longer than {_MAX_PATTERN_LENGTH} characters")
     try:
         re2.compile(pattern, _RE2)
     except re2.error as error:
-        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        hint = "; look-around and back-references are not there (RE2)" if why.startswith(_BEYOND_RE2) else ""
-        raise ValueError(f"not a regular expression: {why}{hint}") from None
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        hint = (
+            "; look-around and back-references are not supported (RE2)"
+            if reason.startswith(_UNSUPPORTED_BY_RE2)
+            else ""
+        )
+        raise ValueError(f"not a regular expression: {reason}{hint}") from None
     except UnicodeEncodeError:
-        raise ValueError("not a regular expression: not text that UTF-8 can say") from None
+        raise ValueError("not a regular expression: not text that UTF-8 can encode") from None
     return pattern
 
 
@@ -89,14 +93,14 @@ def _function(name: str) -> str:
 
 
 def _headers(table: object) -> object:
-    """Checked as a whole: a value that is wrong is not shown, it may be a secret."""
+    """Check the whole table, without showing a wrong value in the error: it may be a secret."""
     for name, value in table.items() if isinstance(table, dict) else ():
         if not isinstance(value, str | SecretStr):
             raise ValueError(f"the value of {shown(name)} must be text in quotes")  # noqa: TRY004 - as pydantic wants it
         try:
             (name + _text(value)).encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{shown(name)} and its value must be text that UTF-8 can say") from None
+            raise ValueError(f"{shown(name)} and its value must be text that UTF-8 can encode") from None
     return table
 
 
@@ -109,17 +113,17 @@ Pattern: TypeAlias = Annotated[str, AfterValidator(_regular_expression)]
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(patterns: tuple[str, ...]) -> tuple[Any, ...]:
-    """Compiled once. By RE2, in whose time nothing is exponential: what "(a+)+$" costs Python's own is hours."""
+    """Compile each pattern once, by RE2, whose time is linear: with Python's ``re``, "(a+)+$" can take hours."""
     return tuple(re2.compile(pattern, _RE2) for pattern in patterns)
 
 
 def matches(patterns: tuple[str, ...], topic: str) -> bool:
-    """Whether one of the regular expressions matches the whole name."""
+    """Return whether one of the regular expressions matches the whole name."""
     return any(pattern.fullmatch(topic) for pattern in _compiled(patterns))
 
 
 class ClusterConfig(BaseModel):
-    """One Kafka cluster: its name and Kafka's dotted keys for reaching it. Secrets stay hidden in it."""
+    """One Kafka cluster: its name, and Kafka's dotted keys for connecting to it. Secrets are sealed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -127,7 +131,7 @@ class ClusterConfig(BaseModel):
     options: dict[str, Option] = Field(default_factory=dict)
 
     def client_options(self) -> dict[str, Plain]:
-        """The dotted keys as a client wants them. The only place where secrets are revealed."""
+        """Return the dotted keys as a client takes them, with secrets. No other method reveals these."""
         return {
             key: value.get_secret_value() if isinstance(value, SecretStr) else value
             for key, value in self.options.items()
@@ -135,7 +139,7 @@ class ClusterConfig(BaseModel):
 
 
 class FlowConfig(BaseModel):
-    """One flow: which topics are copied from which cluster to which, and how; descriptions say what is allowed."""
+    """One flow: which topics are copied between which clusters, and how. Descriptions say which values are valid."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -205,7 +209,7 @@ class FlowConfig(BaseModel):
 
     @classmethod
     def allowed(cls) -> dict[str, str]:
-        """For each key a file may have, as the file writes it, what it may be."""
+        """Return for each key, as spelled in a file, which values are valid."""
         return {
             str(field.alias): str(field.description)
             for field in cls.model_fields.values()
@@ -218,15 +222,15 @@ class FlowConfig(BaseModel):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether records and progress are written in one transaction."""
+        """Whether records and progress are committed in one transaction."""
         return self.delivery == "exactly-once"
 
     def copy_policy(
         self, tasks: int = 1, run: str = "", epoch: int = 0, until_ms: int | None = None, renew_ms: int = 0
     ) -> CopyPolicy:
-        """How a task copies, one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``.
+        """Return the policy of one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``.
 
-        The others are as in :class:`CopyPolicy`.
+        The other parameters are those of :class:`CopyPolicy`.
         """
         limit = self.max_bytes_per_second
         return CopyPolicy(
@@ -252,30 +256,30 @@ class FlowConfig(BaseModel):
 
     @property
     def start_timestamp_ms(self) -> int | None:
-        """Milliseconds since the Unix epoch where ``start`` is a timestamp, else None."""
+        """``start`` in ms since 1970 if it is a timestamp, else None."""
         return None if self.start in {"earliest", "latest"} else positions.milliseconds(self.start)
 
     @property
     def start_position(self) -> Position | None:
-        """``from``: where a partition without progress begins; None where ``start`` says it alone."""
+        """``from``, where a partition without progress begins; None if only ``start`` sets it."""
         return Position.parse(self.from_)
 
     @property
     def end_position(self) -> Position | None:
-        """``until``, exclusive; None where the flow has no end."""
+        """``until``, exclusive; None if the flow has no end."""
         return Position.parse(self.until)
 
     def includes(self, topic: str) -> bool:
-        """Whether the source's ``topic`` is copied: a pattern matches the whole name and no exclusion does."""
+        """Return whether the source's ``topic`` is copied: a pattern matches the whole name, and no exclusion does."""
         return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
 
     def target_topic(self, topic: str) -> str:
-        """What the source's ``topic`` is called on the target."""
+        """Return the name of the source's ``topic`` on the target."""
         return f"{self.source}.{topic}" if self.naming == "prefix" else topic
 
 
 class MirrorConfig(BaseModel):
-    """Everything one configuration file says, overrides included."""
+    """One configuration file, with its overrides."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -283,7 +287,7 @@ class MirrorConfig(BaseModel):
     flows: dict[str, FlowConfig]
 
     def select(self, flow: str | None = None) -> list[FlowConfig]:
-        """The flow of that name, or all of them. Raises ConfigError, naming those there are, where there is none."""
+        """Return the flow of that name, or all flows. Raises ConfigError that names the flows if there is none."""
         if flow is None:
             return list(self.flows.values())
         if flow in self.flows:
@@ -292,7 +296,7 @@ class MirrorConfig(BaseModel):
         raise ConfigError([Problem("", "flow", shown(flow), allowed)])
 
     def described(self) -> dict[str, dict[str, dict[str, Plain | dict[str, Plain]]]]:
-        """Everything as the file would write it, defaults included, fit for JSON, and every secret as ``***``."""
+        """Return all tables as in a file, with defaults, as JSON values, and every secret as ``***``."""
         return {
             "clusters": {
                 name: {key: HIDDEN if isinstance(value, SecretStr) else value for key, value in cluster.options.items()}

@@ -1,4 +1,4 @@
-"""What a configuration says that is right, but does not do what its author may think. Pure."""
+"""Notices about a valid configuration that may not do what its author expects. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
-_NOT_WAITED: Final = "a task never waits for memory or metadata; delivery.timeout.ms is what bounds a batch's time"
+_NO_WAITING: Final = "a task never waits for memory or metadata; delivery.timeout.ms bounds a batch's time"
 
 WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
@@ -22,33 +22,33 @@ WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
         "connections.per.broker": "it counts connections for produce requests, which a consumer does not send",
     },
     "producer": {
-        "linger.ms": "batches are passed on as they come, and nothing is waited for",
-        "max.block.ms": _NOT_WAITED,
-        "max.block.ms.include.metadata": _NOT_WAITED,
-        "max.block.metadata.ms": _NOT_WAITED,
+        "linger.ms": "batches are passed on as they arrive, without waiting for more",
+        "max.block.ms": _NO_WAITING,
+        "max.block.ms.include.metadata": _NO_WAITING,
+        "max.block.metadata.ms": _NO_WAITING,
     },
 }
-"""Keys of a flow's clients that the clients know and a copy makes no use of, with the reason."""
+"""Keys that a flow's clients have and a copy does not use, with the reason."""
 
 
 def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
-    """The lines about ``flow`` and its clusters, each with the key it is about."""
+    """Return the lines about ``flow`` and its clusters; each names its key."""
     found = [
-        f"{dotted(('flows', flow.name, client, key))} has no effect: {why}; remove the key"
+        f"{dotted(('flows', flow.name, client, key))} has no effect: {reason}; remove the key"
         for client, table in (("consumer", flow.consumer), ("producer", flow.producer))
-        for key, why in WITHOUT_EFFECT[client].items()
+        for key, reason in WITHOUT_EFFECT[client].items()
         if key in table
     ]
-    found += _of_clients(config, flow)
+    found += _client_warnings(config, flow)
     return list(dict.fromkeys(found))
 
 
-def _of_clients(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
-    """What the clients' own settings warn of; executors log it, where few people look."""
+def _client_warnings(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
+    """Yield the warnings of the clients' own settings, which executors only log."""
     for name in (flow.source, flow.target):
         for line in ClusterSettings.parse(config.clusters[name].client_options()).warnings:
             yield f"{dotted(('clusters', name))}: {line}"
     own = {key: value for key, value in target_options(config, flow).items() if key != "transaction.timeout.ms"}
     for line in ProducerSettings.parse(own).warnings:
-        if not line.startswith("max.block."):  # has no effect in any case
+        if not line.startswith("max.block."):  # This key has no effect anyway.
             yield f"{dotted(('flows', flow.name, 'producer'))}: {line}"

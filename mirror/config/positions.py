@@ -1,4 +1,4 @@
-"""Where in a topic a flow begins and ends, as its keys ``start``, ``from`` and ``until`` say it."""
+"""Positions in a topic at which a flow begins and ends, from its keys ``start``, ``from`` and ``until``."""
 
 from __future__ import annotations
 
@@ -14,42 +14,46 @@ POSITION_HELP: Final = f'a timestamp such as {_TIMESTAMP}, an offset as a whole 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One of both: ``timestamp_ms`` (ms since 1970), or ``offset``, which counts in every partition of the flow."""
+    """A position in every partition of a flow: either a time or an offset; the other is None."""
 
     timestamp_ms: int | None = None
+    """In ms since 1970."""
     offset: int | None = None
 
     @classmethod
     def parse(cls, value: str | int) -> Position | None:
-        """From a value that was checked; None where it says nothing."""
+        """Return the position for a checked value; None for an empty text."""
         if isinstance(value, int):
             return cls(offset=value)
         return cls(timestamp_ms=milliseconds(value)) if value else None
 
     def at_or_before(self, other: Position) -> bool:
-        """Whether this point is at or before ``other``, as far as that can be said: only of two of a kind."""
+        """Return whether this position is at or before ``other``; False if one is a time and the other an offset."""
         if self.timestamp_ms is not None and other.timestamp_ms is not None:
             return self.timestamp_ms <= other.timestamp_ms
         return self.offset is not None and other.offset is not None and self.offset <= other.offset
 
 
 def milliseconds(timestamp: str) -> int:
-    """ISO 8601 with its offset from UTC -> ms since 1970."""
+    """Return an ISO 8601 timestamp, with its offset from UTC, in ms since 1970."""
     return (dt.datetime.fromisoformat(timestamp) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
 def date_time_as_text(value: object) -> object:
-    """TOML's own date-times become text, everything else stays as it is for the type check."""
+    """Return TOML's own date-times as text; every other value stays as it is, for the type check."""
     return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
 def check_start(value: str) -> str:
-    """``start``, checked. Raises ValueError."""
+    """Return the value of ``start`` if it is valid. Raises ValueError."""
     return value if value in {"earliest", "latest"} else _timestamp(value, f'"earliest", "latest" or {_a(_TIMESTAMP)}')
 
 
 def check_position(value: object) -> object:
-    """``from`` or ``until``, checked whole: two types at once would be told as two problems. Raises ValueError."""
+    """Return the value of ``from`` or ``until`` if it is valid. Raises ValueError.
+
+    It is checked here as a whole: pydantic would report two problems, one for each valid type.
+    """
     value = date_time_as_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _INT64_MAX:
         return value
@@ -69,6 +73,6 @@ def _timestamp(value: str, allowed: str) -> str:
         raise ValueError(f"must be {allowed}") from None
     if moment.tzinfo is None:
         raise ValueError(f'a timestamp needs its offset from UTC, such as {_TIMESTAMP} or "...+01:00"')
-    if moment.timestamp() < 0:  # negative timestamps mean something else to a broker: -1 latest, -2 earliest
+    if moment.timestamp() < 0:  # Brokers read negative timestamps as -1 latest and -2 earliest.
         raise ValueError("a timestamp must not be before 1970")
     return value

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: one line each, and never a secret in it."""
+"""The problems of a configuration: one line each, without secrets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HIDDEN: Final = "***"
 NOT_SET: Final = "(not set)"
 
 _WORD: Final = re.compile(r"[^\s\"',/]+")
-"""Taken whole: a pattern for what stands before an ``@`` would look from each character of a megabyte to its end."""
-_LONGEST_VALUE: Final = 80
-_LONGEST_LIST: Final = 16
+"""Words are matched whole: a pattern for the part before an ``@`` takes quadratic time on a long text without one."""
+_MAX_VALUE_LENGTH: Final = 80
+_MAX_NAMES_LISTED: Final = 16
 
 
 class PlainProblem(Problem):
-    """A problem of a file as a whole, or of a variable: its text has no key and no value."""
+    """A problem of a whole file or of a variable: its text has no key and no value."""
 
     __slots__ = ()
 
@@ -39,40 +39,40 @@ class PlainProblem(Problem):
 
 
 def plain(where: str, key: str, text: str) -> PlainProblem:
-    """A problem without a value to show: ``where: key: text``."""
+    """Return a problem without a value: ``where: key: text``."""
     return PlainProblem(printable(where), printable(key), "", text)
 
 
 class Sources:
-    """Where each value came from: the file, unless something overrode it."""
+    """The origin of each value: the file, unless it was overridden."""
 
     def __init__(self, file: str, overrides: Mapping[KeyPath, str]) -> None:
         self.file = printable(file)
         self._overrides = overrides
 
     def where(self, path: KeyPath) -> str:
-        """The file, the variable or the secret's file that ``path`` was read from."""
+        """Return the file, the variable or the secrets file that the value at ``path`` was read from."""
         return self._overrides.get(path, self.file)
 
     def problem(self, path: KeyPath, value: object, allowed: str) -> Problem:
-        """A problem with the value at ``path``; a secret is hidden by its type and by its name."""
+        """Return a problem with the value at ``path``; a secret is hidden, by its type and by its name."""
         return Problem(self.where(path), dotted(path), HIDDEN if is_secret(path) else shown(value), allowed)
 
-    def unknown(self, path: KeyPath, value: object, known: Iterable[str]) -> Problem:
-        """A problem with a key that does not exist.
+    def unknown(self, path: KeyPath, value: object, valid: Iterable[str]) -> Problem:
+        """Return a problem with a key that does not exist.
 
         Its value is not shown: it may be a password under a misspelt key.
         """
-        names = sorted(known)
+        names = sorted(valid)
         if isinstance(value, Mapping) and any(name.startswith(path[-1] + ".") for name in names):
             return self.problem(path, value, 'unknown key; a key with dots must be in quotes, as "bootstrap.servers"')
-        others = f"; known here: {', '.join(names)}" if len(names) <= _LONGEST_LIST else ""
+        others = f"; known here: {', '.join(names)}" if len(names) <= _MAX_NAMES_LISTED else ""
         allowed = "unknown key" + (suggestion(path[-1], names) or others)
         return self.problem(path, value if isinstance(value, Mapping) else SecretStr(""), allowed)
 
 
 def shown(value: object) -> str:
-    """``value`` as TOML would write it, on one line and not too long. A table's content is never shown."""
+    """Return ``value`` as in TOML, on one line and shortened if it is long. A table's content is never shown."""
     match value:
         case None:
             return NOT_SET
@@ -91,11 +91,11 @@ def shown(value: object) -> str:
         case _:
             text = printable(str(value))
     text = without_credentials(text)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 3] + "..."
 
 
 def without_credentials(text: str) -> str:
-    """``text`` without what stands before an ``@``, as in ``user:password@host``."""
+    """Return ``text`` with the part before each ``@`` hidden, as in ``user:password@host``."""
     return _WORD.sub(_without_credentials, text) if "@" in text else text
 
 
@@ -107,13 +107,13 @@ def _without_credentials(word: re.Match[str]) -> str:
 def model_problems(
     error: ValidationError, prefix: KeyPath, sources: Sources, allowed: Mapping[str, str]
 ) -> list[Problem]:
-    """What pydantic found in the table at ``prefix``; ``allowed`` says for each known key what is right."""
+    """Return pydantic's errors in the table at ``prefix`` as problems; ``allowed`` has each key's valid values."""
     details = error.errors(include_url=False)
-    # What is inside a client's table (a key of text, not an item's number) is told by the client's own settings.
-    mine = [detail for detail in details if not any(isinstance(part, str) for part in detail["loc"][1:])]
-    # A list whose items are all wrong counts as an empty one, too: the items' problems say more.
-    lists = {detail["loc"][:-1] for detail in mine if len(detail["loc"]) > 1}
-    return [_model_problem(detail, prefix, sources, allowed) for detail in mine if detail["loc"] not in lists]
+    # Errors inside a client's table (whose key is a text, not an item's number) are reported by the client's settings.
+    own = [detail for detail in details if not any(isinstance(part, str) for part in detail["loc"][1:])]
+    # A list whose items are all wrong also counts as empty: its items' problems are more useful.
+    lists = {detail["loc"][:-1] for detail in own if len(detail["loc"]) > 1}
+    return [_model_problem(detail, prefix, sources, allowed) for detail in own if detail["loc"] not in lists]
 
 
 def _model_problem(detail: ErrorDetails, prefix: KeyPath, sources: Sources, allowed: Mapping[str, str]) -> Problem:

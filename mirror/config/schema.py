@@ -1,4 +1,4 @@
-"""Which keys there are, at which path, and how the text of a variable becomes their value."""
+"""The schema of a configuration: which keys exist at which path, and how a variable's text becomes a value."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
     name: key for name, key in ClusterSettings.keys().items() if key.kind != "callable"
 }
-"""The keys of a cluster's table: all but those whose value is Python's."""
+"""The keys of a cluster's table: all but those whose value is a Python callable."""
 
 
-def of_cluster_only(key: str) -> bool:
-    """Whether only a cluster's table may have ``key``: where its brokers are and how one is let in is no flow's say."""
+def is_cluster_key(key: str) -> bool:
+    """Return whether only a cluster's table may have ``key``: its brokers' addresses and security settings."""
     return key == "bootstrap.servers" or key.startswith(("security.", "sasl.", "ssl."))
 
 
 CLIENT_KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
-    "producer": {name: key for name, key in ProducerSettings.keys().items() if not of_cluster_only(name)},
-    "consumer": {name: key for name, key in ConsumerSettings.keys().items() if not of_cluster_only(name)},
+    "producer": {name: key for name, key in ProducerSettings.keys().items() if not is_cluster_key(name)},
+    "consumer": {name: key for name, key in ConsumerSettings.keys().items() if not is_cluster_key(name)},
 }
 """The keys of a flow's client tables."""
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether the value at ``path`` must never be shown, by its name or by its key's kind."""
+    """Return whether the value at ``path`` must never be shown, by its name or by its key's kind."""
     if naming.is_secret(path):
         return True
     key = CLUSTER_KEYS.get(path[-1]) if path[:1] == ("clusters",) else None
@@ -46,7 +46,7 @@ def is_secret(path: KeyPath) -> bool:
 
 
 def tables(data: Mapping[str, object], section: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """The named tables of ``clusters`` or ``flows``, passing over what is not a table."""
+    """Yield the tables of ``clusters`` or ``flows`` with their names; skip values that are no tables."""
     entries = data.get(section)
     if isinstance(entries, Mapping):
         for name, table in entries.items():
@@ -55,7 +55,7 @@ def tables(data: Mapping[str, object], section: str) -> Iterator[tuple[str, Mapp
 
 
 def overridable(data: Mapping[str, object]) -> Iterator[KeyPath]:
-    """Every path that an override may set, for the clusters and flows that the file names."""
+    """Yield every path that an override may set, for the clusters and flows in the file."""
     for name, _ in tables(data, "clusters"):
         yield from (("clusters", name, key) for key in CLUSTER_KEYS)
     for name, _ in tables(data, "flows"):
@@ -65,10 +65,9 @@ def overridable(data: Mapping[str, object]) -> Iterator[KeyPath]:
 
 
 def from_text(path: KeyPath, text: str) -> object:
-    """``text`` of a variable as the type the key at ``path`` has; left as text where it cannot be, for the checks.
+    """Return a variable's ``text`` as a value of the type of the key at ``path``; invalid text stays, for the checks.
 
-    A list is JSON, since a comma may be part of a regular expression; a list of Kafka's also keeps Kafka's own commas.
-    A table is JSON, too.
+    Lists and tables are JSON, since a comma may be part of a regular expression. Kafka's own lists may have commas.
     """
     match _kind(path):
         case "int" | "point" if _INTEGER.fullmatch(text.strip()):

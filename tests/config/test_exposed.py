@@ -47,7 +47,7 @@ def test_a_secret_without_tls_to_another_host(mechanism: str, what: str, tmp_pat
         tmp_path, "localhost:1,k2.example.com:2,k1.example.com:3,k1.example.com:4", "SASL_PLAINTEXT", mechanism
     )
     assert line == (
-        f"cluster a: the {what} of sasl.mechanism {mechanism} goes to k1.example.com, k2.example.com in the clear:"
+        f"cluster a: the {what} of sasl.mechanism {mechanism} goes to k1.example.com, k2.example.com unencrypted:"
         " use security.protocol SASL_SSL"
     )
 
@@ -70,6 +70,6 @@ def test_check_config_says_it_once_and_is_content(as_json: bool, tmp_path: Path)
     path = configured(tmp_path, "k1.example.com:2", "SASL_PLAINTEXT", "PLAIN")
     result = CliRunner().invoke(app, ["check-config", "--config", str(path), *(["--json"] if as_json else [])])
     assert result.exit_code == 0
-    assert result.stderr.count("in the clear") == 1
+    assert result.stderr.count("unencrypted") == 1
     assert result.stderr.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to")
     assert SECRET not in result.stdout + result.stderr

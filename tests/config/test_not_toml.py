@@ -23,19 +23,19 @@ source->target.topics = .*
     [
         (
             CLUSTERS + '"client.id" = "a"\n# here\n"client.id" = "b"\n' + FLOW,
-            'line 8: the key "client.id" of [clusters.berlin] is there twice, first in line 6; remove one',
+            'line 8: the key "client.id" of [clusters.berlin] appears twice, first in line 6; remove one',
         ),
         (
             CLUSTERS + FLOW + 'producer."linger.ms" = 5\nproducer."linger.ms" = 5',
-            'line 12: the key producer."linger.ms" of [flows.paris-berlin] is there twice, first in line 11',
+            'line 12: the key producer."linger.ms" of [flows.paris-berlin] appears twice, first in line 11',
         ),
         # The values are several lines long; the same key elsewhere is another one.
         (
             CLUSTERS + FLOW + 'x = ["""\n""",\n1]\ntopics = [\n"a",\n"b",\n]\n[flows.other]\ntopics = 1',
-            "line 14: the key topics of [flows.paris-berlin] is there twice, first in line 10; remove one",
+            "line 14: the key topics of [flows.paris-berlin] appears twice, first in line 10; remove one",
         ),
-        (CLUSTERS + CLUSTERS, "line 7: the table [clusters.paris] is there twice, first in line 2; remove one"),
-        (CLUSTERS + "[clusters.paris]  # again", "line 6: the table [clusters.paris] is there twice, first in line 2"),
+        (CLUSTERS + CLUSTERS, "line 7: the table [clusters.paris] appears twice, first in line 2; remove one"),
+        (CLUSTERS + "[clusters.paris]  # again", "line 6: the table [clusters.paris] appears twice, first in line 2"),
         ("a = 1\n[a.b]\nc = 1", "line 2: the table [a.b] contradicts what is before it"),
         ("a = {b = 1, b = 2}", "Duplicate inline table key 'b' (at line 1, "),
     ],
@@ -47,7 +47,7 @@ def test_what_is_there_twice_is_named(problems: Problems, toml: str, expected: s
 
 def test_no_value_is_shown() -> None:
     said = not_toml('"sasl.password" = "hunter2"\n"sasl.password" = "hunter2"', ValueError("Cannot overwrite a value"))
-    assert '"sasl.password" is there twice' in said
+    assert '"sasl.password" appears twice' in said
     assert "hunter2" not in said
 
 

@@ -84,8 +84,8 @@ def test_a_wrong_variable_is_named(problems: Problems, name: str, text: str, exp
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("MIRROR_CLUSTERS__ROME__X", "names none of the file's clusters; there are: paris, berlin"),
-        ("MIRROR_FLOWS__ROME__X", "names none of the file's flows; there are: paris-berlin"),
+        ("MIRROR_CLUSTERS__ROME__X", "matches none of the file's clusters; there are: paris, berlin"),
+        ("MIRROR_FLOWS__ROME__X", "matches none of the file's flows; there are: paris-berlin"),
         ("MIRROR_FLOW__ROME__X", "unknown; an override begins with MIRROR_CLUSTERS__ or MIRROR_FLOWS__"),
         ("MIRROR_FLOWS_PARIS_BERLIN_TOPICS", "unknown; an override begins with MIRROR_CLUSTERS__ or MIRROR_FLOWS__"),
         ("MIRROR_CLUSTERS__PARIS__NAME", "no such key in clusters.paris"),
@@ -152,7 +152,7 @@ def test_one_key_given_twice(problems: Problems) -> None:
 def test_a_wrong_secret_file_is_named(problems: Problems) -> None:
     found = problems(CLUSTERS + FLOW, {}, {"clusters__rome__x": "hunter2", "flows__paris_berlin__naming": "hunter3"})
     assert found == [
-        "secrets file secrets/clusters__rome__x: names none of the file's clusters; there are: paris, berlin",
+        "secrets file secrets/clusters__rome__x: matches none of the file's clusters; there are: paris, berlin",
         (
             'secrets file secrets/flows__paris_berlin__naming: flows.paris-berlin.naming = "hunter3": '
             'must be "prefix" or "identity"'
@@ -172,7 +172,7 @@ def test_a_wrong_secret_file_is_named(problems: Problems) -> None:
 def test_a_secret_file_of_no_key_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {}, {name: "hunter2"})
     assert problem == (
-        f"secrets file secrets/{name}: no key's value: such a file is named clusters__NAME__KEY or"
+        f"secrets file secrets/{name}: does not hold a key's value: such a file is named clusters__NAME__KEY or"
         f" flows__NAME__KEY{hint}"
     )
 
@@ -192,7 +192,7 @@ def test_certificates_and_the_configuration_may_be_among_the_secrets(tmp_path: P
     file.write_text(CLUSTERS + tls + f'"ssl.keystore.location" = "{tmp_path}/key.pem"\n' + FLOW)
     assert load(file, environ={}, secrets_dir=tmp_path).flows
     (tmp_path / "other.pem").write_text("x")
-    with pytest.raises(ConfigError, match=r"^secrets file .*/other.pem: no key's value[^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^secrets file .*/other.pem: does not hold a key's value[^\n]*$"):
         load(file, environ={}, secrets_dir=tmp_path)
 
 

@@ -26,7 +26,7 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
             'consumer."isolation.level" = "read_uncommitted"',
             'consumer."isolation.level" = "read_uncommitted": must be "read_committed"',
         ),
-        ('consumer."auto.offset.reset" = "latest"', 'consumer."auto.offset.reset" = "latest": is of no use'),
+        ('consumer."auto.offset.reset" = "latest"', 'consumer."auto.offset.reset" = "latest": has no effect'),
         (
             'producer."transaction.timeout.ms" = 150999',
             "must be at least delivery.timeout.ms (120000) + request.timeout.ms (30000) + commit-interval-ms (1000)",
@@ -44,10 +44,10 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
             "start = 2026-01-31T00:00:00Z\nuntil = 2026-01-30T00:00:00Z",
             'until = "2026-01-30T00:00:00+00:00": must be after start ("2026-01-31T00:00:00+00:00")',
         ),
-        ('start = "earliest"\nfrom = 5', 'from = 5: start = "earliest" says it, too'),
+        ('start = "earliest"\nfrom = 5', 'from = 5: start = "earliest" also sets where a partition'),
         (
             AT_LEAST_ONCE + 'producer."transaction.timeout.ms" = 200000',
-            '"transaction.timeout.ms" = 200000: is of no use with delivery = "at-least-once": remove the key',
+            '"transaction.timeout.ms" = 200000: has no effect with delivery = "at-least-once": remove the key',
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_password_in_the_clear_is_said_once_at_the_start(
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()
     warning, *errors = errors_in("\n".join(lines)).splitlines()
-    assert warning.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to a in the clear")
+    assert warning.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to a unencrypted")
     assert errors
     assert all("none of the 1 topics" in line for line in errors)
     assert not [line for line in lines if secret in line]
