@@ -19,8 +19,14 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ('producer."transactional.id" = "x"', 'producer."transactional.id" = "x": each partition\'s transactions have'),
-        (AT_LEAST_ONCE + 'producer."transactional.id" = "x"', 'producer."transactional.id" = "x": each partition\'s'),
+        (
+            'producer."transactional.id" = "x"',
+            'producer."transactional.id" = "x": each partition has a transactional id',
+        ),
+        (
+            AT_LEAST_ONCE + 'producer."transactional.id" = "x"',
+            'producer."transactional.id" = "x": each partition has a',
+        ),
         ('producer."compression.type" = "lz4"', 'producer."compression.type" = "lz4": batches are passed on as they'),
         (
             'consumer."isolation.level" = "read_uncommitted"',
