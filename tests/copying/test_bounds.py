@@ -1,4 +1,4 @@
-"""What memory a copy may take (tests/campaign/memory.py has more cases)."""
+"""The memory that a copy takes (tests/campaign/memory.py has more cases)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BACKLOGS: dict[str, list[Backlog]] = {
     "of 170 bytes": [Backlog(4, 600_000, 100, {"batch_num_messages": 1, "linger_ms": 0})],
 }
 _BOUNDS = {"of 170 bytes": {"fetch": 3 * MEGABYTE, "buffer": 4 * MEGABYTE}}
-"""As objects these batches take several times their bytes: of few of them, that shows only beside small bounds."""
+"""As objects, these batches take several times their bytes; with few of them, only small bounds show it."""
 
 
 @pytest.mark.parametrize("batches", _BACKLOGS)
-def test_memory_is_bounded_whatever_the_backlog(target_cluster: Cluster, batches: str) -> None:
+def test_memory_stays_within_its_bound_for_every_backlog(target_cluster: Cluster, batches: str) -> None:
     pair = Pair(target_cluster.bootstrap_servers)
-    told, outcomes = run_case(pair, _BACKLOGS[batches], **_BOUNDS.get(batches, {}))
-    assert told.outcomes == outcomes, told
-    assert told.used <= told.allowed, told
+    measured, outcomes = run_case(pair, _BACKLOGS[batches], **_BOUNDS.get(batches, {}))
+    assert measured.outcomes == outcomes, measured
+    assert measured.used <= measured.allowed, measured

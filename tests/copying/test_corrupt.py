@@ -1,6 +1,6 @@
-"""A source that gives damaged or lying batches: its partition stops before them, the others are copied whole.
+"""A source that returns damaged or malformed batches: its partition stops before them, and the others are copied.
 
-A proxy damages one batch in each answer that has it; once on disk. The target is read by confluent-kafka.
+A proxy damages one batch in each response that contains it; one test damages a file. confluent-kafka reads the target.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.brokers
 PARTITIONS: Final = 3
 SICK: Final = 1
 RECORDS: Final = 40
-"""Of each batch: more than are put together."""
+"""Records of each batch: more than are merged."""
 BATCHES: Final = 4
 AT: Final = 2 * RECORDS
 """The offset of the batch that is damaged."""
@@ -52,14 +52,14 @@ def _set(form: str, at: int, value: int, *, sealed: bool = False) -> Damage:
 
 
 def _sealed(batch: bytearray) -> bytearray:
-    """With the length and the checksum that belong to it: a lie, not an accident."""
+    """Set the length and the checksum that match the content: a malformed batch, not a damaged one."""
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
 
 
 def _holding(payload: bytes, count: int = RECORDS, codec: int = 0) -> Damage:
-    """Records that lie."""
+    """Replace the records by ``payload``, with a valid checksum."""
 
     def damage(batch: bytearray) -> bytearray:
         struct.pack_into(">h", batch, 21, codec)
@@ -99,10 +99,10 @@ DAMAGED: Final[dict[str, Damage]] = {
     "a last offset delta of 2**31 - 1": _set(">i", 23, 2**31 - 1, sealed=True),
     "codec 7": _set(">h", 21, 7, sealed=True),
 }
-"""What the shallow path meets; it looks at headers, and at checksums."""
+"""Damages that the shallow path detects, by headers and checksums."""
 
 _GOOD: Final = b"".join(record(b"v", delta) for delta in range(RECORDS))
-LYING: Final[dict[str, Damage]] = {
+MALFORMED: Final[dict[str, Damage]] = {
     "bytes behind the last record": _holding(_GOOD + b"\0"),
     "a truncated record": _holding(_GOOD[:-2]),
     "a count too small": _holding(_GOOD, RECORDS - 1),
@@ -114,7 +114,7 @@ LYING: Final[dict[str, Damage]] = {
     "gzip that is none": _holding(_GOOD, codec=1),
     "zstd cut off": _holding(bomb("zstd", 16)[:-5], codec=4),
 }
-"""What the deep path meets: checksums are right."""
+"""Damages that only the deep path detects: the checksums are right."""
 
 BOMBS: Final[dict[str, Damage]] = {
     "gzip": _holding(bomb("gzip", 1024), codec=1),
@@ -125,7 +125,7 @@ BOMBS: Final[dict[str, Damage]] = {
 
 
 class Damaging:
-    """Damages the batch at :data:`AT` of the sick partition in each answer; ``times`` counts."""
+    """Damages the batch at :data:`AT` of the sick partition in each response, and counts the ``times``."""
 
     def __init__(self, damage: Damage, most: int | None = None) -> None:
         self.times = 0
@@ -136,25 +136,25 @@ class Damaging:
         return replace(
             body,
             responses=tuple(
-                replace(topic, partitions=tuple(self._partition(one) for one in topic.partitions))
+                replace(topic, partitions=tuple(self._partition(partition) for partition in topic.partitions))
                 for topic in body.responses
             ),
         )
 
-    def _partition(self, told: Any) -> Any:
-        if told.partition_index != SICK or not told.records:
-            return told
-        out, at, records = bytearray(), 0, bytes(told.records)
+    def _partition(self, response: Any) -> Any:
+        if response.partition_index != SICK or not response.records:
+            return response
+        out, position, records = bytearray(), 0, bytes(response.records)
         found = False
-        while at < len(records):
-            base_offset, length = struct.unpack_from(">qi", records, at)
-            batch = bytearray(records[at : at + 12 + length])
-            at += len(batch)
+        while position < len(records):
+            base_offset, length = struct.unpack_from(">qi", records, position)
+            batch = bytearray(records[position : position + 12 + length])
+            position += len(batch)
             hit = base_offset == AT and (self._most is None or self.times < self._most)
             found = found or hit
             out += self._damage(batch) if hit else batch
         self.times += found
-        return replace(told, records=bytes(out))
+        return replace(response, records=bytes(out))
 
 
 @pytest.fixture(scope="module")
@@ -177,55 +177,60 @@ def _topic(pair: Pair) -> str:
 
 
 def _stops_before_it(pair: Pair, proxy: Proxy, damage: Damage, *, most: int, **policy: Any) -> str:
-    """The error. What is before the damage is copied, nothing else of its partition is; all of the others."""
+    """Copy; return the error. Only records before the damage are copied of the partition; all of the others."""
     topic, damaging = _topic(pair), Damaging(damage)
     proxy.change(Api.FETCH, damaging)
     try:
         results = pair.copy(topic, reading={"bootstrap.servers": proxy.bootstrap_servers}, **policy)
     finally:
         proxy.change(Api.FETCH, None)
-    told = {result.partition: result for result in results}
-    assert [told[n].outcome for n in range(PARTITIONS)] == [Outcome.COMPLETE, Outcome.FAILED, Outcome.COMPLETE], told
+    by_partition = {result.partition: result for result in results}
+    assert [by_partition[n].outcome for n in range(PARTITIONS)] == [
+        Outcome.COMPLETE,
+        Outcome.FAILED,
+        Outcome.COMPLETE,
+    ], by_partition
     sides = [
-        ([one.value for one in theirs], [one.value for one in ours]) for theirs, ours in pair.both(topic, PARTITIONS)
+        ([record.value for record in theirs], [record.value for record in ours])
+        for theirs, ours in pair.both(topic, PARTITIONS)
     ]
     for partition, (theirs, ours) in enumerate(sides):
         assert ours == (theirs[:AT] if partition == SICK else theirs)
-    assert told[SICK].end == AT
+    assert by_partition[SICK].end == AT
     assert 1 <= damaging.times <= most
-    error = str(told[SICK].error)
+    error = str(by_partition[SICK].error)
     assert error.startswith(f"{topic}-{SICK}: nothing from offset {AT} on was copied: ")
     assert "\n" not in error
     pair.complete(topic, **policy)
-    for there, here in pair.both(topic, PARTITIONS):
-        assert [one[:2] for one in here] == [one[:2] for one in there]
+    for source, target in pair.both(topic, PARTITIONS):
+        assert [record[:2] for record in target] == [record[:2] for record in source]
     return error
 
 
 def _mostly_later(kinds: Mapping[str, object]) -> list[Any]:
-    """Every third here, the others by `make cluster`; all of them without brokers in tests/wire and tests/relay."""
+    """Run every third kind here, the others in `make cluster`; tests/wire and tests/relay run all without brokers."""
     later = pytest.mark.cluster
     return [kind if not number % 3 else pytest.param(kind, marks=later) for number, kind in enumerate(kinds)]
 
 
 @pytest.mark.parametrize("kind", _mostly_later(DAMAGED))
-def test_the_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
+def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     filled: Pair, proxy: Proxy, kind: str
 ) -> None:
-    # The first answer has what comes before it, too; one more may have been asked for meanwhile, and what is beyond the
-    # high watermark is asked for once more.
+    # The first response has the batches before it, too. Another fetch may be in flight, and a batch beyond the high
+    # watermark is fetched once more.
     error = _stops_before_it(filled, proxy, DAMAGED[kind], most=MAX_REFETCHES + 4)
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
-@pytest.mark.parametrize("kind", _mostly_later(LYING))
-def test_the_partition_stops_before_records_that_lie(filled: Pair, proxy: Proxy, kind: str) -> None:
-    error = _stops_before_it(filled, proxy, LYING[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
+@pytest.mark.parametrize("kind", _mostly_later(MALFORMED))
+def test_partition_stops_before_malformed_records(filled: Pair, proxy: Proxy, kind: str) -> None:
+    error = _stops_before_it(filled, proxy, MALFORMED[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
 @pytest.mark.parametrize("codec", BOMBS)
-def test_the_partition_stops_before_a_bomb(filled: Pair, proxy: Proxy, codec: str) -> None:
+def test_partition_stops_before_a_decompression_bomb(filled: Pair, proxy: Proxy, codec: str) -> None:
     error = _stops_before_it(filled, proxy, BOMBS[codec], most=2, headers=(("h", b"x"),))
     assert f"bytes of {codec} that are more than 134217728 when decompressed" in error
     assert error.endswith(
@@ -233,7 +238,7 @@ def test_the_partition_stops_before_a_bomb(filled: Pair, proxy: Proxy, codec: st
     )
 
 
-def test_what_was_damaged_on_its_way_is_fetched_again_and_copied(filled: Pair, proxy: Proxy) -> None:
+def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: Pair, proxy: Proxy) -> None:
     topic, damaging = _topic(filled), Damaging(_flipped, most=MAX_REFETCHES)
     proxy.change(Api.FETCH, damaging)
     try:
@@ -244,13 +249,13 @@ def test_what_was_damaged_on_its_way_is_fetched_again_and_copied(filled: Pair, p
     filled.equal(topic, PARTITIONS)
 
 
-def test_a_log_damaged_on_its_disk(target_cluster: Cluster) -> None:
-    """In the middle of a segment, while its broker was down; nothing recovers what was closed in order."""
+def test_log_damaged_on_disk_stops_only_its_partition(target_cluster: Cluster) -> None:
+    """A byte changes in a segment while its broker is down; a broker does not recover logs after a clean shutdown."""
     with Cluster(heap=jvm.BROKER) as source:
         pair = Pair(source, target_cluster, name)
         topic = _topic(pair)
         os.kill(source.pids[1], signal.SIGTERM)
-        eventually(lambda: 1 not in source.pids, within_s=30, what="the broker's orderly end")
+        eventually(lambda: 1 not in source.pids, within_s=30, what="the broker's clean shutdown")
         (segment,) = (source.directory / "broker-1" / "data" / f"{topic}-{SICK}").glob("*.log")
         data = bytearray(segment.read_bytes())
         data[len(data) * 5 // 8] ^= 1

@@ -1,4 +1,4 @@
-"""A stopped follower of some target partitions, in short: tests/campaign/follower.py measures."""
+"""A stopped follower of some target partitions, briefly; tests/campaign/follower.py measures it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.stalls import Stalls, now_ms
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 
 LAG_S = 60
-"""The follower stays in sync for longer than a test takes."""
+"""The stopped follower counts as in sync for longer than the test takes."""
 LATE_MS = 2_000
-"""By so much an expiry may be late, and by what this process was stalled."""
+"""An expiry may be late by this much, and by the time that this process was stalled."""
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +32,12 @@ def filled(source_cluster: Cluster) -> Iterator[FollowerStage]:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(180)
-def test_a_stopped_follower_costs_only_those_that_it_follows(filled: FollowerStage, stalls: Stalls) -> None:
+def test_stopped_follower_affects_only_the_partitions_it_replicates(filled: FollowerStage, stalls: Stalls) -> None:
     """Healthy and sick partitions have the same leaders; only the sick ones wait for the follower."""
     flows = {exactly_once: filled.target(Coordinators.APART, min_in_sync=3) for exactly_once in (True, False)}
 
     def copy(exactly_once: bool) -> list[RangeResult]:
-        # With commits rarer than expiries a batch's own expiry is told, not that of the commit that waits for it.
+        # Commits are rarer than expiries, so that the batch's own expiry is reported, not that of a commit behind it.
         policy = CopyPolicy(exactly_once=exactly_once, commit_interval_ms=2 * DELIVERY_MS)
         return filled.copy(flows[exactly_once], policy, **SHORT)
 
@@ -51,26 +51,26 @@ def test_a_stopped_follower_costs_only_those_that_it_follows(filled: FollowerSta
     finally:
         filled.heal(*(ranges[0].target_topic for ranges in flows.values()))
     latest_ms = DELIVERY_MS + LATE_MS + stalls.between(began_ms, ended_ms)
-    for exactly_once, told in results.items():
-        assert [one.outcome for one in told[:HEALTHY]] == [Outcome.COMPLETE] * HEALTHY, told
-        assert [one.expiries for one in told[:HEALTHY]] == [[]] * HEALTHY
-        for one in told[HEALTHY:]:
-            _expired(one, latest_ms, exactly_once=exactly_once)
+    for exactly_once, of_flow in results.items():
+        assert [result.outcome for result in of_flow[:HEALTHY]] == [Outcome.COMPLETE] * HEALTHY, of_flow
+        assert [result.expiries for result in of_flow[:HEALTHY]] == [[]] * HEALTHY
+        for result in of_flow[HEALTHY:]:
+            _assert_expired(result, latest_ms, exactly_once=exactly_once)
     for exactly_once, ranges in flows.items():
         caught_up = filled.copy(ranges, CopyPolicy(exactly_once=exactly_once))
-        assert [one.outcome for one in caught_up] == [Outcome.COMPLETE] * len(ranges), caught_up
-        assert sum(one.records for one in caught_up[:HEALTHY]) == 0
-        assert [text for one in ranges for text in filled.missing(one, exactly_once=exactly_once)] == []
+        assert [result.outcome for result in caught_up] == [Outcome.COMPLETE] * len(ranges), caught_up
+        assert sum(result.records for result in caught_up[:HEALTHY]) == 0
+        assert [text for copied in ranges for text in filled.missing(copied, exactly_once=exactly_once)] == []
 
 
-def _expired(one: RangeResult, latest_ms: float, *, exactly_once: bool) -> None:
-    """On time, again and again, and for no other reason than the replicas."""
-    assert (one.outcome, one.records) == (Outcome.EXPIRED, 0), one
-    for number, expiry in enumerate(one.expiries):
-        # The transaction's abort, too, wants all replicas: until then nobody can have the transactional id.
+def _assert_expired(result: RangeResult, latest_ms: float, *, exactly_once: bool) -> None:
+    """Every attempt expired on time, because of the replicas only."""
+    assert (result.outcome, result.records) == (Outcome.EXPIRED, 0), result
+    for number, expiry in enumerate(result.expiries):
+        # The abort of the transaction needs all replicas, too: until then nothing can use the transactional id.
         open_transaction = exactly_once and number > 0
         assert expiry["cause"] == ("coordinator" if open_transaction else "not enough replicas"), expiry
-        # Each time that it is sent it waits for ack.timeout.ms, and then in the queue to be sent again.
+        # Each time it is sent, it waits for ack.timeout.ms, and then in the queue for its retry.
         assert expiry["phase"] in ({"fencing"} if open_transaction else {"in flight", "queue"}), expiry
         assert DELIVERY_MS <= expiry["age_ms"] < latest_ms
-    assert one.expiries
+    assert result.expiries

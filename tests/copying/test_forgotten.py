@@ -1,6 +1,6 @@
-"""Progress that the target forgot (offsets.retention.minutes): the copy goes on exactly, or says ``progress-lost``.
+"""Progress that the target deleted (offsets.retention.minutes): the copy resumes exactly, or fails: ``progress-lost``.
 
-All cases share one wait of a little more than the minute that is the shortest retention there is.
+All cases share one wait of a little more than a minute, the shortest retention possible.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
 _FORGOTTEN_WITHIN_S: Final = 80.0
 _HALF_OF_RETENTION_S: Final = 30.0
 _SOON_MS: Final = 1_000
-"""The retention of a target topic whose records, which are old already, are to be deleted."""
+"""The retention of a target topic whose records, which are old already, are deleted soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What was done before the target forgot; ``idle``: nothing comes to the source after that."""
+    """The steps before the target forgets; ``idle``: nothing is written to the source afterwards."""
 
     steps: tuple[Callable[[Copying], None], ...]
     idle: bool = False
@@ -54,8 +54,8 @@ def _once(copying: Copying) -> None:
     copying.copied()
 
 
-def _unnoted(copying: Copying) -> None:
-    """The progress is committed, and the attempt dies before it notes it down."""
+def _without_record(copying: Copying) -> None:
+    """The progress is committed, and the attempt is killed before it writes the progress record."""
     copying.write()
     copying.killed_at("dropped")
 
@@ -76,7 +76,7 @@ def _foreign_write(copying: Copying) -> None:
     copying.target.fill(copying.target_topic, [b"foreign"])
 
 
-GOES_ON: Final = {
+RESUMED: Final = {
     "busy": _case(_once),
     "idle": _case(_once, idle=True),
     "at least once": _case(_once, exactly_once=False),
@@ -88,14 +88,14 @@ GOES_ON: Final = {
     "idle, all records deleted by retention": _case(_once, Copying.await_emptied, retention_ms=_SOON_MS, idle=True),
 }
 LOST: Final = {
-    "the note is stale": _case(_once, _unnoted),
-    "there never was a note": _case(_unnoted),
+    "the note is stale": _case(_once, _without_record),
+    "there never was a note": _case(_without_record),
     "the note was erased": _case(_once, Copying.erase_note),
     "the notes were deleted": _case(_once, Copying.delete_notes),
     "others write there": _case(_once, _foreign_write),
-    "no note, all records deleted by retention": _case(_unnoted, Copying.await_emptied, retention_ms=_SOON_MS),
+    "no note, all records deleted by retention": _case(_without_record, Copying.await_emptied, retention_ms=_SOON_MS),
     "a stale note, all records deleted by retention": _case(
-        _once, _unnoted, Copying.await_emptied, retention_ms=_SOON_MS
+        _once, _without_record, Copying.await_emptied, retention_ms=_SOON_MS
     ),
 }
 _KINDS: Final = ("exactly once", "at least once")
@@ -103,7 +103,7 @@ _KINDS: Final = ("exactly once", "at least once")
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """All cases after the wait, and those that were to be remembered with the progress that they had then."""
+    """All cases after the wait, and those that were renewed, with the progress that they had then."""
 
     copies: Mapping[str, Copying]
     remembered: Mapping[str, tuple[Copying, int]]
@@ -117,37 +117,37 @@ def forgetful_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def forgotten(source_cluster: Cluster, forgetful_cluster: Cluster) -> Forgotten:
-    """Copies everything, waits until the target has forgotten it; two were committed anew in the meantime."""
+    """Copy all cases, and wait until the target has forgotten them; two others are renewed in the meantime."""
     source, target = Side(source_cluster.bootstrap_servers), Side(forgetful_cluster.bootstrap_servers)
     refreshed = {kind: Copying(source, target, exactly_once=kind == "exactly once") for kind in _KINDS}
     for copying in refreshed.values():
         _once(copying)
     half_way = time.monotonic() + _HALF_OF_RETENTION_S
-    cases = GOES_ON | LOST
+    cases = RESUMED | LOST
     with ThreadPoolExecutor(4) as preparing:
         copies = dict(
             zip(cases, preparing.map(lambda case: case.prepared(source, target), cases.values()), strict=True)
         )
     eventually(lambda: time.monotonic() > half_way, within_s=_HALF_OF_RETENTION_S, what="half of the retention")
     for copying in refreshed.values():
-        copying.copied(start=len(copying.values))  # as planned for an idle partition: no records
+        copying.copied(start=len(copying.values))  # as planned for an idle partition: an empty range
     for name, copying in copies.items():
         eventually(lambda it=copying: it.committed() < 0, within_s=_FORGOTTEN_WITHIN_S, what=f"{name}: forgotten")  # type: ignore[misc]
     return Forgotten(copies, {kind: (copying, copying.committed()) for kind, copying in refreshed.items()})
 
 
-@pytest.mark.parametrize("name", GOES_ON)
-def test_a_copy_goes_on_where_its_note_says(forgotten: Forgotten, name: str) -> None:
-    copying, case = forgotten.copies[name], GOES_ON[name]
-    at = copying.source.end(copying.topic)
+@pytest.mark.parametrize("name", RESUMED)
+def test_forgotten_copy_resumes_at_its_progress_record(forgotten: Forgotten, name: str) -> None:
+    copying, case = forgotten.copies[name], RESUMED[name]
+    end = copying.source.end(copying.topic)
     if not case.idle:
         copying.write()
     result = copying.copy()
     assert result.outcome is Outcome.COMPLETE, result.error
     assert result.end == copying.committed() == copying.source.end(copying.topic)
     if case.idle:
-        assert (result.start, result.records) == (at, 0)
-    # And the next one is as any other.
+        assert (result.start, result.records) == (end, 0)
+    # The next copy resumes at the committed progress.
     copying.write()
     result = copying.copy()
     assert (result.outcome, result.records) == (Outcome.COMPLETE, 50)
@@ -156,7 +156,7 @@ def test_a_copy_goes_on_where_its_note_says(forgotten: Forgotten, name: str) -> 
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_copy_says_that_its_progress_is_lost(forgotten: Forgotten, name: str) -> None:
+def test_forgotten_copy_without_a_valid_record_fails_with_progress_lost(forgotten: Forgotten, name: str) -> None:
     copying, case = forgotten.copies[name], LOST[name]
     before = copying.found()
     copying.write()
@@ -168,20 +168,20 @@ def test_a_copy_says_that_its_progress_is_lost(forgotten: Forgotten, name: str) 
     assert copying.committed() < 0
     assert copying.found() == before
     copying.make_notes()
-    # Anew, only for who asks for it; then on from there.
+    # It starts over only with start-over, and resumes from there.
     result = copying.copy(start_over=True)
     assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, len(copying.values))
-    anew = list(copying.values)
+    copied_again = list(copying.values)
     copying.write()
     copying.copied()
     if case.retention_ms < 0:
-        assert copying.found() == before + anew + copying.values[len(anew) :]
+        assert copying.found() == before + copied_again + copying.values[len(copied_again) :]
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_run_without_records_keeps_the_progress(forgotten: Forgotten, kind: str) -> None:
-    copying, then = forgotten.remembered[kind]
-    assert then == len(copying.values)  # when the others, whose first commit came later, were forgotten
+def test_run_without_records_renews_the_progress(forgotten: Forgotten, kind: str) -> None:
+    copying, progress = forgotten.remembered[kind]
+    assert progress == len(copying.values)  # when the others, whose first commit came later, were forgotten
     copying.write()
     copying.copied()
     assert copying.found() == copying.values

@@ -1,7 +1,7 @@
-"""A source that answers nonsense for some seconds: what was copied by then is right, and the rest comes afterwards.
+"""A source with malformed responses for some seconds: what was copied by then is right, and the rest is copied later.
 
-An answer that can be read and says something else cannot be told from the truth, where nothing stands against it. So of
-those that carry records or offsets only the frames are damaged. MIRROR_FUZZ_SEEDS says how many sources (default 3).
+A response that can be read but contains wrong values cannot always be detected. So responses with records or offsets
+are damaged in their frames only. MIRROR_FUZZ_SEEDS is the number of sources (default 3).
 """
 
 from __future__ import annotations
@@ -29,18 +29,24 @@ pytestmark = pytest.mark.brokers
 SEEDS: Final = int(os.environ.get("MIRROR_FUZZ_SEEDS", "3"))
 PARTITIONS: Final = 3
 ANSWERS: Final = 60
-"""So many are made wrong before the source is healed."""
+"""The number of responses that are changed before the source is healed."""
 READING: Final = {
     "request.timeout.ms": 2_000,
     "default.api.timeout.ms": 10_000,
     "max.partition.fetch.bytes": 4_000,
     "socket.connection.setup.timeout.ms": 1_000,
 }
-_SPEAK_OF_RECORDS: Final = {Api.FETCH.value.key, Api.LIST_OFFSETS.value.key, Api.OFFSET_FOR_LEADER_EPOCH.value.key}
+_WITH_RECORDS_OR_OFFSETS: Final = {
+    Api.FETCH.value.key,
+    Api.LIST_OFFSETS.value.key,
+    Api.OFFSET_FOR_LEADER_EPOCH.value.key,
+}
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.cluster) for seed in range(1, SEEDS))])
-def test_nothing_is_lost_doubled_or_out_of_order(source_cluster: Cluster, target_cluster: Cluster, seed: int) -> None:
+def test_malformed_responses_lose_duplicate_or_reorder_nothing(
+    source_cluster: Cluster, target_cluster: Cluster, seed: int
+) -> None:
     pair = Pair(source_cluster, target_cluster, name)
     topic = pair.topics(PARTITIONS)
     for partition in range(PARTITIONS):
@@ -52,7 +58,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(source_cluster: Cluster, target
         with lock:
             if fuzzer.made >= ANSWERS or fuzzer.chance() > 0.3:
                 return data
-            return fuzzer.frame(data, readable=seen.api_key not in _SPEAK_OF_RECORDS)
+            return fuzzer.frame(data, readable=seen.api_key not in _WITH_RECORDS_OR_OFFSETS)
 
     with Proxy(source_cluster.bootstrap_servers, keep_bytes=64) as proxy, ThreadPoolExecutor(1) as other:
         ranges = pair.ranges(topic)
@@ -66,7 +72,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(source_cluster: Cluster, target
             assert result.outcome in {Outcome.COMPLETE, Outcome.FAILED}, result
             assert (result.error is None or not result.error) == (result.outcome is Outcome.COMPLETE)
             assert "\n" not in str(result.error)
-            assert "Error:" not in str(result.error), "an exception that nobody expected"
+            assert "Error:" not in str(result.error), "no unexpected exception"
         for partition, (theirs, ours) in enumerate(pair.both(topic, PARTITIONS)):
             assert ours == theirs[: len(ours)], f"partition {partition} with seed {seed}"
         pair.complete(topic)

@@ -1,4 +1,4 @@
-"""The source no longer has what comes next: named and never passed over, unless the flow says so; then counted."""
+"""Gaps in the source: the copy names them and fails, or skips and counts them if the flow allows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactl
 
 
 @DELIVERIES
-def test_records_that_were_deleted_before_they_were_copied(pair: Pair, exactly_once: bool) -> None:
+def test_deleted_records_are_a_retention_gap(pair: Pair, exactly_once: bool) -> None:
     topic = pair.topics()
     put(pair, topic, 0, 50)
     pair.complete(topic, exactly_once=exactly_once)
@@ -39,13 +39,13 @@ def test_records_that_were_deleted_before_they_were_copied(pair: Pair, exactly_o
     assert keys(pair, topic) == numbered(range(50), range(75, 100))
 
 
-def test_segments_whose_time_was_over(pair: Pair) -> None:
-    """Retention itself: the whole log goes, and begins anew where it ended."""
+def test_segments_deleted_by_retention_are_a_gap(pair: Pair) -> None:
+    """Retention deletes the whole log, which then begins where it ended."""
     topic = pair.topics()
     put(pair, topic, 0, 100)
     pair.complete(pair.ranges(topic, end=40))
     pair.source.configure(topic, retention_ms=1_000)
-    eventually(lambda: pair.source.earliest(topic) == 100, within_s=20, what="the old records are gone")
+    eventually(lambda: pair.source.earliest(topic) == 100, within_s=20, what="the old records are deleted")
     refused(pair, topic, GapKind.RETENTION)
     pair.source.configure(topic, retention_ms=-1)
     put(pair, topic, 100, 20)
@@ -56,7 +56,7 @@ def test_segments_whose_time_was_over(pair: Pair) -> None:
 
 @contextmanager
 def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResult]]:
-    """A copy in a thread of its own, at 200 KB a second; its results are there when the block is left."""
+    """Copy in another thread, at 200 KB a second; the results are complete when the block ends."""
     options = {"max.partition.fetch.bytes": 50_000, "fetch.max.bytes": 50_000}
     with copying(pair, pair.ranges(topic), reading=options, max_bytes_per_second=200_000, **policy) as results:
         yield results
@@ -64,7 +64,7 @@ def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResul
 
 @contextmanager
 def copying(pair: Pair, ranges: list[Range], **options: Any) -> Iterator[list[RangeResult]]:
-    """A copy in a thread of its own; its results are there when the block is left."""
+    """Copy in another thread; the results are complete when the block ends."""
     results = list[RangeResult]()
 
     def run() -> None:
@@ -80,12 +80,12 @@ def copying(pair: Pair, ranges: list[Range], **options: Any) -> Iterator[list[Ra
 
 
 def large(first: int, count: int) -> list[Batch]:
-    """Batches of 50 KB, ten records each."""
-    return [batch_of(made(10, first=at, size=5_000)) for at in range(first, first + count, 10)]
+    """Make batches of 50 KB, with ten records each."""
+    return [batch_of(made(10, first=first_of_batch, size=5_000)) for first_of_batch in range(first, first + count, 10)]
 
 
 @DELIVERIES
-def test_retention_that_overtakes_the_copy(pair: Pair, exactly_once: bool) -> None:
+def test_retention_during_the_copy_is_skipped_and_counted(pair: Pair, exactly_once: bool) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic, on_gap="skip", exactly_once=exactly_once) as results:
@@ -99,7 +99,7 @@ def test_retention_that_overtakes_the_copy(pair: Pair, exactly_once: bool) -> No
     assert keys(pair, topic) == numbered(range(350 - lost), range(350, 400))
 
 
-def test_retention_that_overtakes_a_copy_that_must_not_skip(pair: Pair) -> None:
+def test_retention_during_a_copy_that_must_not_skip_fails_it(pair: Pair) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic) as results:
@@ -113,12 +113,12 @@ def test_retention_that_overtakes_a_copy_that_must_not_skip(pair: Pair) -> None:
 
 
 @DELIVERIES
-def test_a_topic_that_was_deleted_and_made_again(pair: Pair, exactly_once: bool) -> None:
-    """With more records than were copied, so that offsets alone would not tell."""
+def test_recreated_topic_is_a_gap(pair: Pair, exactly_once: bool) -> None:
+    """The new topic has more records than were copied, so that offsets alone would not show it."""
     topic = pair.topics()
     put(pair, topic, 0, 50)
     pair.complete(topic, exactly_once=exactly_once)
-    remake(pair, topic)
+    recreate(pair, topic)
     put(pair, topic, 1000, 80)
     result = refused(pair, topic, GapKind.RECREATED, exactly_once=exactly_once)
     assert "deleted and made again" in str(result.error)
@@ -130,19 +130,19 @@ def test_a_topic_that_was_deleted_and_made_again(pair: Pair, exactly_once: bool)
     assert result.records == 0
 
 
-def remake(pair: Pair, topic: str) -> None:
+def recreate(pair: Pair, topic: str) -> None:
     pair.source.delete(topic)
-    eventually(lambda: topic not in pair.source.topics(), what=f"{topic} is gone")
+    eventually(lambda: topic not in pair.source.topics(), what=f"{topic} is deleted")
     pair.source.create(topic)
 
 
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
-def test_a_topic_that_is_made_again_while_it_is_copied(pair: Pair, on_gap: str) -> None:
+def test_topic_recreated_during_the_copy_is_a_gap(pair: Pair, on_gap: str) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic, on_gap=on_gap) as results:
         eventually(lambda: pair.target.end(topic) > 20, what="the copy has begun")
-        remake(pair, topic)
+        recreate(pair, topic)
         put(pair, topic, 1000, 80)
     (result,) = results
     found = keys(pair, topic)
@@ -153,7 +153,7 @@ def test_a_topic_that_is_made_again_while_it_is_copied(pair: Pair, on_gap: str) 
         assert GapKind.RECREATED in str(result.error)
         assert copied == result.end == pair.target.progress(pair.flow, topic)
         return
-    # Some may have come before the new topic had any records: then the copy ended with what there was.
+    # The new topic may have had no records yet: then the copy ended with what there was.
     assert result.outcome is Outcome.COMPLETE, result.error
     assert set(result.gaps) == {GapKind.RECREATED}
     pair.complete(topic)
@@ -162,14 +162,14 @@ def test_a_topic_that_is_made_again_while_it_is_copied(pair: Pair, on_gap: str) 
 
 @DELIVERIES
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
-def test_a_topic_that_is_made_again_behind_its_plan(pair: Pair, on_gap: str, exactly_once: bool) -> None:
-    """The plan and the progress agree on a topic that is not there any more, and the new log is longer."""
+def test_topic_recreated_after_the_plan_is_a_gap(pair: Pair, on_gap: str, exactly_once: bool) -> None:
+    """The plan and the progress agree on a topic that does not exist any more, and the new log is longer."""
     topic = pair.topics()
     put(pair, topic, 0, 50)
     pair.complete(topic, exactly_once=exactly_once)
     put(pair, topic, 50, 30)
     plan = pair.ranges(topic)
-    remake(pair, topic)
+    recreate(pair, topic)
     put(pair, topic, 1000, 100)
     (result,) = pair.copy(plan, on_gap=on_gap, exactly_once=exactly_once)
     if on_gap == "fail":
@@ -183,11 +183,11 @@ def test_a_topic_that_is_made_again_behind_its_plan(pair: Pair, on_gap: str, exa
     assert keys(pair, topic) == numbered(range(50), range(1000, 1100))
 
 
-def test_a_first_copy_reads_the_topic_that_was_planned_or_none(pair: Pair) -> None:
+def test_first_copy_reads_only_the_planned_topic(pair: Pair) -> None:
     topic = pair.topics()
     put(pair, topic, 0, 50)
     plan = pair.ranges(topic, start=20)
-    remake(pair, topic)
+    recreate(pair, topic)
     put(pair, topic, 1000, 100)
     (result,) = pair.copy(plan)
     assert result.outcome is Outcome.FAILED
@@ -199,15 +199,15 @@ def test_a_first_copy_reads_the_topic_that_was_planned_or_none(pair: Pair) -> No
 def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, on_gap: str
 ) -> None:
-    """A stream tries again and again, while the new log grows beyond the former one's offsets."""
+    """A stream retries while the new log grows beyond the offsets of the former one."""
     monkeypatch.setattr(retry, "FAILURE_BACKOFF_MS", 500)
     topic = pair.topics()
     put(pair, topic, 0, 50)
-    followed = [replace(one, end=OPEN_END) for one in pair.ranges(topic)]
+    followed = [replace(copied, end=OPEN_END) for copied in pair.ranges(topic)]
     until_ms = SystemClock().unix_ms() + 15_000
     with copying(pair, followed, on_gap=on_gap, until_ms=until_ms) as results:
         eventually(lambda: pair.target.progress(pair.flow, topic) == 50, what="all is copied")
-        remake(pair, topic)
+        recreate(pair, topic)
         put(pair, topic, 1000, 30)
         put(pair, topic, 1030, 70)
     (result,) = results

@@ -1,4 +1,4 @@
-"""A few random topics; tests/campaign/equality.py tries many more."""
+"""Copies of a few random topics; tests/campaign/equality.py runs many more."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.brokers
 
 @pytest.fixture(scope="module")
 def writers(pair: Pair) -> Iterator[Writers]:
-    with Writers(pair.source.address) as made:
-        yield made
+    with Writers(pair.source.address) as writers:
+        yield writers
 
 
 @settings(max_examples=4, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(plan=plans)
-def test_whatever_a_topic_went_through_its_copy_is_equal(pair: Pair, writers: Writers, plan: Plan) -> None:
+def test_copy_of_a_random_topic_equals_its_source(pair: Pair, writers: Writers, plan: Plan) -> None:
     play(pair, writers, plan)

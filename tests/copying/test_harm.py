@@ -1,4 +1,4 @@
-"""What no client does to a log: an unclean election cuts it back; one that is years old holds old formats."""
+"""Logs that no client can produce: truncated by an unclean election, or with messages of the old formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = [(magic, codec) for magic in (0, 1) for codec in ("none", "gzip", "sna
 
 @dataclass
 class Harm:
-    """``cut`` had offsets 0 to 99, all copied, of which 50 to 99 are gone; ``old`` holds message sets."""
+    """``cut`` had offsets 0 to 99, all copied, and has lost 50 to 99; ``old`` holds message sets."""
 
     cut: str
     old: str
@@ -34,45 +34,47 @@ class Harm:
 
 @pytest.fixture(scope="module")
 def harm(pair: Pair, uneasy_cluster: Cluster) -> Harm:
-    """One stay in hospital for both: a broker takes seconds to come back."""
-    made = Harm(cut=name("cut"), old=name("old"))
-    pair.source.create_at(made.cut, [1, 2], unclean_leader_election_enable="true", min_insync_replicas=1)
-    pair.source.create_at(made.old, [2])
-    pair.target_topic(made.cut)
-    pair.target_topic(made.old, retention_ms=-1)
-    put(pair, made.cut, 0, 50)
-    log = uneasy_cluster.directory / "broker-2" / "data" / f"{made.old}-0"
-    eventually(lambda: pair.source.in_sync(made.cut) == {1, 2}, what="both have all of it")
+    """Prepare both topics together: a broker takes seconds to restart."""
+    harm = Harm(cut=name("cut"), old=name("old"))
+    pair.source.create_at(harm.cut, [1, 2], unclean_leader_election_enable="true", min_insync_replicas=1)
+    pair.source.create_at(harm.old, [2])
+    pair.target_topic(harm.cut)
+    pair.target_topic(harm.old, retention_ms=-1)
+    put(pair, harm.cut, 0, 50)
+    log = uneasy_cluster.directory / "broker-2" / "data" / f"{harm.old}-0"
+    eventually(lambda: pair.source.in_sync(harm.cut) == {1, 2}, what="both replicas are in sync")
     eventually(lambda: list(log.glob("*.log")), what="the partition's first segment")
     try:
         uneasy_cluster.kill(2)
-        eventually(lambda: pair.source.in_sync(made.cut) == {1}, within_s=20, what="broker 1 is alone")
-        put(pair, made.cut, 50, 50)
-        pair.complete(made.cut)
+        eventually(
+            lambda: pair.source.in_sync(harm.cut) == {1}, within_s=20, what="broker 1 is the only replica in sync"
+        )
+        put(pair, harm.cut, 50, 50)
+        pair.complete(harm.cut)
         data = bytearray()
         for magic, codec in FORMATS:
             records = [(TIME, b"%d %s" % (magic, codec.encode()), b"v" * 50), (TIME + 1, None, b""), (TIME, b"", None)]
-            data += whole_set(magic, records, codec, len(made.keys))
-            made.keys += [key for _, key, _ in records]
+            data += whole_set(magic, records, codec, len(harm.keys))
+            harm.keys += [key for _, key, _ in records]
         (segment,) = log.glob("*.log")
         segment.write_bytes(data)
         for suffix in ("index", "timeindex"):
             segment.with_suffix(f".{suffix}").unlink()
         uneasy_cluster.kill(1)
         uneasy_cluster.restart(2)
-        eventually(lambda: pair.source.leader(made.cut) == 2, within_s=20, what="broker 2 leads, uncleanly")
+        eventually(lambda: pair.source.leader(harm.cut) == 2, within_s=20, what="broker 2 is elected uncleanly")
     finally:
         for broker in (1, 2):
             if broker not in uneasy_cluster.pids:
                 uneasy_cluster.restart(broker)
-    ports = [int(each.rpartition(":")[2]) for each in uneasy_cluster.bootstrap_servers.split(",")]
-    eventually(lambda: all(alive_brokers(port) == {1, 2} for port in ports), within_s=30, what="both are back")
-    return made
+    ports = [int(server.rpartition(":")[2]) for server in uneasy_cluster.bootstrap_servers.split(",")]
+    eventually(lambda: all(alive_brokers(port) == {1, 2} for port in ports), within_s=30, what="both brokers are alive")
+    return harm
 
 
-def test_a_source_cut_back_by_an_unclean_election(pair: Pair, harm: Harm) -> None:
-    """It has more than was copied by now: only leader epochs tell (KIP-320)."""
-    write_batches(pair.source.address, harm.cut, [batch_of(made(10, first=at)) for at in range(2000, 2080, 10)])
+def test_source_truncated_by_an_unclean_election_is_a_gap(pair: Pair, harm: Harm) -> None:
+    """The log is longer than what was copied by now: only leader epochs show the truncation (KIP-320)."""
+    write_batches(pair.source.address, harm.cut, [batch_of(made(10, first=first)) for first in range(2000, 2080, 10)])
     result = refused(pair, harm.cut, GapKind.TRUNCATED)
     assert "cut back to 50" in str(result.error)
     (result,) = pair.complete(harm.cut, on_gap="skip")
@@ -80,7 +82,7 @@ def test_a_source_cut_back_by_an_unclean_election(pair: Pair, harm: Harm) -> Non
     assert keys(pair, harm.cut) == numbered(range(100), range(2000, 2080))
 
 
-def test_messages_of_the_old_formats(pair: Pair, harm: Harm) -> None:
+def test_messages_of_the_old_formats_are_converted(pair: Pair, harm: Harm) -> None:
     (result,) = pair.complete(harm.old)
     assert set(result.deep) == {Reason.OLD_FORMAT}
     assert [seen.key for seen in pair.source.records(harm.old)] == harm.keys

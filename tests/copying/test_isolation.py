@@ -1,6 +1,6 @@
-"""Sick target partitions among healthy ones, and a target that throttles: what it costs whom, in short.
+"""Sick target partitions among healthy ones, and a target that throttles, briefly.
 
-The long forms, which measure, are in tests/campaign/isolation.py.
+tests/campaign/isolation.py measures the same cases for longer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 DELIVERY_MS = 4_000
 SHORT: dict[str, Any] = {"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": 1_500}
 LATE_MS = 1_000
-"""By so much an expiry may be late, apart from what this process was stalled."""
+"""An expiry may be late by this much, and by the time that this process was stalled."""
 SESSION_S = 30
 HEALTHY_BYTES = 20_000_000
 SLOWLY_S = 16
@@ -45,20 +45,20 @@ def filled() -> Iterator[Crowd]:
         yield started
 
 
-def _expected(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
-    """It expired in time, and says where, when and why."""
+def _assert_expired(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
+    """It expired in time, and reports the phase, the cause, the time and the error."""
     assert result.expiries, result
     for expiry in result.expiries:
         assert (expiry["phase"], expiry["cause"]) == (phase, cause)
-        told_ms = expiry["time_ms"] - time.time() * 1000 + now_ms()
+        expired_ms = expiry["time_ms"] - time.time() * 1000 + now_ms()
         late_ms = expiry["age_ms"] - DELIVERY_MS
-        assert 0 <= late_ms < LATE_MS + stalls.between(told_ms - late_ms, told_ms), expiry
+        assert 0 <= late_ms < LATE_MS + stalls.between(expired_ms - late_ms, expired_ms), expiry
         assert expiry["time_ms"] > 0
         assert expiry["last_error"]
 
 
-def _named(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
-    _expected(result, phase, cause, stalls)
+def _assert_named(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
+    _assert_expired(result, phase, cause, stalls)
     assert result.outcome is Outcome.EXPIRED, result
     for part in (f"{result.target_topic}-{result.partition}", "after ", phase, cause):
         assert part in (result.error or "")
@@ -68,14 +68,14 @@ def _named(result: RangeResult, phase: str, cause: str, stalls: Stalls) -> None:
 def test_one_sick_partition_costs_the_others_nothing(
     filled: Crowd, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
 ) -> None:
-    """Both deliveries at once; the exactly-once one is slow enough to see the stopped broker come back."""
+    """Both deliveries run; the exactly-once flow is slow enough for the stopped broker to resume during it."""
     expired = set[tuple[str | None, int | None]]()
 
-    def noting(error: DeliveryTimeout, output: OutputBatch | None, unix_ms: int) -> dict[str, Any]:
+    def record(error: DeliveryTimeout, output: OutputBatch | None, unix_ms: int) -> dict[str, Any]:
         expired.add((error.topic, error.partition))
         return expiry_record(error, output, unix_ms)
 
-    monkeypatch.setattr("mirror.relay.partition.attempt_outcome.expiry_record", noting)
+    monkeypatch.setattr("mirror.relay.partition.attempt_outcome.expiry_record", record)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
     filled.harm()
@@ -84,41 +84,41 @@ def test_one_sick_partition_costs_the_others_nothing(
             copying = aside.submit(filled.copy, flows[True], slow, **SHORT)
             quick = filled.copy(flows[False], CopyPolicy(exactly_once=False), **SHORT)
             sick = {(flows[True][number].target_topic, number) for number in (SILENT, UNCOORDINATED)}
-            eventually(lambda: sick <= expired, within_s=30, what="the expiry of both that are to come back")
+            eventually(lambda: sick <= expired, within_s=30, what="the expiry of both that will recover")
             filled.cluster.resume(STOPPED_BROKER)
             slowly = copying.result()
     finally:
         filled.heal()
     for results in (quick, slowly):
         healthy = results[:HEALTHY]
-        assert [one.outcome for one in healthy] == [Outcome.COMPLETE] * HEALTHY
-        assert [one.expiries for one in healthy] == [[]] * HEALTHY
-        _named(results[LEADERLESS], "metadata", "no leader", stalls)
-    _named(quick[SILENT], "metadata", "no answer", stalls)
+        assert [result.outcome for result in healthy] == [Outcome.COMPLETE] * HEALTHY
+        assert [result.expiries for result in healthy] == [[]] * HEALTHY
+        _assert_named(results[LEADERLESS], "metadata", "no leader", stalls)
+    _assert_named(quick[SILENT], "metadata", "no answer", stalls)
     assert quick[UNCOORDINATED].outcome is Outcome.COMPLETE
-    _expected(slowly[SILENT], "metadata", "no answer", stalls)
-    _expected(slowly[UNCOORDINATED], "fencing", "coordinator", stalls)
-    for tried_again in (slowly[SILENT], slowly[UNCOORDINATED]):
-        assert tried_again.outcome is Outcome.COMPLETE, tried_again
-        assert tried_again.retries == len(tried_again.expiries)
+    _assert_expired(slowly[SILENT], "metadata", "no answer", stalls)
+    _assert_expired(slowly[UNCOORDINATED], "fencing", "coordinator", stalls)
+    for retried in (slowly[SILENT], slowly[UNCOORDINATED]):
+        assert retried.outcome is Outcome.COMPLETE, retried
+        assert retried.retries == len(retried.expiries)
     for exactly_once, ranges in flows.items():
         healed = filled.copy(ranges, CopyPolicy(exactly_once=exactly_once))
-        assert [one.outcome for one in healed] == [Outcome.COMPLETE] * len(ranges), healed
-        assert sum(one.records for one in healed[:HEALTHY]) == 0
+        assert [result.outcome for result in healed] == [Outcome.COMPLETE] * len(ranges), healed
+        assert sum(result.records for result in healed[:HEALTHY]) == 0
         for partition in (0, *SICK):
             assert filled.missing(ranges[partition], exactly_once=exactly_once) == []
 
 
 @pytest.mark.timeout(480)
-def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster) -> None:
-    """KIP-91: in a catch-up a record spends its time waiting, which is no reason to give it up."""
+def test_throttling_target_expires_nothing(target_cluster: Cluster) -> None:
+    """KIP-91: in a catch-up, a record waits for most of its time, which must not expire it."""
     pair = Pair(target_cluster.bootstrap_servers)
     sources = pair.source(8)
     pair.fill(sources, 3 * QUOTA)
-    # The broker's first transaction makes it load all its coordinators, which may take as long as the rest.
+    # The first transaction makes the broker load all its coordinators, which may take as long as the rest.
     first = pair.source(1)
     pair.fill(first, 1)
-    assert [one.outcome for one in pair.copy(pair.ranges(first), CopyPolicy())] == [Outcome.COMPLETE]
+    assert [result.outcome for result in pair.copy(pair.ranges(first), CopyPolicy())] == [Outcome.COMPLETE]
     ranges = pair.ranges(sources)
     limit_producer(pair.side.address, "trickle", QUOTA)
     results = pair.copy(
@@ -126,13 +126,13 @@ def test_a_healthy_target_that_throttles_expires_nothing(target_cluster: Cluster
         CopyPolicy(until_ms=int(time.time() * 1000) + TRICKLE_S * 1000),
         client_id="trickle",
         request_timeout_ms=2_900,
-        delivery_timeout_ms=3_000,  # little beside the run, and enough for a busy broker to answer
+        delivery_timeout_ms=3_000,  # short compared with the run, but long enough for a busy broker
         linger_ms=0,
     )
-    # Some may have got through by then, but it was throttled to the end.
-    outcomes = {one.outcome for one in results}
+    # Some partitions may be complete by then, but the flow was throttled to the end.
+    outcomes = {result.outcome for result in results}
     assert Outcome.UNFINISHED in outcomes, results
     assert outcomes <= {Outcome.UNFINISHED, Outcome.COMPLETE}, results
-    assert [one.expiries for one in results] == [[]] * 8
-    # Who came after the first burst may be waiting still, for as long as the broker does not listen.
-    assert sum(one.bytes for one in results) >= QUOTA * TRICKLE_S // 4
+    assert [result.expiries for result in results] == [[]] * 8
+    # A partition behind the first burst may still wait while the broker mutes the connection.
+    assert sum(result.bytes for result in results) >= QUOTA * TRICKLE_S // 4

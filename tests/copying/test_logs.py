@@ -1,4 +1,4 @@
-"""Logs that are no plain rows of batches: compacted, transactional, with times of the broker's, of the old formats."""
+"""Logs with gaps, transactions and append times: compacted, transactional, and with LogAppendTime."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ QUICK_COMPACTION = {
 }
 
 
-def test_compacted_topics_with_tombstones(pair: Pair) -> None:
-    """Holes inside batches, whole batches gone, tombstones, and batches that came through compaction untouched."""
+def test_compacted_topic_with_tombstones_is_copied(pair: Pair) -> None:
+    """The log has gaps inside and between batches, tombstones, and batches that compaction left unchanged."""
     topic = pair.topics(source=QUICK_COMPACTION, target={"cleanup_policy": "compact"})
     now = int(time.time() * 1000) - 60_000
     first = [Made(b"k%d" % (number % 20), b"old %d" % number, (), now + number) for number in range(100)]
@@ -42,96 +42,98 @@ def test_compacted_topics_with_tombstones(pair: Pair) -> None:
     write_batches(pair.source.address, topic, [batch_of(second), batch_of(alone, "zstd")])
 
     def compacted() -> bool:
-        # Only another segment makes the one before it old enough.
+        # The cleaner compacts a segment only when there is a newer one.
         write_batches(pair.source.address, topic, [batch_of([Made(b"turn", b"v", (), int(time.time() * 1000))])])
         batches = pair.source.batches(topic)
-        return batches[0].base_offset > 0 and any(one.attributes & DELETE_HORIZON for one in batches)
+        return batches[0].base_offset > 0 and any(batch.attributes & DELETE_HORIZON for batch in batches)
 
-    eventually(compacted, within_s=25, what="the cleaner has been at the log")
+    eventually(compacted, within_s=25, what="the cleaner has compacted the log")
     write_batches(pair.source.address, topic, [batch_of(last, "snappy")])
-    (one,) = pair.ranges(topic)
-    (result,) = pair.complete([one])
+    (planned,) = pair.ranges(topic)
+    (result,) = pair.complete([planned])
     assert result.deep[Reason.GAPS] >= 1
     found = pair.target.records(topic)
-    # The source may be compacted further at any time: then what was copied is more than it has now.
+    # The source may be compacted further at any time: then more was copied than it has now.
     assert found[-50:] == pair.source.records(topic)[-50:]
     assert [(seen.key, seen.value, seen.time_ms) for seen in found if seen.key != b"turn"] == [
-        (each.key, each.value, each.time_ms) for each in [*first[90:], *second, *alone, *last]
+        (record.key, record.value, record.time_ms) for record in [*first[90:], *second, *alone, *last]
     ]
     assert result.records == len(found)
-    assert result.gaps[GapKind.COMPACTED] == one.end - one.start - len(found)
+    assert result.gaps[GapKind.COMPACTED] == planned.end - planned.start - len(found)
 
 
-def test_transactions_of_several_producers(pair: Pair) -> None:
-    """Committed, aborted, interleaved, in many codecs; beyond the first open one nothing is stable."""
+def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: Pair) -> None:
+    """Committed and aborted transactions interleave; nothing behind the first open one is stable."""
     topic = pair.topics()
-    one, two, three = (transactional(pair.source.address, name("producer")) for _ in range(3))
+    first, second, third = (transactional(pair.source.address, name("producer")) for _ in range(3))
     plain = pair.source.producer(compression_type="lz4")
     committed: list[Made] = []
 
-    def put(producer: Confluent, first: int, count: int = 40) -> list[Made]:
-        records = made(count, first=first)
+    def put(producer: Confluent, first_number: int, count: int = 40) -> list[Made]:
+        records = made(count, first=first_number)
         write(producer, topic, records)
         return records
 
     for turn in range(4):
-        for producer in (one, two, three):
+        for producer in (first, second, third):
             producer.begin_transaction()
         base = turn * 10_000
-        committed += put(one, base)
-        put(two, base + 1000)
+        committed += put(first, base)
+        put(second, base + 1000)
         committed += put(plain, base + 2000)
-        committed += put(three, base + 3000)
-        put(two, base + 4000)
-        committed += put(one, base + 5000)
-        two.abort_transaction(WITHIN_S)
-        committed += put(three, base + 6000)
-        one.commit_transaction(WITHIN_S)
-        three.commit_transaction(WITHIN_S)
-    one.begin_transaction()
-    two.begin_transaction()
-    late = put(one, 90_000)
-    put(two, 91_000)
+        committed += put(third, base + 3000)
+        put(second, base + 4000)
+        committed += put(first, base + 5000)
+        second.abort_transaction(WITHIN_S)
+        committed += put(third, base + 6000)
+        first.commit_transaction(WITHIN_S)
+        third.commit_transaction(WITHIN_S)
+    first.begin_transaction()
+    second.begin_transaction()
+    late = put(first, 90_000)
+    put(second, 91_000)
     late += put(plain, 92_000)
-    stable = len(committed) + 8 * 40 + 12  # with what is aborted, and the markers
+    stable = len(committed) + 8 * 40 + 12  # including aborted records and markers
     eventually(lambda: pair.source.ends(topic)[1] == stable, what="all markers are written")
     (result,) = pair.complete(topic)
-    # confluent-kafka may cut what it was given at once into several batches.
+    # confluent-kafka may split the records of one transaction into several batches.
     assert result.skipped[Skip.CONTROL] == 12
     assert result.skipped[Skip.ABORTED] >= 8
     assert result.gaps == {GapKind.MARKERS: 12}
     assert result.end == stable
-    assert [seen.key for seen in pair.target.records(topic)] == [each.key for each in committed]
+    assert [seen.key for seen in pair.target.records(topic)] == [record.key for record in committed]
     pair.equal(topic)
 
-    two.abort_transaction(WITHIN_S)
-    one.commit_transaction(WITHIN_S)
+    second.abort_transaction(WITHIN_S)
+    first.commit_transaction(WITHIN_S)
     pair.source.await_stable(topic)
     (result,) = pair.complete(topic)
     assert result.skipped[Skip.CONTROL] == 2
     assert result.skipped[Skip.ABORTED] >= 1
-    assert [seen.key for seen in pair.target.records(topic)] == [each.key for each in committed + late]
+    assert [seen.key for seen in pair.target.records(topic)] == [record.key for record in committed + late]
     pair.equal(topic)
 
 
-def test_a_transaction_that_stays_open_holds_nothing_up_before_it(pair: Pair) -> None:
+def test_records_before_an_open_transaction_are_copied(pair: Pair) -> None:
     topic = pair.topics()
     write(pair.source.producer(), topic, made(50))
-    one = transactional(pair.source.address, name("producer"))
-    one.begin_transaction()
-    write(one, topic, made(50, first=50))
+    producer = transactional(pair.source.address, name("producer"))
+    producer.begin_transaction()
+    write(producer, topic, made(50, first=50))
     write(pair.source.producer(), topic, made(50, first=100))
     (result,) = pair.complete(topic)
     assert (result.records, result.end) == (50, 50)
-    one.abort_transaction(WITHIN_S)
+    producer.abort_transaction(WITHIN_S)
     pair.source.await_stable(topic)
     (result,) = pair.complete(topic)
     assert (result.records, result.end) == (50, 151)
-    assert [seen.key for seen in pair.target.records(topic)] == [each.key for each in made(50) + made(50, first=100)]
+    assert [seen.key for seen in pair.target.records(topic)] == [
+        record.key for record in made(50) + made(50, first=100)
+    ]
 
 
-def test_times_set_by_the_source(pair: Pair) -> None:
-    """LogAppendTime into CreateTime: each record's own time is the source's append time then."""
+def test_append_times_of_the_source_become_record_timestamps(pair: Pair) -> None:
+    """From LogAppendTime to CreateTime: the source's append time becomes the timestamp of each record."""
     topic = pair.topics(len(CODECS), source={"message_timestamp_type": "LogAppendTime"})
     for partition, codec in enumerate(CODECS):
         write_batches(
@@ -148,8 +150,8 @@ def test_times_set_by_the_source(pair: Pair) -> None:
         assert target[0].time_ms > FIRST_MS + 1_000_000
 
 
-def test_times_set_by_both(pair: Pair) -> None:
-    """LogAppendTime into LogAppendTime: passed on as bytes, all but the times."""
+def test_append_times_of_the_target_replace_those_of_the_source(pair: Pair) -> None:
+    """From LogAppendTime to LogAppendTime: everything but the timestamps is passed on as bytes."""
     topic = pair.topics(2, both={"message_timestamp_type": "LogAppendTime"})
     for partition in range(2):
         batches = [batch_of(made(100, first=100 * number), "lz4") for number in range(3)]
@@ -164,12 +166,12 @@ def test_times_set_by_both(pair: Pair) -> None:
         assert pair.target.payloads(topic, partition) == pair.source.payloads(topic, partition)
 
 
-def test_times_set_by_the_target(pair: Pair) -> None:
-    """CreateTime into LogAppendTime: times far in the future do not matter there."""
+def test_append_times_of_the_target_allow_any_source_timestamp(pair: Pair) -> None:
+    """From CreateTime to LogAppendTime: timestamps far in the future do not matter."""
     topic = pair.topics(
         source={"message_timestamp_after_max_ms": str(2**63 - 1)}, target={"message_timestamp_type": "LogAppendTime"}
     )
-    far = [one._replace(time_ms=4_000_000_000_000) for one in made(100)]
+    far = [record._replace(time_ms=4_000_000_000_000) for record in made(100)]
     write_batches(pair.source.address, topic, [batch_of(far, "zstd")])
     (result,) = pair.complete(topic)
     assert result.deep == {}
@@ -177,8 +179,8 @@ def test_times_set_by_the_target(pair: Pair) -> None:
     assert pair.target.payloads(topic) == pair.source.payloads(topic)
 
 
-def test_a_topic_whose_times_changed_hands(pair: Pair) -> None:
-    """Who sets the time is decided batch by batch: the topic's configuration may have been another one before."""
+def test_topic_whose_timestamp_type_changed_is_decided_per_batch(pair: Pair) -> None:
+    """The timestamp type is that of each batch: the topic's configuration may have been another one before."""
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100))])
     pair.source.configure(topic, message_timestamp_type="LogAppendTime")

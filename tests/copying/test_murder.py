@@ -1,4 +1,4 @@
-"""Exactly once under murder, a few rounds of the campaign (tests/campaign/murder.py)."""
+"""Exactly once while attempts are killed: a few rounds of the campaign (tests/campaign/murder.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def level_1() -> Iterator[Cluster]:
-    """Transactions of version 1."""
+    """A cluster with transactions of version 1."""
     with Cluster(properties=PROPERTIES, features={"transaction.version": 1}, heap=jvm.BROKER) as cluster:
         yield cluster
 
@@ -29,15 +29,15 @@ def level_2() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_whatever_happens_to_attempts_the_target_holds_every_record_once(
+def test_killed_attempts_leave_every_record_on_the_target_once(
     source_cluster: Cluster, level_1: Cluster, level_2: Cluster, subtests: pytest.Subtests
 ) -> None:
-    """Every kind of attack at version 2, every other one at version 1."""
+    """Every kind of attack runs at transaction version 2, every second one at version 1."""
     source = Side(source_cluster.bootstrap_servers)
     for target, attacks in ((level_2, QUICK), (level_1, QUICK[::2])):
         for attack in attacks:
-            seed = random.SystemRandom().randrange(10**9)  # another one each time; a failure names it
+            seed = random.SystemRandom().randrange(10**9)  # a new one in each run; a failure reports it
             with subtests.test(attack=attack, seed=seed):
-                told = play(source, target, seed, (attack,), attacks_each=1)
-                assert told[attack] == 1
-                assert told["result: complete"] >= 4, told
+                counts = play(source, target, seed, (attack,), attacks_each=1)
+                assert counts[attack] == 1
+                assert counts["result: complete"] >= 4, counts

@@ -1,4 +1,4 @@
-"""What a target refuses, and what a flow wants changed: by the flow's policy, and never silently."""
+"""Records that the target refuses, and changes that the flow requests: by its policy, and never silently."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HOUR_MS = 3_600_000
 DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
 
 
-def test_batches_larger_than_the_target_takes_are_split(pair: Pair) -> None:
+def test_batches_above_the_target_s_limit_are_split(pair: Pair) -> None:
     limit = 20_000
     topic = pair.topics(len(CODECS), target={"max_message_bytes": limit})
     for partition, codec in enumerate(CODECS):
-        noise = [one._replace(value=os.urandom(500)) for one in made(300)]
+        noise = [record._replace(value=os.urandom(500)) for record in made(300)]
         write_batches(pair.source.address, topic, [batch_of(made(50)), batch_of(noise, codec)], partition)
     results = pair.complete(topic)
     for partition, result in enumerate(results):
@@ -34,8 +34,8 @@ def test_batches_larger_than_the_target_takes_are_split(pair: Pair) -> None:
     pair.equal(topic, len(CODECS))
 
 
-def test_a_limit_that_only_the_broker_knows(pair: Pair) -> None:
-    """The target compresses anew, and less well: what was small enough is refused, and split then."""
+def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: Pair) -> None:
+    """The target recompresses less well: a batch that was small enough is refused, and then split."""
     limit = 60_000
     topic = pair.topics(target={"max_message_bytes": limit, "compression_type": "uncompressed"})
     write_batches(pair.source.address, topic, [batch_of(made(2_000, size=200), "zstd"), batch_of(made(100), "zstd")])
@@ -46,7 +46,7 @@ def test_a_limit_that_only_the_broker_knows(pair: Pair) -> None:
 
 
 @DELIVERIES
-def test_a_record_larger_than_the_target_takes(pair: Pair, exactly_once: bool) -> None:
+def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: Pair, exactly_once: bool) -> None:
     topic = pair.topics(source={"max_message_bytes": MAX_BYTES}, target={"max_message_bytes": 50_000})
     huge = Made(b"huge", os.urandom(200_000))
     batches = [batch_of(made(40)), batch_of([*made(10, first=40), huge, *made(10, first=50)]), batch_of(made(40))]
@@ -55,7 +55,7 @@ def test_a_record_larger_than_the_target_takes(pair: Pair, exactly_once: bool) -
     assert (result.outcome, result.skipped) == (Outcome.FAILED, {})
     assert "the record at offset 50 " in str(result.error)
     assert "max.message.bytes" in str(result.error)
-    assert 40 <= result.end <= 50, "what comes before it is kept"
+    assert 40 <= result.end <= 50, "the records before it are committed"
     assert len(pair.target.records(topic)) == result.end
 
     (result,) = pair.complete(topic, exactly_once=exactly_once, on_too_large="skip")
@@ -68,12 +68,13 @@ def test_a_record_larger_than_the_target_takes(pair: Pair, exactly_once: bool) -
 
 @DELIVERIES
 @pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
-def test_times_that_the_target_refuses(pair: Pair, policy: str, exactly_once: bool) -> None:
-    """Beyond message.timestamp.after.max.ms, an hour by default."""
+def test_refused_timestamps_follow_the_policy(pair: Pair, policy: str, exactly_once: bool) -> None:
+    """The timestamps are beyond message.timestamp.after.max.ms, an hour by default."""
     topic = pair.topics(source={"message_timestamp_after_max_ms": str(2**62)})
     far_ms = int(time.time() * 1000) + 10 * HOUR_MS
     mixed = [
-        one._replace(time_ms=far_ms) if number in {7, 30} else one for number, one in enumerate(made(40, first=40))
+        record._replace(time_ms=far_ms) if number in {7, 30} else record
+        for number, record in enumerate(made(40, first=40))
     ]
     batches = [batch_of(made(40), "lz4"), batch_of(mixed, "lz4"), batch_of(made(40, first=80), "lz4")]
     write_batches(pair.source.address, topic, batches)
@@ -91,17 +92,19 @@ def test_times_that_the_target_refuses(pair: Pair, policy: str, exactly_once: bo
         assert target == [seen for number, seen in enumerate(source) if number not in {47, 70}]
         return
     clamped = [target[number].time_ms for number in (47, 70)]
-    assert all(abs(one - (far_ms - 9 * HOUR_MS)) < HOUR_MS / 4 for one in clamped)
+    assert all(abs(time_ms - (far_ms - 9 * HOUR_MS)) < HOUR_MS / 4 for time_ms in clamped)
     assert [
         seen._replace(time_ms=far_ms) if number in {47, 70} else seen for number, seen in enumerate(target)
     ] == source
 
 
 @pytest.mark.parametrize("policy", ["clamp", "skip"])
-def test_times_too_old_for_the_target(pair: Pair, policy: str) -> None:
+def test_old_timestamps_are_clamped_or_skipped(pair: Pair, policy: str) -> None:
     topic = pair.topics(target={"message_timestamp_before_max_ms": HOUR_MS})
     now = int(time.time() * 1000)
-    records = [one._replace(time_ms=now - (5 * HOUR_MS if number == 3 else 0)) for number, one in enumerate(made(50))]
+    records = [
+        record._replace(time_ms=now - (5 * HOUR_MS if number == 3 else 0)) for number, record in enumerate(made(50))
+    ]
     write_batches(pair.source.address, topic, [batch_of(records)])
     (result,) = pair.complete(topic, on_bad_timestamp=policy)
     assert result.deep == {Reason.BAD_TIMESTAMP: 1}
@@ -116,9 +119,11 @@ def test_times_too_old_for_the_target(pair: Pair, policy: str) -> None:
 
 
 @DELIVERIES
-def test_no_key_into_a_compacted_topic(pair: Pair, exactly_once: bool) -> None:
+def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: Pair, exactly_once: bool) -> None:
     topic = pair.topics(target={"cleanup_policy": "compact"})
-    mixed = [one._replace(key=None) if number in {5, 6} else one for number, one in enumerate(made(40, first=40))]
+    mixed = [
+        record._replace(key=None) if number in {5, 6} else record for number, record in enumerate(made(40, first=40))
+    ]
     write_batches(pair.source.address, topic, [batch_of(made(40)), batch_of(mixed), batch_of(made(40, first=80))])
     (result,) = pair.copy(topic, exactly_once=exactly_once)
     assert result.outcome is Outcome.FAILED
@@ -131,10 +136,10 @@ def test_no_key_into_a_compacted_topic(pair: Pair, exactly_once: bool) -> None:
     assert pair.target.records(topic) == [seen for seen in pair.source.records(topic) if seen.key is not None]
 
 
-def test_a_refusal_leaves_the_neighbours_alone(pair: Pair) -> None:
+def test_refusal_fails_only_its_partition(pair: Pair) -> None:
     topic = pair.topics(4, target={"cleanup_policy": "compact"})
     for partition in range(4):
-        keyless = [one._replace(key=None) for one in made(10)]
+        keyless = [record._replace(key=None) for record in made(10)]
         write_batches(
             pair.source.address,
             topic,
@@ -149,11 +154,11 @@ def test_a_refusal_leaves_the_neighbours_alone(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_another_codec_and_more_headers(pair: Pair, codec: str) -> None:
+def test_compression_and_headers_of_the_flow_are_applied(pair: Pair, codec: str) -> None:
     before = ("none", "lz4" if codec == "zstd" else "zstd")
     topic = pair.topics(2)
-    for partition, one in enumerate(before):
-        write_batches(pair.source.address, topic, [batch_of(made(100), one)], partition)
+    for partition, source_codec in enumerate(before):
+        write_batches(pair.source.address, topic, [batch_of(made(100), source_codec)], partition)
     added = (("from", b"here"), ("n", b""))
     results = pair.complete(topic, compression=codec, headers=added)
     assert [result.deep for result in results] == [{Reason.ASKED: 1}] * 2
@@ -162,9 +167,9 @@ def test_another_codec_and_more_headers(pair: Pair, codec: str) -> None:
         assert target == [seen._replace(headers=(*seen.headers, *added)) for seen in source]
 
 
-def test_a_function_of_the_flow_changes_and_leaves_out(pair: Pair) -> None:
+def test_transform_of_the_flow_changes_and_drops_records(pair: Pair) -> None:
     topic = pair.topics()
-    nulls = [one._replace(value=None) for one in made(10, first=100)]
+    nulls = [record._replace(value=None) for record in made(10, first=100)]
     write_batches(pair.source.address, topic, [batch_of(made(100), "gzip"), batch_of(nulls), batch_of([*made(3)])])
     (result,) = pair.complete(topic, transform="tests.copying.hooks:upper_without_odd")
     assert result.skipped == {DROPPED: 56}

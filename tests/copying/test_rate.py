@@ -1,4 +1,4 @@
-"""The limit on bytes per second, as another client sees it in the target's log: how much was appended, and when."""
+"""The limit on bytes per second, measured by another client: how much the target appended, and when."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ SECONDS = 10
 PARTITIONS = 6
 TOLERANCE = 0.1
 CREDIT_MS = 500
-"""Who comes late by that much makes up for it."""
-AT_ONCE_MS = 1_000
-"""What is fetched ahead, and comes at once, is what the limit allows in that time."""
+"""A fetch that is late by up to this time makes up for it."""
+BURST_MS = 1_000
+"""One burst of what was fetched ahead is what the limit allows in this time."""
 
 
 def _appended(target: End, topic: str) -> list[tuple[int, int]]:
-    """(ms, bytes of its value) of each record in the target's log, as its broker took them in (LogAppendTime)."""
+    """Return (LogAppendTime, bytes of the value) of each record in the target's log."""
     logs = target.logs(topic, PARTITIONS)
-    return sorted((one.time_ms, len(one.value or b"")) for log in logs for _, one in log)
+    return sorted((record.time_ms, len(record.value or b"")) for log in logs for _, record in log)
 
 
 def _per_second(appended: Sequence[tuple[int, int]], all_bytes: int) -> float:
-    """How fast they came: the slope of the line through what was there at each moment (least squares).
+    """Return the rate: the slope of the appended bytes over time (least squares).
 
-    Neither how much came at once at the beginning nor when the last came bends it much. ``all_bytes`` is what the
-    values were on the wire, with what is around them.
+    Neither the first burst nor the time of the last record changes it much. ``all_bytes`` is the size of the values on
+    the wire, with their overhead.
     """
-    there = list(itertools.accumulate(size for _, size in appended))
+    totals = list(itertools.accumulate(size for _, size in appended))
     times, lost_ms = [0], 0
-    for (before, _), (at, _) in itertools.pairwise(appended):
-        # So long a silence is not the limit's: the machine stood still.
-        lost_ms += max(0, at - before - AT_ONCE_MS - CREDIT_MS)
-        times.append(at - appended[0][0] - lost_ms)
-    slope, _ = statistics.linear_regression(times, there)
-    return slope * 1000 * all_bytes / there[-1]
+    for (before, _), (after, _) in itertools.pairwise(appended):
+        # The limit causes no silence as long as this: the machine was stalled.
+        lost_ms += max(0, after - before - BURST_MS - CREDIT_MS)
+        times.append(after - appended[0][0] - lost_ms)
+    slope, _ = statistics.linear_regression(times, totals)
+    return slope * 1000 * all_bytes / totals[-1]
 
 
 @pytest.mark.brokers
 @pytest.mark.timed
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_the_rate_is_kept_within_a_tenth(target_cluster: Cluster, tasks: int) -> None:
-    """Tasks at once share it, as ``FlowConfig.copy_policy`` has them do. Nothing expires for it."""
+def test_rate_limit_holds_within_a_tenth(target_cluster: Cluster, tasks: int) -> None:
+    """Concurrent tasks share the limit, as in ``FlowConfig.copy_policy``. It expires nothing."""
     pair, target = Pair(target_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers)
     sources: list[TopicPartition] = pair.source(PARTITIONS)
     pair.fill(sources, RATE * SECONDS // PARTITIONS, batch_size=64_000)
@@ -68,37 +68,37 @@ def test_the_rate_is_kept_within_a_tenth(target_cluster: Cluster, tasks: int) ->
         return pair.copy(ranges[number::tasks], policy, **short)
 
     began_ms = time.time() * 1000
-    with ThreadPoolExecutor(tasks) as at_once:
-        results = [one for some in at_once.map(copy, range(tasks)) for one in some]
-    assert [(one.outcome, one.expiries) for one in results] == [(Outcome.COMPLETE, [])] * PARTITIONS, results
-    copied = sum(one.bytes for one in results)
+    with ThreadPoolExecutor(tasks) as threads:
+        results = [result for of_task in threads.map(copy, range(tasks)) for result in of_task]
+    assert [(result.outcome, result.expiries) for result in results] == [(Outcome.COMPLETE, [])] * PARTITIONS, results
+    copied = sum(result.bytes for result in results)
     appended = _appended(target, ranges[0].target_topic)
     rate = _per_second(appended, copied)
     assert (1 - TOLERANCE) * RATE < rate < (1 + TOLERANCE) * RATE
-    assert copied <= RATE * (appended[-1][0] - began_ms + AT_ONCE_MS) / 1000
+    assert copied <= RATE * (appended[-1][0] - began_ms + BURST_MS) / 1000
 
 
 @given(
     st.integers(1, 10**6),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, CREDIT_MS)), min_size=1, max_size=30),
 )
-@example(3, [(8, 0), (422474, 0), (1088, 0), (0, 0)])  # with floats: let pass 1 ms early
-def test_who_comes_late_makes_up_for_it(rate: int, takes: list[tuple[int, int]]) -> None:
-    """Each is late by at most the credit; in all they are not slower than the rate, nor faster."""
-    meter, now, taken = RateLimiter(rate, 0), 0, 0
-    meter.took(0, 0)
+@example(3, [(8, 0), (422474, 0), (1088, 0), (0, 0)])  # with floats, it passed 1 ms early
+def test_late_fetch_makes_up_for_its_delay(rate: int, takes: list[tuple[int, int]]) -> None:
+    """Each fetch is late by at most the credit; together they are neither slower nor faster than the rate."""
+    limiter, now, taken = RateLimiter(rate, 0), 0, 0
+    limiter.took(0, 0)
     for size, late_ms in takes:
-        now += meter.wait_ms(now)
-        assert now >= taken * 1000 // rate, "never before what came is paid for"
+        now += limiter.wait_ms(now)
+        assert now >= taken * 1000 // rate, "never before the bytes so far are paid for"
         now = max(now, taken * 1000 // rate + late_ms)
-        meter.took(size, now)
+        limiter.took(size, now)
         taken += size
-        assert now + meter.wait_ms(now) <= max(now, taken * 1000 // rate)
+        assert now + limiter.wait_ms(now) <= max(now, taken * 1000 // rate)
 
 
-def test_what_was_not_asked_for_is_not_saved_up() -> None:
-    """After an hour of nothing a copy does not take an hour's worth at once."""
-    meter = RateLimiter(1_000, 0)
-    meter.took(0, 0)
-    meter.took(1_000 + CREDIT_MS, 3_600_000)
-    assert meter.wait_ms(3_600_000) == 1_000
+def test_idle_time_accumulates_no_credit() -> None:
+    """After an hour without fetches, a copy does not fetch an hour's worth in one burst."""
+    limiter = RateLimiter(1_000, 0)
+    limiter.took(0, 0)
+    limiter.took(1_000 + CREDIT_MS, 3_600_000)
+    assert limiter.wait_ms(3_600_000) == 1_000

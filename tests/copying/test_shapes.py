@@ -1,4 +1,4 @@
-"""Records of every shape, in batches of every size and codec: what comes out is what went in."""
+"""Records of every shape, in batches of every size and codec: the target equals the source."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
-def test_any_record_in_any_codec(pair: Pair, exactly_once: bool) -> None:
-    """A real producer's batches, passed on as they are."""
+def test_records_of_every_shape_are_copied_in_every_codec(pair: Pair, exactly_once: bool) -> None:
+    """The batches of another client's producer are passed on unchanged."""
     topic = pair.topics(len(CODECS))
     expected = [*SHAPES, *made(300), *SHAPES]
     for partition, codec in enumerate(CODECS):
@@ -37,7 +37,7 @@ def test_any_record_in_any_codec(pair: Pair, exactly_once: bool) -> None:
     for partition, (codec, (theirs, found)) in enumerate(zip(CODECS, pair.both(topic, len(CODECS)), strict=True)):
         same(found, theirs, codec)
         assert [Made(*record[:3], record.time_ms) for record in found] == [
-            one._replace(headers=tuple(one.headers)) for one in expected
+            record._replace(headers=tuple(record.headers)) for record in expected
         ]
         payloads = pair.source.payloads(topic, partition)
         assert pair.target.payloads(topic, partition) == payloads
@@ -46,13 +46,13 @@ def test_any_record_in_any_codec(pair: Pair, exactly_once: bool) -> None:
         assert (results[partition].records, results[partition].batches) == (len(expected), len(payloads))
 
 
-def test_batches_of_one_to_ten_thousand_records(pair: Pair) -> None:
+def test_batches_of_one_to_ten_thousand_records_are_copied(pair: Pair) -> None:
     counts = [1_000, 100, 50, 1, 10_000, 1, 2]
     records = [made(count, first=10_000 * turn) for turn, count in enumerate(counts)]
     topic = pair.topics(len(CODECS))
     for partition, codec in enumerate(CODECS):
-        write_batches(pair.source.address, topic, [batch_of(one, codec) for one in records], partition)
-    # Nothing is put together here: two batches are never as little as this.
+        write_batches(pair.source.address, topic, [batch_of(of_batch, codec) for of_batch in records], partition)
+    # Nothing is merged: no two batches are this small.
     results = pair.complete(topic, writing={"batch.size": 1})
     assert [result.deep for result in results] == [{}] * len(CODECS)
     assert [result.records for result in results] == [sum(counts)] * len(CODECS)
@@ -63,7 +63,7 @@ def test_batches_of_one_to_ten_thousand_records(pair: Pair) -> None:
     pair.equal(topic, len(CODECS))
 
 
-def test_small_batches_are_put_together(pair: Pair) -> None:
+def test_small_batches_are_merged(pair: Pair) -> None:
     topic = pair.topics(len(CODECS))
     for partition, codec in enumerate(CODECS):
         batches = [batch_of(made(1 + number % 3, first=10 * number), codec) for number in range(150)]
@@ -77,20 +77,20 @@ def test_small_batches_are_put_together(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("writing", "together"), [({}, 8), ({"batch.size": 65_536}, 2), ({"batch.size": 1}, 1)])
-def test_what_is_encoded_anew_is_put_together_as_asked_for_or_to_256_kib(
+def test_reencoded_batches_are_merged_up_to_batch_size_or_256_kib(
     pair: Pair, writing: dict[str, int], together: int
 ) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(64)])
     (result,) = pair.complete(topic, writing=writing, headers=(("by", b"mirror"),))
     assert result.deep == {Reason.ASKED: 64}
-    # Where an answer ends there may be less.
+    # At the end of a fetch response, there may be fewer.
     most = max(batch.size for batch in pair.target.batches(topic))
     assert together * 30_000 < most < (together + 1) * 30_000
     assert 64 // together <= result.batches <= 64 // together + 8
 
 
-def test_larger_ones_are_passed_on_as_bytes_however_few_their_records(pair: Pair) -> None:
+def test_larger_batches_are_passed_on_as_bytes(pair: Pair) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(8)])
     (result,) = pair.complete(topic)
@@ -98,7 +98,7 @@ def test_larger_ones_are_passed_on_as_bytes_however_few_their_records(pair: Pair
     pair.equal(topic)
 
 
-def test_less_is_put_together_in_less_memory(pair: Pair) -> None:
+def test_small_buffer_limits_the_merged_size(pair: Pair) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(1_000))] * 3) for _ in range(64)])
     (result,) = pair.complete(topic, writing={"buffer.memory": 20_000})
@@ -107,12 +107,16 @@ def test_less_is_put_together_in_less_memory(pair: Pair) -> None:
     pair.equal(topic)
 
 
-def test_records_up_to_ten_megabytes(pair: Pair) -> None:
-    """Also a huge one among small ones, and one that is decoded and encoded."""
+def test_records_of_ten_megabytes_are_copied(pair: Pair) -> None:
+    """The huge record stands alone, among small ones, and in a batch that is re-encoded."""
     topic = pair.topics(3, both={"max_message_bytes": MAX_BYTES})
     huge = [Made(b"huge", bytes(number % 251 for number in range(size))) for size in (1 << 20, 10_000_000)]
     for partition, codec in enumerate(("none", "zstd")):
-        ready = [batch_of(made(100), codec), *(batch_of([one], codec) for one in huge), batch_of([Made(b"", b"")])]
+        ready = [
+            batch_of(made(100), codec),
+            *(batch_of([record], codec) for record in huge),
+            batch_of([Made(b"", b"")]),
+        ]
         write_batches(pair.source.address, topic, ready, partition)
     both_in_one = [batch_of([Made(None, b"0" * 5_000_000), *made(10), Made(b"", b"1" * 5_000_000)])]
     write_batches(pair.source.address, topic, both_in_one, 2)
@@ -131,8 +135,8 @@ def test_records_up_to_ten_megabytes(pair: Pair) -> None:
     )
 
 
-def test_a_copy_begins_and_ends_inside_batches(pair: Pair) -> None:
-    """A range is what the plan says, not what the batches are."""
+def test_range_may_begin_and_end_inside_batches(pair: Pair) -> None:
+    """The plan's offsets need not be those of batches."""
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100, first=first), "lz4") for first in (0, 100, 200)])
     (result,) = pair.complete(pair.ranges(topic, start=37, end=250))
@@ -145,8 +149,8 @@ def test_a_copy_begins_and_ends_inside_batches(pair: Pair) -> None:
     assert pair.target.records(topic) == pair.source.records(topic)[37:]
 
 
-def test_a_log_whose_start_was_deleted(pair: Pair) -> None:
-    """DeleteRecords cuts inside a batch, which the broker still sends whole."""
+def test_log_whose_start_was_deleted_is_copied_from_its_first_offset(pair: Pair) -> None:
+    """DeleteRecords sets the log start inside a batch, which the broker still returns whole."""
     topic = pair.topics(2)
     for partition in (0, 1):
         write_batches(pair.source.address, topic, [batch_of(made(100, first=at), "zstd") for at in (0, 100)], partition)

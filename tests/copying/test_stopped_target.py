@@ -29,7 +29,7 @@ STOPPED: Final = 2
 COORDINATORS: Final = 48
 LED_BY: Final = (GOOD, GOOD, GOOD, STOPPED, STOPPED)
 UNCOORDINATED: Final = 2
-"""Its leader is well, and the coordinator of its transactions is stopped."""
+"""The partition whose leader is alive, and whose transaction coordinator is stopped."""
 RECORDS: Final = 40
 PROPERTIES: Final = {
     "broker.session.timeout.ms": "120000",
@@ -40,11 +40,11 @@ PROPERTIES: Final = {
     "transaction.state.log.num.partitions": str(COORDINATORS),
     "transaction.state.log.min.isr": "1",
 }
-"""For as long as its session, the cluster takes a stopped broker for alive: what it leads goes nowhere else."""
+"""During its long session, the cluster takes a stopped broker for alive, and elects no other leader."""
 
 
 class Flow:
-    """A source topic on the good broker and an empty target topic; the flow's notes are on the stopped one."""
+    """A source topic on the good broker and an empty target topic; the stopped broker leads the progress topic."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster: Final = cluster
@@ -61,18 +61,20 @@ class Flow:
             self.side.fill(self.topic, self.values(partition), partition=partition)
 
     def _create(self, name: str, leaders: Sequence[int]) -> None:
-        topic = NewTopic(name, len(leaders), replica_assignment=[[one] for one in leaders])
+        topic = NewTopic(name, len(leaders), replica_assignment=[[leader] for leader in leaders])
         self.side.admin.create_topics([topic])[name].result(timeout=20)
 
     def _name(self) -> str:
-        """One by which only UNCOORDINATED has its transactions coordinated by the stopped broker."""
+        """Find a flow name with which the stopped broker coordinates the transactions of UNCOORDINATED only."""
         for number in range(1_000):
             name = f"first-{number}"
-            ids = [transactional_id(name, TopicPartition(self.target, each)) for each in range(len(LED_BY))]
-            on_stopped = {each for each, one in enumerate(ids) if coordinator_of(one) == COORDINATORS - 1}
+            ids = [transactional_id(name, TopicPartition(self.target, partition)) for partition in range(len(LED_BY))]
+            on_stopped = {
+                partition for partition, own_id in enumerate(ids) if coordinator_of(own_id) == COORDINATORS - 1
+            }
             if on_stopped == {UNCOORDINATED}:
                 return name
-        raise AssertionError("no name keeps the coordinators apart")
+        raise AssertionError("no name has such coordinators")
 
     @staticmethod
     def values(partition: int) -> list[bytes]:
@@ -95,7 +97,7 @@ class Flow:
         return list(whole(self.good, parts, self.name, self.target))
 
     def await_copied(self, partition: int) -> None:
-        """A coordinator answers a commit before its marker is in the log."""
+        """Wait for the commit marker: a coordinator answers before it is in the log."""
         wanted: list[bytes | None] = [*self.values(partition)]
         eventually(lambda: self.side.read(self.target, partition) == wanted, what=f"all of partition {partition}")
 
@@ -107,23 +109,23 @@ def flow() -> Iterator[Flow]:
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_only_what_the_stopped_broker_leads_or_coordinates_expires(flow: Flow, exactly_once: bool) -> None:
+def test_stopped_broker_expires_only_partitions_it_leads_or_coordinates(flow: Flow, exactly_once: bool) -> None:
     flow.cluster.pause(STOPPED)
     try:
         results = flow.copy(exactly_once=exactly_once)
         sick = {3, 4, UNCOORDINATED} if exactly_once else {3, 4}
-        for partition, one in enumerate(results):
+        for partition, result in enumerate(results):
             if partition not in sick:
-                assert (one.outcome, one.records, one.expiries) == (Outcome.COMPLETE, RECORDS, []), one
+                assert (result.outcome, result.records, result.expiries) == (Outcome.COMPLETE, RECORDS, []), result
                 flow.await_copied(partition)
                 continue
-            assert (one.outcome, one.records) == (Outcome.EXPIRED, 0), one
-            told = {(each["phase"], each["cause"]) for each in one.expiries}
-            assert told == {("fencing", "coordinator") if partition == UNCOORDINATED else ("metadata", "no answer")}
+            assert (result.outcome, result.records) == (Outcome.EXPIRED, 0), result
+            causes = {(expiry["phase"], expiry["cause"]) for expiry in result.expiries}
+            assert causes == {("fencing", "coordinator") if partition == UNCOORDINATED else ("metadata", "no answer")}
     finally:
         flow.cluster.resume(STOPPED)
     results = flow.copy(exactly_once=exactly_once)
-    assert [one.outcome for one in results] == [Outcome.COMPLETE] * len(LED_BY), results
-    assert sum(one.records for one in results) == RECORDS * len(sick)
+    assert [result.outcome for result in results] == [Outcome.COMPLETE] * len(LED_BY), results
+    assert sum(result.records for result in results) == RECORDS * len(sick)
     for partition in range(len(LED_BY)):
         flow.await_copied(partition)

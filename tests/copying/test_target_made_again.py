@@ -1,4 +1,4 @@
-"""A target topic that is deleted and made again between two runs, on real brokers."""
+"""A target topic that is deleted and recreated between two runs, on real brokers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
 
 @pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
 def copying(request: pytest.FixtureRequest, source_cluster: Cluster, target_cluster: Cluster) -> Copying:
-    made = Copying(
+    copying = Copying(
         End(source_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers), exactly_once=request.param
     )
-    made.write()
-    made.copied()
-    made.write()
-    made.copied()
-    return made
+    copying.write()
+    copying.copied()
+    copying.write()
+    copying.copied()
+    return copying
 
 
-def _made_again(copying: Copying) -> None:
+def _recreate(copying: Copying) -> None:
     copying.target.delete(copying.target_topic)
-    eventually(lambda: copying.target_topic not in copying.target.topics(), what="the end of the target topic")
+    eventually(lambda: copying.target_topic not in copying.target.topics(), what="the deletion of the target topic")
     copying.target.create(copying.target_topic)
-    eventually(lambda: copying.committed() < 0, what="the end of its progress")
+    eventually(lambda: copying.committed() < 0, what="the deletion of its progress")
 
 
 def test_recreated_topic_is_named_never_resumed_on_the_target(copying: Copying) -> None:
-    _made_again(copying)
+    _recreate(copying)
     copying.write()
     result = copying.copy()
     assert (result.outcome, result.records) == (Outcome.FAILED, 0)
@@ -46,7 +46,7 @@ def test_recreated_topic_is_named_never_resumed_on_the_target(copying: Copying) 
     assert copying.found() == copying.values
 
 
-def test_records_that_were_deleted_on_purpose_are_no_loss(copying: Copying) -> None:
+def test_records_deleted_from_the_target_are_not_a_loss(copying: Copying) -> None:
     assert isinstance(copying.target, End)
     copying.target.delete_records(copying.target_topic, copying.target.end(copying.target_topic))
     copying.write()
