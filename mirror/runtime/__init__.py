@@ -1,1 +1,1 @@
-"""The only sockets, threads and clocks, and the faces that application threads use."""
+"""The only sockets, threads and clocks, and the public clients."""

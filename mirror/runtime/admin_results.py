@@ -1,4 +1,4 @@
-"""What :class:`mirror.runtime.admin.Admin` makes of calls that are over: raised, told in part, put together."""
+"""Turns the outcomes of calls into the results of :class:`mirror.runtime.admin.Admin`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def pass_on(told: Future[T], asked: Future[T]) -> None:
-    """``told`` ends as ``asked`` has."""
+    """Complete one future with the outcome of the other."""
     error = asked.exception()
     if error is None:
         told.set_result(asked.result())
@@ -23,19 +23,19 @@ def pass_on(told: Future[T], asked: Future[T]) -> None:
 
 
 def as_asked(found: Outcomes[K, V], *, partial: bool) -> Outcomes[K, V]:
-    """``found``, with its failures inside where that is wanted. Raises the first failure where it is not."""
+    """Return ``found``, with its failures if ``partial``. Otherwise raise the first failure."""
     if found.failed and not partial:
         raise first_failure(found.failed)
     return found
 
 
 def not_found(error: KafkaError) -> bool:
-    """Whether there is no such group, or none of the protocol asked for."""
+    """Whether the group does not exist, or has another protocol than requested."""
     return isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND
 
 
 def merged(keys: Iterable[K], first: Outcomes[K, V], second: Outcomes[K, V]) -> Outcomes[K, V]:
-    """Both together, in the order of ``keys``; what the second one found is no failure of the first any more."""
+    """Merge both in the order of ``keys``; a result of the second replaces a failure of the first."""
     found = {**first, **second}
     failed = {**first.failed, **second.failed}
     return Outcomes(

@@ -1,4 +1,4 @@
-"""The face of the consumer core."""
+"""The public consumer: a thread-safe interface to the consumer core on the network thread."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def _limit(max_bytes: object) -> int | None:
 
 
 class Consumer:
-    """Reads assigned partitions as batches (``AsyncKafkaConsumer``, seed 001). For one thread at a time.
+    """Reads assigned partitions as batches (``AsyncKafkaConsumer``). For one thread at a time.
 
-    Each timed call takes ``timeout_ms``, else ``default.api.timeout.ms`` holds. It is attempted at least once, its
-    deadline is looked at only after a failed attempt, and it raises KafkaTimeout when time is up (``poll`` returns an
-    empty list, ``close`` returns). Beyond that: BrokerError or a child where a broker refuses, ClientClosed after
-    ``close``, NetworkThreadDied where the network thread is gone, KafkaError where a second thread uses the consumer,
-    InvalidArgument before anything is asked where an argument cannot be sent. Partitions may be plain
-    ``(topic, number)`` tuples, and collections of them generators.
+    Timed calls accept ``timeout_ms``; the default is ``default.api.timeout.ms``. Each is attempted at least once,
+    its deadline is checked only after a failed attempt, and it raises KafkaTimeout when it expires (``poll`` returns
+    an empty list, ``close`` returns). Other errors: BrokerError or a subclass if a broker refuses, ClientClosed
+    after ``close``, NetworkThreadDied, KafkaError if a second thread uses the consumer, and InvalidArgument, before
+    any request, for an argument that cannot be sent. Partitions may be plain ``(topic, number)`` tuples; collections
+    may be generators.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        """``options`` are Kafka's dotted keys. Raises ConfigError."""
+        """Create a consumer from Kafka's dotted keys. Raises ConfigError."""
         settings = ConsumerSettings.parse(options)
         self._settings = settings
         self._thread = acquire(settings.cluster)
@@ -80,62 +80,63 @@ class Consumer:
         self._wake = WakeEvent(self._core)
         self._thread.submit(None, JoinEvent(self._core))
 
-    # --- what to read
+    # --- assignment and positions
 
     def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
-        """Read exactly these partitions; those kept keep their positions.
+        """Assign exactly these partitions; those that stay keep their positions.
 
-        New ones begin ``paused``: nothing is looked up or fetched for them before they are sought and resumed.
+        With ``paused`` new ones start paused: nothing is looked up or fetched before they are sought and resumed.
         """
         wanted = arguments.partitions(tps)
         with self._use:
-            self._tell(AssignEvent(wanted, paused=paused))
+            self._submit(AssignEvent(wanted, paused=paused))
             self._assigned = frozenset(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions assigned."""
+        """Return the assigned partitions."""
         return self._assigned
 
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on at ``offset``.
+        """Continue at ``offset``.
 
-        With a leader epoch it is checked against the log first (KIP-320: LogTruncated). With a topic id nothing is
-        read of another topic of the same name (KIP-516: TopicRecreated).
+        With a leader epoch the position is validated first (KIP-320: LogTruncated). With a topic id nothing is read
+        from another topic with the same name (KIP-516: TopicRecreated).
         """
         tp = arguments.partition(tp)
         place = arguments.offset(tp, offset)
-        self._tell(SeekEvent(tp, place.offset, place.leader_epoch, place.topic_id), (tp,))
+        self._submit(SeekEvent(tp, place.offset, place.leader_epoch, place.topic_id), (tp,))
 
     def seek_to_beginning(self, tps: Iterable[TopicPartition] = ()) -> None:
-        """Go on at each log's start (all assigned partitions where none is named)."""
+        """Continue at the start of each log (of all assigned partitions if none is named)."""
         self._reset(tps, EARLIEST)
 
     def seek_to_end(self, tps: Iterable[TopicPartition] = ()) -> None:
-        """Go on at each log's end: the last stable offset at read_committed."""
+        """Continue at the end of each log: the last stable offset under read_committed."""
         self._reset(tps, LATEST)
 
     def _reset(self, tps: Iterable[TopicPartition], time: int) -> None:
         named = arguments.partitions(tps)
         with self._use:
-            self._tell(ResetEvent(dict.fromkeys(named or self._assigned, time)), named)
+            self._submit(ResetEvent(dict.fromkeys(named or self._assigned, time)), named)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
-        """Stop fetching and returning these until :meth:`resume`."""
+        """Stop fetching and returning records of these partitions until :meth:`resume`."""
         named = arguments.partitions(tps)
-        self._tell(PauseEvent(named, paused=True), named)
+        self._submit(PauseEvent(named, paused=True), named)
 
     def resume(self, tps: Iterable[TopicPartition]) -> None:
-        """Go on with these."""
+        """Resume these partitions."""
         named = arguments.partitions(tps)
-        self._tell(PauseEvent(named, paused=False), named)
+        self._submit(PauseEvent(named, paused=False), named)
 
-    # --- the timed calls
+    # --- timed calls
 
     def poll(self, timeout_ms: int | None = None, *, max_bytes: int | None = None) -> list[Fetched]:
-        """What has been fetched, one entry per partition and answer; empty when time is up, or after :meth:`wake`.
+        """Return fetched batches, one entry for each partition and response; empty after the timeout or :meth:`wake`.
 
-        Whole entries of at most ``max_bytes`` together, but at least one where there is one (None: all). Partitions
-        take turns; what is left comes first next time, and counts as prefetched until then.
+        The entries have at most ``max_bytes`` together, but there is at least one if any is there (None: all).
+        Partitions are served in turn. Remaining entries are returned first by the next poll, and count as prefetched
+        until then.
         """
         event = PollEvent(*self._timer(timeout_ms), _limit(max_bytes))
         with self._use:
@@ -145,16 +146,16 @@ class Consumer:
             answer = self._thread.call(self._core, event)
             self._unread = None
             fetched = list(answer)
-            # The event may be watched until its deadline: it must not keep the memory for so long.
+            # The event may be tracked until its deadline: it must not keep the memory for so long.
             answer.clear()
             event.taken.clear()
             return fetched
 
     def wake(self) -> None:
-        """Have the :meth:`poll` that waits return at once with what there is; where none does, the next one.
+        """Let the pending :meth:`poll`, or otherwise the next one, return at once with the records that are there.
 
-        From any thread, callbacks of futures included, but not from a signal handler. Never raises: what became of a
-        consumer is told by its poll. Waking it several times before it looks is waking it once.
+        May be called from any thread, including callbacks of futures, but not from a signal handler. Never raises:
+        errors of the consumer are raised by poll. Several wakes before a poll have the effect of one.
         """
         if not self._wake.pending:
             try:
@@ -163,18 +164,21 @@ class Consumer:
             except (ClientClosed, NetworkThreadDied):
                 pass
             except BaseException:
-                self._wake.pending = False  # Ctrl-C: otherwise no wake would ever be sent again
+                self._wake.pending = False  # after Ctrl-C, as no wake would ever be sent again otherwise
                 raise
 
     def position(self, tp: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The next offset that :meth:`poll` returns; looked up where it is not known yet."""
+        """Return the next offset that :meth:`poll` returns, looking it up if it is unknown."""
         tp = arguments.partition(tp)
         return self._ask(PositionEvent(tp, *self._timer(timeout_ms)), (tp,))
 
     def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What ``group.id`` has committed; None where nothing. Waits out pending transactions (KIP-447)."""
+        """Return the offsets committed for ``group.id``; None where there is none.
+
+        Waits for pending transactions (KIP-447).
+        """
         named = arguments.partitions(tps)
         found = self._ask(GroupOffsets(self._group(), named, *self._timer(timeout_ms)), to_loop=True)
         return {tp: found.get(tp) for tp in named}
@@ -184,7 +188,7 @@ class Consumer:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit ``offsets`` (the next ones to read) for ``group.id``; without any, the positions of all partitions."""
+        """Commit ``offsets`` (the next ones to read) for ``group.id``; by default the positions of all partitions."""
         timer, given = self._timer(timeout_ms), None if offsets is None else arguments.offsets(offsets)
         wanted = self._ask(ConsumedEvent(*timer)) if given is None else given
         if wanted:
@@ -193,19 +197,19 @@ class Consumer:
     def beginning_offsets(
         self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
+        """Return the first offset of each log."""
         wanted = dict.fromkeys(arguments.partitions(tps), EARLIEST)
         return {tp: found.offset for tp, found in self._offsets(wanted, timeout_ms).items()}
 
     def end_offsets(self, tps: Iterable[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """The offset after the last: the last stable offset at read_committed."""
+        """Return the end of each log: the last stable offset under read_committed."""
         wanted = dict.fromkeys(arguments.partitions(tps), LATEST)
         return {tp: found.offset for tp, found in self._offsets(wanted, timeout_ms).items()}
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetResult | None]:
-        """The first record at or after each time in ms; None where there is none."""
+        """Return the first offset at or after each time in ms; None where there is none."""
         found = self._offsets(arguments.times(times), timeout_ms)
         return {tp: result if result.offset >= 0 else None for tp, result in found.items()}
 
@@ -218,37 +222,40 @@ class Consumer:
         return self._ask(call, to_loop=True)
 
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> tuple[PartitionDescription, ...]:
-        """The topic's partitions; none where it does not exist."""
+        """Return the partitions of the topic; none if it does not exist."""
         call = DescribeTopics((arguments.topic(topic),), *self._timer(timeout_ms))
         found = self._ask(call, to_loop=True)
         return found[topic].partitions if topic in found else ()
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
-        """All topics that may be seen, by name."""
+        """Return all topics that this client may see, by name."""
         return self._ask(DescribeTopics(None, *self._timer(timeout_ms)), to_loop=True)
 
     def client_instance_id(self, timeout_ms: int | None = None) -> uuid.UUID:
-        """This client's telemetry id, the same each time (KIP-714). UnsupportedVersion where no broker collects it."""
+        """Return the telemetry id of this client (KIP-714).
+
+        Raises UnsupportedVersion if no broker collects telemetry.
+        """
         timer = self._timer(timeout_ms)
         if self._instance_id is None:
             self._instance_id = self._ask(ClientInstanceId(*timer), to_loop=True)
         return self._instance_id
 
     def last_error(self, tp: TopicPartition) -> KafkaError | None:
-        """Why ``tp`` is not being read just now (it is retried all the same); None while it is."""
+        """Return the error because of which ``tp`` is not fetched now, though it is retried; None if there is none."""
         tp = arguments.partition(tp)
         return self._ask(LastErrorEvent(tp, *self._timer(None)), (tp,))
 
-    def last_heard(self) -> dict[TopicPartition, LastResponse]:
-        """When each partition's broker last answered without a refusal, also that it has nothing new; and its end."""
+    def last_responses(self) -> dict[TopicPartition, LastResponse]:
+        """Return when the leader of each partition last answered without an error, and the end of its log."""
         return self._ask(LastResponseEvent(*self._timer(None)))
 
     def network(self) -> NetworkSnapshot:
-        """What the network thread of this cluster, which all clients of this process share, has done so far."""
+        """Return the counts of this cluster's network thread, which all clients of the process share."""
         return self._thread.look()
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """End the fetch sessions and leave, within ``timeout_ms``; safe to call again, and with a dead thread."""
+        """Close the fetch sessions, within ``timeout_ms``. May be called again, and after the thread has died."""
         timeout_ms = arguments.timeout(timeout_ms)
         with self._use:
             if self._closed:
@@ -256,33 +263,36 @@ class Consumer:
             self._closed = True
             leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(timeout_ms)), timeout_ms)
 
-    # --- plumbing
+    # --- internals
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))
 
-    def _ask(self, event: CompletableEvent[T], about: Collection[TopicPartition] = (), *, to_loop: bool = False) -> T:
+    def _ask(self, event: CompletableEvent[T], tps: Collection[TopicPartition] = (), *, to_loop: bool = False) -> T:
         with self._use:
-            self._check_usable(about)
+            self._check_usable(tps)
             self._forget_unread()
             return self._thread.call(None if to_loop else self._core, event)
 
-    def _tell(self, event: Event, about: Collection[TopicPartition] = ()) -> None:
+    def _submit(self, event: Event, tps: Collection[TopicPartition] = ()) -> None:
         with self._use:
-            self._check_usable(about)
+            self._check_usable(tps)
             self._forget_unread()
             self._thread.submit(self._core, event)
 
     def _forget_unread(self) -> None:
-        """Nothing may be lost of a poll that was cut short (by Ctrl-C, say), nor count as read."""
+        """Return the records of an interrupted poll to the buffer: none may be lost, or counted as read."""
         if self._unread is not None:
             self._thread.submit(self._core, PollInterruptedEvent(self._unread))
             self._unread = None
 
-    def _check_usable(self, about: Collection[TopicPartition] = ()) -> None:
-        """Open, and ``about`` assigned; for who is in ``_use``, or another thread could assign in between."""
+    def _check_usable(self, tps: Collection[TopicPartition] = ()) -> None:
+        """Check that it is open and ``tps`` are assigned.
+
+        Within ``_use``, as another thread could assign in between.
+        """
         self._check_open()
-        missing = sorted(str(tp) for tp in about if tp not in self._assigned)
+        missing = sorted(str(tp) for tp in tps if tp not in self._assigned)
         if missing:
             msg = f"not assigned to this consumer: {', '.join(missing)}"
             raise KafkaError(msg)

@@ -1,4 +1,4 @@
-"""What one client has asked the network thread for and has no answer to yet: its close ends that."""
+"""The pending events of one client, which its close ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mirror.runtime.thread import NetworkThread
 
 
 class PendingRequests:
-    """The events of one client that are under way. Safe to use from several threads.
+    """The pending events of one client. Thread-safe.
 
-    Other clients share the network thread, which does not end with this one: without this, what is under way would be
-    tried until its time-out after the client has been closed.
+    Other clients share the network thread, which does not end with this one: otherwise events of a closed client would
+    be retried until their timeout.
     """
 
     def __init__(self, client: str) -> None:
@@ -27,9 +27,9 @@ class PendingRequests:
 
     @contextlib.contextmanager
     def waiting(self, event: CompletableEvent[Any]) -> Iterator[None]:
-        """``event`` is under way within the context. To be entered before it is asked whether the client is closed.
+        """Track ``event`` within the context, which must be entered before the check whether the client is closed.
 
-        :meth:`end` runs after the client was marked as closed: one of the two sees the other.
+        :meth:`end` runs after the client is marked as closed, so that one of the two sees the other.
         """
         self._events.add(event)
         try:
@@ -38,27 +38,27 @@ class PendingRequests:
             self._events.discard(event)
 
     def add(self, event: CompletableEvent[Any]) -> None:
-        """``event`` is under way until it is answered; to be called when :meth:`waiting` is to be entered."""
+        """Track ``event`` until it is done; call it where :meth:`waiting` would be entered."""
         self._events.add(event)
         event.future.add_done_callback(lambda _: self._events.discard(event))
 
     def end(self, thread: NetworkThread) -> None:
-        """The client is closed: those who wait get ClientClosed at once, and nothing is asked for any more."""
+        """Fail all waiting calls with ClientClosed, and end their events, as the client is closed."""
         if self._events:
-            # A thread that is dead has answered all of them, and after a fork they are the other process's.
+            # A dead thread has completed all of them, and after a fork they belong to the other process.
             with contextlib.suppress(KafkaError):
                 thread.submit(None, EndEvents(self._client, list(self._events)))
 
 
 class EndEvents(Event):
-    """Ends events of a client that is closed, on the thread that may complete them."""
+    """Ends the events of a closed client, on the thread that may complete them."""
 
     def __init__(self, client: str, events: list[CompletableEvent[Any]]) -> None:
         self._client = client
         self._events = events
 
     def apply(self, core: object, now: int) -> None:
-        """Whatever holds them forgets those that are done."""
+        """Fail the events; their holders drop those that are done."""
         del core, now
         for event in self._events:
             event.fail(ClientClosed(f"{event.what}: this {self._client} was closed while it waited"))

@@ -1,4 +1,4 @@
-"""The face of the producer core."""
+"""The public producer: a thread-safe interface to the producer core on the network thread."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _Record = tuple[bytes | None, bytes | None, Headers, int]
 
 
 class _Partition:
-    """What application threads know of a partition: that it is there, and the batch that takes its records now.
+    """The state of a partition for application threads: that its metadata is known, and its open batch.
 
-    ``lock`` is held while a batch is begun and handed over, so that batches go in the order of their records.
+    ``lock`` is held while a batch is begun and handed over, so that batches are in the order of their records.
     """
 
     __slots__ = ("known", "lock", "open", "tp")
@@ -60,17 +60,16 @@ class _Partition:
 
 
 class Producer(TransactionCalls):
-    """Writes records and ready-made batches: idempotent, acks=all, in order per partition.
+    """Sends records and encoded batches: idempotent, acks=all, in order within a partition.
 
-    In transactions where it has a ``transactional.id``. Safe to use from several threads.
+    With a ``transactional.id`` it sends in transactions. Thread-safe.
     """
 
     def __init__(self, options: Mapping[str, object] | ProducerSettings, *, memory: BufferMemory | None = None) -> None:
-        """``options`` are Kafka's dotted keys, or settings parsed from them.
+        """Create a producer from Kafka's dotted keys, or from parsed settings.
 
-        With ``memory``, which other producers share, ``buffer.memory`` is not used.
-
-        Raises ConfigError, and InvalidArgument for a ``memory`` that is none.
+        With ``memory``, which producers may share, ``buffer.memory`` is not used. Raises ConfigError, and
+        InvalidArgument if ``memory`` is no BufferMemory.
         """
         if memory is not None and not isinstance(memory, BufferMemory):
             msg = f"memory must be a BufferMemory, not {type(memory).__name__}"
@@ -97,14 +96,14 @@ class Producer(TransactionCalls):
 
     @property
     def producer_id(self) -> int:
-        """The id that batches go out under now, -1 while there is none. Asks nobody."""
+        """The current producer id, -1 while there is none. Sends no request."""
         return self._core.producer_id
 
     @property
     def fences_in_doubt(self) -> int:
-        """How many requests of ``init_transactions()`` have no answer, and may still fence this producer or the next.
+        """The number of fencing requests without a response, which may still fence this producer or its successor.
 
-        Asks nobody.
+        Sends no request.
         """
         return self._core.fences_in_doubt
 
@@ -120,14 +119,14 @@ class Producer(TransactionCalls):
         headers: _RecordHeaders = (),
         timestamp_ms: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Deliver a record; ``timestamp_ms`` is since 1970, None for now. Its bytes are copied.
+        """Send a record, whose bytes are copied. ``timestamp_ms`` is since 1970, None for now.
 
-        Waits for metadata of the partition the first time, and for memory, for as long as ``max.block.ms`` and what
-        belongs to it say (KIP-912): KafkaTimeout. Raises InvalidArgument, RecordTooLarge for a record larger than
-        ``buffer.memory``, WrongState outside of a transaction where there is a ``transactional.id``, ClientClosed,
-        NetworkThreadDied. The future ends with RecordMetadata, DeliveryTimeout, or what the broker refused it for; it
-        cannot be cancelled. Its callbacks run on the network thread: there whatever would have to wait raises
-        WrongState, and one that raises SystemExit ends the thread.
+        Waits for metadata of the partition the first time, and for memory, as ``max.block.ms`` and its related keys
+        allow (KIP-912); raises KafkaTimeout after that. Raises InvalidArgument, RecordTooLarge for a record larger
+        than ``buffer.memory``, WrongState outside a transaction if there is a ``transactional.id``, ClientClosed,
+        NetworkThreadDied. The future completes with RecordMetadata, or fails with DeliveryTimeout or the broker's
+        error; it cannot be cancelled. Its callbacks run on the network thread: calls that would wait raise
+        WrongState there, and a callback that raises SystemExit ends the thread.
         """
         record = (
             arguments.payload("key", key),
@@ -151,7 +150,7 @@ class Producer(TransactionCalls):
         return found
 
     def _append(self, place: _Partition, record: _Record) -> Future[RecordMetadata] | None:
-        """Into the batch that is there: no event, no wake-up. None where there is none, or no room."""
+        """Append to the open batch, without an event or wake-up; return None if there is none, or no room."""
         batch = place.open
         if batch is None:
             return None
@@ -183,10 +182,10 @@ class Producer(TransactionCalls):
                     self._deliver(made, place)
             return future
         finally:
-            if not handed:  # somebody else had begun one meanwhile, or it was cut short
+            if not handed:  # another thread has begun one meanwhile, or the call was interrupted
                 self._memory.give_back(place.tp, limit)
 
-    # --- ready-made batches
+    # --- encoded batches
 
     def send_batch(
         self,
@@ -197,17 +196,17 @@ class Producer(TransactionCalls):
         block: bool = True,
         chain: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Deliver ``batch`` to ``tp`` (a plain tuple will do), behind what was sent there before.
+        """Send ``batch`` to ``tp`` (or a plain tuple), behind everything sent there before.
 
-        Its bytes are this producer's until the future has its result; after an error they may still be on their way:
-        leave them alone then. ``created_ms`` (ms since 1970) is when it came into being, where that was elsewhere: from
-        then on ``delivery.timeout.ms`` runs, and DeliveryTimeout is raised where that ends before there is memory.
-        Waits and raises as :meth:`send` does; with ``block=False`` it raises KafkaTimeout at once where there is no
-        memory, and does not wait for metadata: ``delivery.timeout.ms`` does.
+        Its bytes must not change until the future is done; after an error they may still be being sent, and must not
+        be reused. ``created_ms`` (ms since 1970) is when the batch was created, if that was elsewhere:
+        ``delivery.timeout.ms`` starts then, and DeliveryTimeout is raised if it ends before memory is available.
+        Waits and raises as :meth:`send` does; with ``block=False`` it raises KafkaTimeout at once if there is no
+        memory, and does not wait for metadata, which ``delivery.timeout.ms`` bounds then.
 
-        Batches of a partition with the same number ``chain`` make a chain: once one is lost, none after it of that
-        chain is sent. Another number begins a new one, which goes on behind the lost one. A number is used for one
-        chain of a partition only.
+        Batches of a partition with the same number ``chain`` form a chain: once one is lost, later ones of the chain
+        are not sent. Another number begins a new chain, which continues behind the lost batch. A number is used for
+        one chain of a partition only.
         """
         return self._send_batch(tp, batch, created_ms, chain, block=block).future
 
@@ -220,10 +219,10 @@ class Producer(TransactionCalls):
         created_ms: int | None = None,
         chain: int | None = None,
     ) -> None:
-        """As :meth:`send_batch` with ``block=False``; ``callback`` gets what the future would have ended with.
+        """Send as :meth:`send_batch` with ``block=False``; ``callback`` is called with the outcome instead of a future.
 
-        For who sends very many: a future costs more than all the rest of this call. Where this raises, ``callback`` may
-        have been told, too.
+        It is for callers with very many batches: a future costs more than the rest of this call. If this raises,
+        ``callback`` may have been called, too.
         """
         self._send_batch(tp, batch, created_ms, chain, block=False, callback=callback)
 
@@ -259,7 +258,7 @@ class Producer(TransactionCalls):
             made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain, callback=callback)
             with place.lock:
                 if (before := place.open) is not None:
-                    before.close()  # records that come later belong behind this batch
+                    before.close()  # later records belong behind this batch
                 handed = True
                 self._deliver(made)
             return made
@@ -302,10 +301,10 @@ class Producer(TransactionCalls):
             last_error=error,
         )
 
-    # --- what both share
+    # --- shared by both
 
     def _await_topic(self, place: _Partition, expires_ms: int) -> int:
-        """Wait until the partition is known; the ms that this took."""
+        """Wait for metadata of the partition; return how long that took, in ms."""
         began = self._thread.clock.now()
         timeout_ms = min(self._budget.metadata_ms(), remaining(expires_ms, began))
         event = AwaitTopicEvent(place.tp, deadline(began, timeout_ms), timeout_ms)
@@ -322,9 +321,9 @@ class Producer(TransactionCalls):
         return self._thread.clock.now() - began
 
     def _deliver(self, made: ProducerBatch, place: _Partition | None = None) -> None:
-        """Hand a batch and its memory to the network thread; remembered until every record of it is answered for.
+        """Hand a batch and its memory to the network thread, and track it until every record of it has its outcome.
 
-        Where that fails, and also where it is cut short by Ctrl-C, either the network thread has both, or nobody.
+        If that fails, or is interrupted by Ctrl-C, the network thread has either both or neither.
         """
         unanswered, key = self._unanswered, object()
         opened, event = made.open, SendHandoff(made, self._memory)
@@ -340,16 +339,16 @@ class Producer(TransactionCalls):
         try:
             unanswered.add(key)
             if place is not None:
-                place.open = opened  # before it is handed over: its answer may come at once, and closes it
+                place.open = opened  # before it is handed over: its response may arrive at once, and closes it
             self._thread.submit(self._core, event)
         except BaseException as error:
             if event.claim():
-                made.fail(as_kafka_error(error))  # others may have added records to it
+                made.fail(as_kafka_error(error))  # other threads may have added records to it
                 self._memory.give_back(made.tp, made.size)
             raise
 
     def _send_what_lingers(self) -> None:
-        """Somebody has to wait for memory. Raises NetworkThreadDied."""
+        """Wake the network thread, as a caller waits for memory. Raises NetworkThreadDied."""
         self._thread.submit(self._core, FlushEvent())
 
     # --- the end
@@ -365,7 +364,9 @@ class Producer(TransactionCalls):
         unanswered = self._unanswered.now()
         if not unanswered:
             return
-        with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then they have been told, or are about to be
+        with contextlib.suppress(
+            ClientClosed, NetworkThreadDied
+        ):  # then their callers have the outcome, or are about to
             self._send_what_lingers()
         pending = self._unanswered.wait(unanswered, timeout, self._thread.clock)
         if pending:
@@ -373,17 +374,17 @@ class Producer(TransactionCalls):
             raise KafkaTimeout(msg)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush for at most ``timeout_ms``, then fail the rest; safe to call again, and with a dead thread.
+        """Flush for at most ``timeout_ms``, then fail the rest. May be called again, and after the thread has died.
 
-        An open transaction is aborted instead; one that is being committed or aborted is waited for. Whoever waits in
-        :meth:`send` gets ClientClosed at once. With 0 it drops everything, as :meth:`close_async`; so it does in a
-        callback, on the network thread, and after a fork, where what was sent is the other process's.
+        An open transaction is aborted instead; a pending commit or abort is waited for. Callers that wait in
+        :meth:`send` get ClientClosed at once. With a timeout of 0 everything is dropped, as by :meth:`close_async`;
+        so it is in a callback on the network thread, and after a fork, as the batches belong to the other process.
         """
         deadline_ms, timeout = self._timer(0 if self._thread.is_current else timeout_ms)
         if not self._stop_sending():
             return
         try:
-            # Whatever is left then is told by leaving.
+            # LeaveEvent fails what is left.
             with contextlib.suppress(KafkaError):
                 if timeout > 0:
                     self._end_transaction(deadline_ms)  # as long as there is one
@@ -393,11 +394,11 @@ class Producer(TransactionCalls):
             leave_and_release(self._thread, leave, self._left_ms(deadline_ms))
 
     def close_async(self) -> Future[None]:
-        """Drop everything, and wait for nothing; the future is done, without an error, once that is so.
+        """Drop everything without waiting; the future completes, without an error, when that is done.
 
-        What is not acknowledged by then fails with ClientClosed. An open transaction is left to the next
-        ``init_transactions()`` of its ``transactional.id``, in this process or another, which aborts it; without one
-        its coordinator does after ``transaction.timeout.ms``.
+        Unacknowledged batches fail with ClientClosed. An open transaction is aborted by the next
+        ``init_transactions()`` of its ``transactional.id``, in this process or another, otherwise by its coordinator
+        after ``transaction.timeout.ms``.
         """
         left: Future[None] = Future()
         left.set_running_or_notify_cancel()
@@ -407,7 +408,7 @@ class Producer(TransactionCalls):
         leave = LeaveEvent(self._core, *self._thread.timer(None))
 
         def gone(_: Future[None]) -> None:
-            release(self._thread)  # on the network thread, so that nobody waits for its end
+            release(self._thread)  # on the network thread, which cannot wait for its own end
             left.set_result(None)
 
         leave.future.add_done_callback(gone)
@@ -418,7 +419,7 @@ class Producer(TransactionCalls):
         return left
 
     def _stop_sending(self) -> bool:
-        """Whether there is anything to be closed: not after a fork, nor twice. Nobody waits in it any more."""
+        """Mark as closed and end all waits; return whether there is something to close: not after a fork, nor twice."""
         if self._closed or self._thread.left_behind:
             self._closed = True
             return False
@@ -433,5 +434,5 @@ class Producer(TransactionCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error nothing is waited for: what was sent is retried by whoever retries the whole.
+        # Do not wait after an error: its caller retries everything, if at all.
         self.close(None if kind is None else 0)

@@ -1,4 +1,4 @@
-"""A client for one thread at a time says so at once when a second one comes (``KafkaConsumer.acquire``)."""
+"""Detects a second thread in a client that only one may use at a time (``KafkaConsumer.acquire``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirror.errors import KafkaError
 
 
 class SingleUser:
-    """A context that one thread may be in at a time (again and again), and a second may not."""
+    """A reentrant context for one thread at a time. Raises KafkaError in a second one."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -30,13 +30,13 @@ _JOIN_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _NOWHERE: Final = -1
 _LOOK_EVERY: Final = 16
-"""Turns between two looks at the thread's own CPU time, which are system calls."""
+"""Turns between two samples of the thread's CPU time, which are system calls."""
 STUCK_MS: Final = 30_000
-"""One turn of the loop takes milliseconds. Only a name server's own time-out is near this (``getaddrinfo`` blocks)."""
+"""A turn of the loop takes milliseconds. Only the timeout of a name server comes near this (``getaddrinfo`` blocks)."""
 
 
 class NetworkThread:
-    """Runs a :class:`ClusterLoop` until the last client leaves, or until a bug ends it: then every caller is told."""
+    """Runs a :class:`ClusterLoop` until the last client leaves, or until a bug ends it, which fails every caller."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
@@ -51,14 +51,14 @@ class NetworkThread:
         self._stuck_at = self._given_up_at = _NOWHERE
         self._pid = os.getpid()
         self._cause: BaseException | None = None
-        # Guards the moment between "the thread is alive" and "the event is queued": without it an event could slip in
+        # Guards the moment between "the thread is alive" and "the event is queued": without it an event could be queued
         # behind the last sweep, and its sender would wait for ever.
         self._gate = threading.Lock()
         first = settings.bootstrap[0]
         self._thread = threading.Thread(target=self._run, name=f"mirror-network-{first[0]}:{first[1]}", daemon=True)
 
     def start(self) -> None:
-        """Start. Raises NetworkThreadDied where the system gives no thread."""
+        """Start. Raises NetworkThreadDied if the system has no thread left."""
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -75,19 +75,19 @@ class NetworkThread:
                 if self._turns % _LOOK_EVERY == 0:
                     self._busy_ns = time.thread_time_ns()
             cause = ClientClosed("the client is closed")
-        except BaseException as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
+        except BaseException as error:  # noqa: BLE001 - any error must fail the waiting callers
             cause = NetworkThreadDied(f"the network thread died: {type(error).__name__}: {error}")
             cause.__cause__ = error
         with self._gate:
             self._cause = cause
-        # From here on nothing is queued any more. Not under the gate: futures have callbacks, and those may call us.
+        # Nothing is queued from here on. Not under the gate: callbacks of futures may call methods of this class.
         queued = [event for _, event in self.loop.events]
         for tell in (self.loop.fail, *(event.fail for event in queued)):
             _insist(partial(tell, cause))
         self._network.close()
 
     def look(self) -> NetworkSnapshot:
-        """What it has done so far; from any thread."""
+        """Return its counts so far. May be called from any thread."""
         return NetworkSnapshot(self._network.meters.snapshot(), self._busy_ns // 1_000_000)
 
     @property
@@ -103,21 +103,21 @@ class NetworkThread:
     def check_process(self) -> None:
         """Raise NetworkThreadDied after a fork.
 
-        To be asked before any lock: somebody who does not live in this process may hold it for ever.
+        Must be called before any lock is taken: a thread that does not exist in this process may hold it for ever.
         """
         if self.left_behind:
             msg = "this client was made before a fork, and its network thread stayed behind: make one in each process"
             raise NetworkThreadDied(msg)
 
     def check_may_wait(self) -> None:
-        """Raise WrongState on the network thread: whoever waited there would wait for itself, and all for it."""
+        """Raise WrongState on the network thread, where a wait would block the thread that is to end it."""
         if self.is_current:
             msg = "cannot wait on the network thread, where callbacks run: use the _async call, or another thread"
             raise WrongState(msg)
 
     @property
     def dead(self) -> bool:
-        """Whether nothing can be asked of it any more."""
+        """Whether it accepts no more events."""
         return self._cause is not None
 
     def submit(self, core: Any, event: Event) -> None:
@@ -125,13 +125,13 @@ class NetworkThread:
         self.check_process()
         with self._gate:
             if self._cause is not None:
-                # A new one for each caller: one exception raised again and again would gather all their traces.
+                # A new exception for each caller: one raised repeatedly collects all their tracebacks.
                 raise type(self._cause)(str(self._cause)) from self._cause.__cause__
             self.loop.events.append((core, event))
         self._network.wakeup()
 
     def call(self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None) -> T:
-        """Queue ``event`` and wait for its answer; the network thread alone watches the time (seed 001).
+        """Queue ``event`` and wait for its result; only the network thread checks the timeout (timeout design).
 
         Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything.
         """
@@ -140,48 +140,48 @@ class NetworkThread:
         return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
 
     def wait(self, future: Future[T], stuck_ms: int) -> T:
-        """The future's result, without a bound of our own; only a thread that no longer turns ends the wait.
+        """Return the result of the future, without a timeout here; only a stuck thread ends the wait.
 
-        Raises NetworkThreadDied where the loop has been in one turn for ``stuck_ms``: a bug, whose place is in the
-        error's cause; also after a fork. Raises WrongState on the network thread itself.
+        Raises NetworkThreadDied if the loop has been in one turn for ``stuck_ms``, a bug whose place is in the cause of
+        the error, and after a fork. Raises WrongState on the network thread itself.
         """
         self.check_process()
         self.check_may_wait()
         if self._stuck_at == self._turns and not future.done():
-            raise self._stuck()  # another caller has waited for long enough
+            raise self._stuck()  # another caller has found the thread stuck
         turns, woken_ms = self._turns, FOREVER_MS
         while True:
             try:
                 return future.result(_LOOK_S)
             except TimeoutError:
-                # Either the event's own time-out, or only our look at the thread.
+                # Either the timeout of the event itself, or of this check of the thread.
                 if future.done():
                     return future.result()
             now = self.clock.now()
             if self._turns != turns or woken_ms == FOREVER_MS:
-                # It may sleep with good reason: only a thread that was woken, and does not turn, is stuck.
+                # It may sleep for a reason: only a thread that was woken and makes no turn is stuck.
                 turns, woken_ms = self._turns, now
             elif now - woken_ms >= stuck_ms:
                 if stuck_ms >= STUCK_MS:
-                    self._stuck_at = turns  # the others need not find out for themselves
+                    self._stuck_at = turns  # so that the other callers need not find out
                 self._given_up_at = turns
                 raise self._stuck()
             self._network.wakeup()
 
     def _stuck(self) -> NetworkThreadDied:
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the one way to see another thread
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way to see the stack of another thread
         where = "".join(traceback.format_stack(frame)) if frame is not None else "an unknown place"
         error = NetworkThreadDied("the network thread is stuck in a turn that does not end")
         error.__cause__ = RuntimeError(f"it is at:\n{where}")
         return error
 
     def timer(self, timeout_ms: int | None) -> tuple[int, int]:
-        """(deadline, timeout) in ms of a call that was given ``timeout_ms``, or the default."""
+        """Return (deadline, timeout) in ms of a call with ``timeout_ms``, or the default."""
         timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Timer(self.clock, timeout).deadline_ms, min(timeout, FOREVER_MS)
 
     def stop(self) -> None:
-        """End the loop; waits for it, but not for ever."""
+        """End the loop, and wait for it, but not for ever."""
         self._stopping = True
         if self._given_up_at != self._turns and self._thread.is_alive() and not self.is_current:
             self._network.wakeup()
@@ -189,9 +189,9 @@ class NetworkThread:
 
 
 def _insist(tell: Callable[[], None]) -> None:
-    """Tell everybody at the end, whatever their callbacks raise: each raises once, and is skipped by the next round.
+    """Fail all callers, whatever their callbacks raise: each raises once, and the next round skips it.
 
-    What futures let through is no Exception (``sys.exit`` in a callback); an Exception is a bug of ours, in what tells.
+    Futures only let through what is no Exception (``sys.exit`` in a callback); an Exception is a bug here.
     """
     while True:
         try:
@@ -199,21 +199,21 @@ def _insist(tell: Callable[[], None]) -> None:
         except Exception:  # noqa: BLE001 - as above
             _log.exception("a client could not be told that the network thread has ended")
             return
-        except BaseException as error:  # noqa: BLE001 - the thread ends anyway, and others are still to be told
+        except BaseException as error:  # noqa: BLE001 - the thread ends anyway, and other callers are still to be failed
             _log.warning("a callback ended in %s while the network thread was ending", type(error).__name__)
         else:
             return
 
 
 class _Registry:
-    """The threads of this process, and of those that it was forked from: those are of no use here."""
+    """The threads of this process, and of those that it was forked from, which are not usable here."""
 
     def __init__(self) -> None:
         self.threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """After a fork: who held the lock may have stayed behind."""
+        """Replace the lock after a fork: its holder may not exist in this process."""
         self.lock = threading.Lock()
 
 
@@ -222,7 +222,7 @@ os.register_at_fork(after_in_child=_registry.renew_lock)
 
 
 def acquire(settings: ClusterSettings) -> NetworkThread:
-    """This process's thread for the cluster; a forked child makes its own."""
+    """Return the thread of this process for the cluster; a forked child creates its own."""
     key = (os.getpid(), settings)
     with _registry.lock:
         thread = _registry.threads.get(key)
@@ -237,7 +237,7 @@ def acquire(settings: ClusterSettings) -> NetworkThread:
 
 
 def release(thread: NetworkThread) -> None:
-    """A client has closed; the last one ends the thread."""
+    """Release the thread for a closed client; the last one ends it."""
     with _registry.lock:
         thread.users -= 1
         if thread.users > 0:
@@ -249,11 +249,11 @@ def release(thread: NetworkThread) -> None:
 
 
 def leave_and_release(thread: NetworkThread, leave: LeaveEvent, timeout_ms: int | None) -> None:
-    """A client closes: its core takes its leave, and the thread is let go.
+    """Remove the core of a closing client from the loop, and release the thread.
 
-    Never raises for a dead thread: nothing of the client is left there, and its next call says what happened. Does not
-    wait for a stuck one for much longer than ``timeout_ms``, the time that ``close`` was given (None: the default); in
-    a callback, on the network thread, and after a fork it does not wait at all.
+    Never raises for a dead thread: nothing of the client is left there, and its next call raises. Waits for a stuck
+    thread no longer than about ``timeout_ms``, the timeout of ``close`` (None: the default); in a callback on the
+    network thread, and after a fork, it does not wait at all.
     """
     given_ms = thread.timer(timeout_ms)[1]
     try:

@@ -52,8 +52,8 @@ class Source:
         self.back_ms = FOREVER_MS
         self.later: dict[int, list[tuple[int, Batch]]] = {}
 
-    def last_heard(self) -> dict[TopicPartition, LastResponse]:
-        self.calls["last_heard"] += 1
+    def last_responses(self) -> dict[TopicPartition, LastResponse]:
+        self.calls["last_responses"] += 1
         dead = self.dead if self.clock.now() < self.back_ms else set()
         ends = {number: batches[-1].next_offset for number, batches in self.logs.items() if batches}
         return {

@@ -232,7 +232,7 @@ class Transactions:
     def blocking_phase(self, tp: TopicPartition) -> tuple[DeliveryPhase, KafkaError | None] | None:
         """Return the phase in which a batch of ``tp`` waits for a coordinator, with the last error.
 
-        None if it does not.
+        It is None if the batch waits for none.
         """
         why = self._last_error or self._coordinator.why_waiting()
         if self.identity is None or self._renew:

@@ -68,7 +68,7 @@ class FetchSteering:
             return
         followed = [copy for copy in self._reading.values() if copy.range.follows]
         if followed:
-            responses = self._consumer.last_heard()
+            responses = self._consumer.last_responses()
             for copy in followed:
                 if copy.source in responses:
                     copy.on_source_response(*responses[copy.source])

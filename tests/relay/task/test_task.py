@@ -145,7 +145,7 @@ def test_followed_partitions_are_copied_until_the_epoch_ends_and_may_be_idle(fol
     assert [result.end for result in results] == [3 if partition == 3 else 2 for partition in range(20)]
     assert followed.target.committed[3] == 3, "the late record is committed"
     assert began + 60_000 <= followed.clock.unix_ms() <= began + 61_000
-    assert followed.source.calls["last_heard"] < 60
+    assert followed.source.calls["last_responses"] < 60
     assert followed.turns < 1_000
     assert followed.steps < 1_000
 
