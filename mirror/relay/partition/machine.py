@@ -39,11 +39,10 @@ from mirror.relay.partition.retry import RetryController
 from mirror.relay.partition.source_reader import SourceReader
 from mirror.relay.partition.states import (
     ABORT_TIMEOUT_MS,
-    AWAITED_IN_PHASE,
     PHASE_OF_STATE,
-    TARGET_PHASES,
     CopyState,
     PendingCall,
+    awaited_text,
     result_of,
 )
 from mirror.relay.partition.target_check import TargetLogCheck
@@ -128,8 +127,8 @@ class PartitionCopy:
     @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
-        attempt = self._attempt
-        return attempt is not None and self.state is CopyState.COPYING and attempt.wants_more
+        attempt = self._copying
+        return attempt is not None and attempt.wants_more
 
     @property
     def held_bytes(self) -> int:
@@ -139,13 +138,18 @@ class PartitionCopy:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether an acknowledgement should wake the task."""
-        attempt = self._attempt  # read once: network threads call this, too
-        return attempt is not None and self.state is CopyState.COPYING and attempt.awaits_acknowledgement
+        attempt = self._copying
+        return attempt is not None and attempt.awaits_acknowledgement
 
     @property
     def awaits_first_response(self) -> bool:
         """Whether it reads, and the source has not reported its end yet."""
         return self.state is CopyState.COPYING and self._reader.last_stable_offset == FOREVER_MS
+
+    @property
+    def _copying(self) -> CopyAttempt | None:
+        """The present attempt in the state COPYING. Network threads read it, too."""
+        return self._attempt if self.state is CopyState.COPYING else None
 
     @property
     def _current(self) -> CopyAttempt:
@@ -154,8 +158,7 @@ class PartitionCopy:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next if nothing happens before."""
-        attempt = self._attempt
-        if attempt is not None and self.state is CopyState.COPYING:
+        if (attempt := self._copying) is not None:
             return attempt.due_ms(now)
         return self._until_ms if self.state in {CopyState.BACKING_OFF, CopyState.ABORTING} else FOREVER_MS
 
@@ -193,8 +196,8 @@ class PartitionCopy:
 
     def on_budget_exhausted(self) -> None:
         """Fetching is paused: the source budget is exhausted."""
-        if self.state is CopyState.COPYING:
-            self._current.budget_exhausted = True
+        if (attempt := self._copying) is not None:
+            attempt.budget_exhausted = True
 
     # --- steps
 
@@ -210,8 +213,8 @@ class PartitionCopy:
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
                 _log.exception("%s: unexpected error; this partition's copy fails, the others continue", self.source)
                 self._fail(as_mirror_error(error), now)
-        if self._attempt is not None and self.state is CopyState.COPYING:
-            self.recorder.on_step(self._attempt, self._reader, now)
+        if (attempt := self._copying) is not None:
+            self.recorder.on_step(attempt, self._reader, now)
         elif self.state is not CopyState.DONE:
             self.recorder.timeline.enter(PHASE_OF_STATE[self.state], now)
 
@@ -387,7 +390,7 @@ class PartitionCopy:
 
     def _end_attempt(self, now: int, outcome: AttemptOutcome | None, reason: str = "") -> None:
         """End this attempt; ``outcome`` and ``reason`` as in :meth:`RetryController.on_attempt_ended`."""
-        attempt = self._attempt if self.state is CopyState.COPYING else None
+        attempt = self._copying
         since_ms = self._opened_ms if attempt is None else attempt.undelivered_since_ms
         if self.state is CopyState.CHECKING_SOURCE:
             since_ms = None  # it is the source that the copy waits for
@@ -430,10 +433,10 @@ class PartitionCopy:
 
     def hold_commits(self) -> bool:
         """Begin no commit until :meth:`hand_over`, which counts what is committed; return whether one is in flight."""
-        if self.state is not CopyState.COPYING:
+        if (attempt := self._copying) is None:
             return False
-        self._current.commits.on_hold = True
-        return self._current.commits.in_flight is not None
+        attempt.commits.on_hold = True
+        return attempt.commits.in_flight is not None
 
     def hand_over(self, now: int) -> RangeResult:
         """Return the result of the epoch, which ends now.
@@ -441,12 +444,12 @@ class PartitionCopy:
         A copy in the state COPYING continues, if exactly once, until another attempt fences it. What it copies from now
         on is reported with the progress, and counted by the next epoch.
         """
-        if self.state is not CopyState.COPYING or not self._writer.atomic:
+        if self._copying is None or not self._writer.atomic:
             self.wind_up(now, immediately=True)
-        if self.state is not CopyState.COPYING:
+        if (attempt := self._copying) is None:
             return self._retry.interim_result(now)
         unix_ms, interval_ms = self._context.unix_ms(), self._context.timeouts.commit_interval_ms
-        return self._retry.hand_over(now, self._current, unix_ms=unix_ms, commit_interval_ms=interval_ms)
+        return self._retry.hand_over(now, attempt, unix_ms=unix_ms, commit_interval_ms=interval_ms)
 
     def wind_up(self, now: int, *, immediately: bool) -> None:
         """The epoch ends: commit what is acknowledged, and abort the rest.
@@ -464,9 +467,7 @@ class PartitionCopy:
         self.step(now)
 
     def _awaited_text(self) -> str:
-        phase = self.recorder.timeline.phase
-        reason = self._context.no_leader_reason(self) if phase in TARGET_PHASES else ""
-        return f"it waited for {AWAITED_IN_PHASE[phase]}{reason}" if phase in AWAITED_IN_PHASE else ""
+        return awaited_text(self.recorder.timeline.phase, self._context.no_leader_reason(self))
 
     @property
     def _nothing_was_due(self) -> bool:

@@ -22,7 +22,7 @@ MAX_REFETCHES: Final = 2
 """How often a damaged batch is fetched again."""
 
 EPOCH_ENDED: Final = "the epoch ended before it was complete"
-AWAITED_IN_PHASE: Final = {
+_AWAITED: Final = {
     CopyPhase.FENCING: "the target's transaction coordinator",
     CopyPhase.SETTLING: "the leader of the target partition",
     CopyPhase.FETCHING: "the source",
@@ -32,10 +32,16 @@ AWAITED_IN_PHASE: Final = {
     CopyPhase.LOOKING: "the source, to learn why it does not have what comes next",
 }
 """What a copy waits for in a phase; the other phases wait for the copy itself."""
-TARGET_PHASES: Final = frozenset(
+_TARGET_PHASES: Final = frozenset(
     {CopyPhase.FENCING, CopyPhase.SETTLING, CopyPhase.MEMORY, CopyPhase.PRODUCING, CopyPhase.COMMITTING}
 )
 """The phases in which a copy waits for the target."""
+
+
+def awaited_text(phase: CopyPhase, no_leader_reason: str) -> str:
+    """Return what a copy waits for in ``phase``, or ``''``; a target without leader is named as the reason."""
+    reason = no_leader_reason if phase in _TARGET_PHASES else ""
+    return f"it waited for {_AWAITED[phase]}{reason}" if phase in _AWAITED else ""
 
 
 def unfinished(reason: str) -> str:
