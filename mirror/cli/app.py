@@ -1,6 +1,6 @@
-"""The frame of the ``mirror`` command: what its commands are, and what becomes of their errors.
+"""The ``mirror`` command: the list of its subcommands, and the report of their errors.
 
-Exit status: 0 done, 1 could not run, 2 wrong usage, 130 interrupted; a command may add its own.
+Exit status: 0 success, 1 could not run, 2 wrong usage, 130 interrupted; a subcommand may have others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mirror.cli.console import complain
+from mirror.cli.console import print_error
 
 _DISTRIBUTION: Final = "kafka-spark-mirror"
 
 
 class _Lazy(NamedTuple):
-    """A command that is imported when it is used: ``mirror --help`` must not wait for Spark."""
+    """A subcommand that is imported when it is used, so that ``mirror --help`` does not import Spark."""
 
     module: str
     attribute: str
@@ -27,19 +27,21 @@ class _Lazy(NamedTuple):
 
 _COMMANDS: Final = {
     "run": _Lazy("mirror.cli.run", "run", "Copy what is new, once, as a Spark job."),
-    "stream": _Lazy("mirror.cli.stream", "stream", "Follow topics, as a Spark stream, until told to end."),
-    "stop": _Lazy("mirror.cli.stop", "stop", "End a flow's stream in order, wherever it runs."),
+    "stream": _Lazy("mirror.cli.run", "stream", "Follow topics, as a Spark stream, until it is stopped."),
+    "stop": _Lazy("mirror.cli.stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
     "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
-    "report": _Lazy("mirror.cli.report", "report", "Make the report of the last run anew: one HTML file."),
-    "plan": _Lazy("mirror.cli.plan", "plan", "Say what a run would copy and change; changes nothing."),
-    "check-config": _Lazy("mirror.cli.check_config", "check_config", "Check a configuration and show what it means."),
-    "demo": _Lazy("mirror.cli.demo", "demo", "Copy a made-up data set between two sandbox clusters."),
+    "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
+    "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
+    "check-config": _Lazy(
+        "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
+    ),
+    "demo": _Lazy("mirror.cli.demo", "demo", "Copy generated data between two sandbox clusters."),
     "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }
 
 
 class LazyGroup(TyperGroup):
-    """The commands' names and short helps, with each command's own module behind it."""
+    """A group that lists all subcommands, and imports a subcommand's module when it is used."""
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
@@ -47,22 +49,22 @@ class LazyGroup(TyperGroup):
             self.add_command(TyperCommand(name, help=lazy.help))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Put the real command in the place of its name before it is looked up."""
+        """Replace the placeholder by the real subcommand before it is looked up."""
         if args and args[0] in _COMMANDS:
             self.add_command(_load(args[0]), args[0])
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command and turn its error into lines on stderr and an exit status."""
-        debug = ctx.params["debug"] or "--debug" in ctx.args  # before or after the command's name
+        """Run the subcommand, and report its error as lines on stderr and an exit status."""
+        debug = ctx.params["debug"] or "--debug" in ctx.args  # before or after the subcommand's name
         if debug:
-            ctx.default_map = {key: {"debug": True} for key in _COMMANDS}  # for commands that pass it on
+            ctx.default_map = {key: {"debug": True} for key in _COMMANDS}  # for subcommands that have the option
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
-            raise  # Typer's own ways to end
-        except Exception as error:  # noqa: BLE001 - no traceback may reach a person who did not ask for it
-            complain(error, debug=debug)
+            raise  # Typer handles these
+        except Exception as error:  # noqa: BLE001 - no traceback reaches a user who did not request it
+            print_error(error, debug=debug)
             raise typer.Exit(1) from None
 
 
@@ -79,8 +81,8 @@ def _load(name: str) -> Any:
 app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         try:
             print(f"mirror {metadata.version(_DISTRIBUTION)}")
         except metadata.PackageNotFoundError:
@@ -99,5 +101,5 @@ def _options(
 
 
 def main() -> None:
-    """Run the ``mirror`` command with the process's arguments; ends the process."""
+    """Run the ``mirror`` command with the process's arguments, and exit."""
     app(prog_name="mirror")

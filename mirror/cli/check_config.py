@@ -1,4 +1,4 @@
-"""``mirror check-config``: a configuration checked whole, and shown as it is understood."""
+"""``mirror check-config``: check a whole configuration, and show its effective values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from rich.table import Table
 from rich.text import Text
 
-from mirror.cli.console import warn
+from mirror.cli.console import print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import unencrypted_credentials
@@ -23,35 +23,35 @@ def check_config(
     secrets_dir: SecretsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration and show what it means, overrides and defaults included; secrets stay hidden.
+    """Check a configuration and show its effective values, with overrides and defaults; secrets stay hidden.
 
-    Keys without effect are warnings. A transform has to be importable here.
+    A key without effect is a warning. A transform has to be importable here.
 
-    Exit status: 0 it is right, 1 it is not.
+    Exit status: 0 valid, 1 not valid.
     """
     loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
     without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
     for line in dict.fromkeys([*without_effect, *unencrypted_credentials(loaded, loaded.clusters)]):
-        warn(line)
+        print_warning(line)
     tables = effective_config(loaded)
     if as_json:
         print(json.dumps(tables, indent=2, ensure_ascii=False))
         return
     console = Terminal()
-    here = configured_keys(loaded)
+    configured = configured_keys(loaded)
     for section, entries in tables.items():
         for name, settings in entries.items():
-            console.print(_table((section, name), settings, here))
+            console.print(_table((section, name), settings, configured))
 
 
 def why_not_loaded(transform: str) -> str | None:
-    """Why it cannot be imported here; what copies is loaded only where there is one."""
-    from mirror.spark.preflight import transform_check as transforms
+    """Return why ``transform`` cannot be imported here, or None if it can. Imports the copying code only if called."""
+    from mirror.spark.preflight import transform_check
 
-    return transforms.why_not_loaded(transform)
+    return transform_check.why_not_loaded(transform)
 
 
-def _table(path: KeyPath, settings: Mapping[str, object], given: Collection[KeyPath]) -> Table:
+def _table(path: KeyPath, settings: Mapping[str, object], configured: Collection[KeyPath]) -> Table:
     table = Table(title=Text(".".join(path)), title_justify="left", title_style="bold")
     table.add_column("key", no_wrap=True)
     table.add_column("value", overflow="fold")
@@ -59,14 +59,14 @@ def _table(path: KeyPath, settings: Mapping[str, object], given: Collection[KeyP
     for key, value in settings.items():
         inner = value if isinstance(value, Mapping) and key != "headers" else {}
         for option, plain in inner.items():
-            table.add_row(Text(f'{key}."{option}"'), _value(plain), _mark((*path, key, option) in given))
+            table.add_row(Text(f'{key}."{option}"'), _value(plain), _mark((*path, key, option) in configured))
         if not inner:
-            table.add_row(Text(key), _value(value), _mark((*path, key) in given))
+            table.add_row(Text(key), _value(value), _mark((*path, key) in configured))
     return table
 
 
-def _mark(given: bool) -> Text:
-    return Text("" if given else "default", style="dim")
+def _mark(configured: bool) -> Text:
+    return Text("" if configured else "default", style="dim")
 
 
 def _value(value: object) -> Text:

@@ -1,32 +1,25 @@
-"""How the command line tells of errors: one line each on stderr, a traceback only when asked for."""
+"""Print errors and warnings of a command on stderr: one line each, and a traceback only with ``--debug``."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 
-from mirror.errors import MirrorError, printable
-from mirror.spark.ledger.atomic_write import describe_file_error
+from mirror.errors import printable
+from mirror.spark.driver.error_report import error_lines, is_expected, unexpected_hint
 
 
-def complain(error: Exception, *, debug: bool) -> None:
-    """Say on stderr what went wrong; with ``debug`` show the traceback first."""
+def print_error(error: Exception, *, debug: bool) -> None:
+    """Print the lines of ``error``; with ``debug`` print its traceback first."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    for line in _lines(error, debug=debug):
+    lines = error_lines(error)
+    if not debug and not is_expected(error):
+        lines.append(unexpected_hint("mirror --debug"))
+    for line in lines:
         print(f"mirror: {line}", file=sys.stderr)
 
 
-def warn(line: str) -> None:
-    """Say on stderr what a user should know, and what stops nothing."""
+def print_warning(line: str) -> None:
+    """Print a warning."""
     print(f"mirror: warning: {printable(line)}", file=sys.stderr)
-
-
-def _lines(error: Exception, *, debug: bool) -> list[str]:
-    if isinstance(error, MirrorError):
-        return str(error).splitlines() or [type(error).__name__]
-    if line := describe_file_error(error):
-        return [line]
-    text = printable(" ".join(str(error).split()))
-    hint = "" if debug else " (unexpected; mirror --debug shows the traceback)"
-    return [f"{type(error).__name__}: {text}{hint}" if text else f"{type(error).__name__}{hint}"]

@@ -1,4 +1,4 @@
-"""``mirror demo``: the whole path on this machine, from two empty clusters to a copy checked by another client."""
+"""``mirror demo``: start two clusters on this machine, copy between them, and verify the copy with another client."""
 
 from __future__ import annotations
 
@@ -16,67 +16,69 @@ from typing import Annotated, Final, Never
 
 import typer
 
-from mirror.cli.options import REPORT_DIR, AsJson, Config, ReportDir
+from mirror.cli.options import AsJson, Config, ReportDir
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
+from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 
 _CONFIG: Final = Path("config/demo.toml")
 _TOPIC: Final = "orders"
 _TARGET_TOPIC: Final = "source.orders"
-_STOP_WITHIN_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 30.0
 
 
 def demo(
     config: Config = _CONFIG,
-    records: Annotated[int, typer.Option("--records", min=1, help="Order events to make and copy.")] = 200_000,
-    size: Annotated[int, typer.Option("--size", min=0, help="Smallest size of an event's value in bytes.")] = 0,
-    report_dir: ReportDir = REPORT_DIR,
+    records: Annotated[int, typer.Option("--records", min=1, help="Order events to generate and copy.")] = 200_000,
+    size: Annotated[int, typer.Option("--size", min=0, help="Minimum size of an event's value in bytes.")] = 0,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
     as_json: AsJson = False,
 ) -> None:
-    """Start two clusters, make order events, copy them with Spark, and compare both sides with another client.
+    """Start two clusters, generate order events, copy them with Spark, and compare both sides with another client.
 
-    With --json it prints at the end how many records are equal, and what summary.json says of the copy.
+    With --json the command prints at the end the number of equal records, and the content of summary.json.
 
-    Exit status: 0 where both sides are equal, else that of the copy, or 1.
+    Exit status: 0 both sides are equal, otherwise that of the copy, or 1.
     """
     try:
-        # Not needed by the program itself, and so not there in an installation for production.
-        from mirror.sandbox import copy_verifier as judge
-        from mirror.sandbox import demo_data as orders
+        # Only the demo needs confluent-kafka, so an installation for production does not have it.
+        from mirror.sandbox import copy_verifier, demo_data
     except ImportError as error:
-        raise SandboxError(f"the demo checks its copy with confluent-kafka; `make install` has it ({error})") from error
+        raise SandboxError(
+            f"the demo verifies its copy with confluent-kafka, which `make install` installs ({error})"
+        ) from error
     started = time.monotonic()
     with _termination_raises(), _clusters() as (source, target):
-        _say(f"making {records:,} order events in topic {_TOPIC!r} ({source})")
-        orders.make(source, _TOPIC, records=records, size=size)
+        _print(f"generating {records:,} order events in topic {_TOPIC!r} ({source})")
+        demo_data.make(source, _TOPIC, records=records, size=size)
         summary = _copy(config, report_dir, source, target, as_json=as_json)
-        _say("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
-        verdict = judge.compare(source, _TOPIC, target, _TARGET_TOPIC)
+        _print("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
+        verdict = copy_verifier.compare(source, _TOPIC, target, _TARGET_TOPIC)
         if as_json:
-            judged = {"equal": verdict.equal, "records": verdict.records, "difference": verdict.difference}
-            print(json.dumps({**judged, **json.loads(summary)}, indent=2))
+            comparison = {"equal": verdict.equal, "records": verdict.records, "difference": verdict.difference}
+            print(json.dumps({**comparison, **json.loads(summary)}, indent=2))
         if not verdict.equal:
             raise SandboxError(f"the copy differs: {verdict.difference}")
-        _say(f"equal: all {verdict.records:,} records")
-        _say(f"how it went: {report_dir / 'report.html'}, for a browser; {report_dir / 'summary.json'}, for programs")
-    _say(f"both clusters stopped, their data deleted; {time.monotonic() - started:.0f} s in all")
+        _print(f"equal: all {verdict.records:,} records")
+        _print(f"report for a browser: {report_dir / 'report.html'}; for programs: {report_dir / 'summary.json'}")
+    _print(f"both clusters stopped, their data deleted; {time.monotonic() - started:.0f} s in all")
 
 
 @contextlib.contextmanager
 def _clusters() -> Iterator[tuple[str, str]]:
-    """Two running clusters' addresses, source and target; stopped and deleted at the end, whatever happens."""
+    """Start two clusters and yield their addresses, source and target; stop and delete them when the block ends."""
     with contextlib.ExitStack() as stack:
         addresses = []
         for name in ("source", "target"):
-            _say(f"starting cluster {name!r}")
+            _print(f"starting cluster {name!r}")
             addresses.append(stack.enter_context(Cluster()).bootstrap_servers)
         yield addresses[0], addresses[1]
 
 
 def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: bool) -> str:
-    """Run `mirror run` as a user would; with ``as_json``, what it has printed.
+    """Run `mirror run` as a user would, and with ``as_json`` return its output.
 
-    Ends this command with its exit status where it is not 0.
+    Exits with its exit status if that is not 0.
     """
     environment = {
         **os.environ,
@@ -84,16 +86,16 @@ def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: 
         "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
     }
     arguments = ["run", "--config", str(config), "--report-dir", str(report_dir), *(["--json"] if as_json else [])]
-    _say(f"mirror {' '.join(arguments)}")
+    _print(f"mirror {' '.join(arguments)}")
     command = [sys.executable, "-m", "mirror.cli", *arguments]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE if as_json else None, text=True)
     try:
         printed, _ = child.communicate()
     except BaseException:
-        # Ctrl-C reached the child as well; SIGTERM did not. It ends Spark and leaves in its own time.
+        # Ctrl-C has reached the child, too, but SIGTERM has not. The child needs time to end Spark.
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_STOP_WITHIN_S)
+            child.wait(_STOP_TIMEOUT_S)
         child.kill()
         child.wait()
         raise
@@ -106,7 +108,7 @@ def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: 
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that the clusters are stopped."""
+    """Make SIGTERM unwind the stack as Ctrl-C does, so that the clusters are stopped."""
 
     def unwind(number: int, _: FrameType | None) -> Never:
         raise SystemExit(128 + number)
@@ -118,5 +120,5 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"mirror demo: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""``mirror sandbox``: real brokers to try things on."""
+"""``mirror sandbox``: real brokers for experiments on this machine."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Directory = Annotated[
 @app.command()
 def fetch() -> None:
     """Download the brokers (once), without starting any."""
-    fetch_jars(say=_say)
-    _say(f"Apache Kafka is in {kafka_home()}")
+    fetch_jars(say=_print)
+    _print(f"Apache Kafka is in {kafka_home()}")
 
 
 @app.command()
@@ -36,24 +36,26 @@ def up(
     brokers: Annotated[int, typer.Option(min=1, max=9, help="Brokers in each cluster.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Start both clusters in the background, and print the settings that point a configuration to them.
+    """Start both clusters in the background, and print the variables that direct a configuration to them.
 
-    Standard output holds only those: eval "$(mirror sandbox up)". With --json it holds what `status --json` prints.
+    Nothing else is printed on stdout: eval "$(mirror sandbox up)". With --json it has the output of `status --json`.
     """
     folder = _folder(directory)
-    clusters = pair.up(folder, brokers, say=_say)
+    clusters = pair.up(folder, brokers, say=_print)
     if as_json:
         print(json.dumps([_as_dict(cluster) for cluster in clusters], indent=2))
     for cluster in () if as_json else clusters:
         print(f"export MIRROR_CLUSTERS__{cluster.name.upper()}__BOOTSTRAP_SERVERS={cluster.bootstrap_servers}")
-    _say(f"both run; their data and logs are in {folder}. To stop them: mirror sandbox down{_option(directory)}")
+    _print(
+        f"both clusters run; their data and logs are in {folder}. To stop them: mirror sandbox down{_option(directory)}"
+    )
 
 
 @app.command()
 def down(directory: Directory = None) -> None:
     """Stop both clusters and delete their data."""
     folder = _folder(directory)
-    _say("stopped, data deleted" if pair.down(folder) else f"nothing to stop in {folder}")
+    _print("stopped, data deleted" if pair.down(folder) else f"nothing to stop in {folder}")
 
 
 @app.command()
@@ -61,7 +63,7 @@ def status(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which clusters run. Exit status 0 if both do, else 1."""
+    """Show which clusters run. Exit status: 0 both, 1 not both."""
     folder = _folder(directory)
     clusters = pair.status(folder)
     if as_json:
@@ -83,7 +85,7 @@ def _option(directory: Path | None) -> str:
     return f" --dir {directory}" if directory else ""
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     typer.echo(line, err=True)
 
 

@@ -1,4 +1,4 @@
-"""``mirror status``: progress and lag per partition, once or live."""
+"""``mirror status``: show progress and lag per partition, once or live."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.text import Text
 
 from mirror.cli import status_view
-from mirror.cli.options import REPORT_DIR, AsJson, Config, Flow, ReportDir, SecretsDir
+from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
 from mirror.errors import KafkaError
+from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.terminal import Terminal
 from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
 
@@ -26,90 +27,90 @@ if TYPE_CHECKING:
     from mirror.spark.status.flow_status import FlowStatus
 
 pause = time.sleep
-"""Between two looks."""
+"""Waits between two readings; tests replace it."""
 
 
 def status(
     config: Config,
     flow: Flow = None,
-    report_dir: ReportDir = REPORT_DIR,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks of --watch.")] = 2.0,
-    everything: Annotated[
-        bool, typer.Option("--all", help=f"All partitions, not only the {status_view.SHOWN} that are worst off.")
+    watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two readings with --watch.")] = 2.0,
+    all_partitions: Annotated[
+        bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each flow is: progress and lag per partition, and which run copies it now.
+    """Show how far each flow is: progress and lag per partition, and which run copies it now. Changes nothing.
 
-    With --watch also how fast it is copied, how late it is, when it will have caught up, and whether it will before the
-    source's retention takes records away; the sick partitions first. It looks at both clusters and changes nothing.
-    With --json and --watch it prints a line for each reading of the clusters.
+    With --watch also show how fast and how late each partition is copied, when it will have caught up, and whether that
+    is before the source's retention deletes records; unhealthy partitions come first.
 
-    Exit status: 0 looked, 1 could not.
+    With --json and --watch the command prints one line for each reading.
+
+    Exit status: 0 read, 1 could not read.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     flows = loaded.select(flow)
     if not watch:
-        found = [read_status(loaded, each, report_dir=report_dir) for each in flows]
+        statuses = [read_status(loaded, flow_config, report_dir=report_dir) for flow_config in flows]
         if as_json:
-            print(json.dumps({"flows": [one.to_json() for one in found]}, indent=2))
+            print(json.dumps({"flows": [status_.to_json() for status_ in statuses]}, indent=2))
         else:
-            _console().print(status_view.once(found, None if everything else status_view.SHOWN))
+            Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
         return
     with ExitStack() as stack:
-        watches = [
+        readers = [
             stack.enter_context(
-                StatusReader(loaded, each, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+                StatusReader(loaded, flow_config, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
             )
-            for each in flows
+            for flow_config in flows
         ]
         try:
-            _watch_json(watches, every) if as_json else _watch(watches, every, everything=everything)
+            _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 
 
-def _look(watches: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
-    """Those that answered, and by flow why others did not: who watches wants to see the end of it."""
-    found: list[FlowStatus] = []
+def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
+    """Return the statuses, and the errors by flow of the clusters that did not answer: --watch continues after them."""
+    statuses: list[FlowStatus] = []
     errors: dict[str, KafkaError] = {}
-    for each in watches:
+    for reader in readers:
         try:
-            found.append(each.read())
+            statuses.append(reader.read())
         except KafkaError as error:
-            errors[each.flow.name] = error
-    return found, errors
+            errors[reader.flow.name] = error
+    return statuses, errors
 
 
-def _watch_json(watches: Sequence[StatusReader], every: float) -> None:
+def _watch_json(readers: Sequence[StatusReader], every: float) -> None:
     while True:
-        found, errors = _look(watches)
-        told = {"flows": [one.to_json() for one in found], "errors": {name: str(one) for name, one in errors.items()}}
-        print(json.dumps(told), flush=True)
+        statuses, errors = _read(readers)
+        document = {
+            "flows": [status_.to_json() for status_ in statuses],
+            "errors": {name: str(error) for name, error in errors.items()},
+        }
+        print(json.dumps(document), flush=True)
         pause(every)
 
 
-def _watch(watches: Sequence[StatusReader], every: float, *, everything: bool) -> None:
-    console = _console()
+def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: bool) -> None:
+    console = Terminal()
     if not console.is_terminal:
         while True:
-            found, errors = _look(watches)
-            console.print(_view(found, errors, None if everything else status_view.SHOWN, console.width))
+            statuses, errors = _read(readers)
+            console.print(_view(statuses, errors, None if all_partitions else MAX_PARTITIONS_SHOWN, console.width))
             pause(every)
     with Live(console=console, auto_refresh=False, screen=True) as screen:
         while True:
-            found, errors = _look(watches)
-            most = None if everything else status_view.rows_for(console.height - 1, len(watches))
-            screen.update(_view(found, errors, most, console.width), refresh=True)
+            statuses, errors = _read(readers)
+            most = None if all_partitions else status_view.rows_for(console.height - 1, len(readers))
+            screen.update(_view(statuses, errors, most, console.width), refresh=True)
             pause(every)
 
 
-def _view(found: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+def _view(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
     at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
-    return Group(status_view.live(found, errors, most, width), at)
-
-
-def _console() -> Terminal:
-    return Terminal()
+    return Group(status_view.live(statuses, errors, most, width), at)

@@ -188,7 +188,9 @@ def test_an_unexpected_error(arguments: list[str], command: Callable[[Callable[[
         assert "Traceback (most recent call last)" in result.stderr
         assert result.stderr.endswith("mirror: ZeroDivisionError: by zero\n")
     else:
-        assert result.stderr == "mirror: ZeroDivisionError: by zero (unexpected; mirror --debug shows the traceback)\n"
+        assert result.stderr == (
+            "mirror: ZeroDivisionError: by zero\nmirror: unexpected error; rerun with mirror --debug for a traceback\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli import submit
+from mirror.cli import run as run_command
 from mirror.cli.app import app
 from mirror.sandbox import pair
 from mirror.sandbox.process import Process
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
+from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.submission import Submission
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
@@ -41,7 +42,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Submission]:
             made.append(self)
             return 3
 
-    monkeypatch.setattr(submit, "Submission", Kept)
+    monkeypatch.setattr(run_command, "Submission", Kept)
     return made
 
 
@@ -57,17 +58,17 @@ def test_the_job_understands_every_option_of_its_command(
     result = CliRunner().invoke(app, [*arguments, *more], env={"MIRROR_DEBUG": None})
     assert (result.exit_code, result.stdout) == (3, "")
     (one,) = submitted
-    understood = vars((job if command == "run" else stream_job).arguments(one.arguments))
-    assert understood.pop("available_now", asked) is asked
-    assert understood == {
-        "config": EXAMPLE,
-        "flow": "paris-berlin",
-        "report_dir": Path("reports"),
-        "secrets_dir": tmp_path if asked else None,
-        "json": asked,
-        "debug": asked,
-        "all": asked,
-    }
+    parsed = (job if command == "run" else stream_job).parse(one.arguments)
+    assert parsed == JobOptions(
+        config=EXAMPLE,
+        flow="paris-berlin",
+        report_dir=Path("reports"),
+        secrets_dir=tmp_path if asked else None,
+        available_now=asked and command == "stream",
+        all_partitions=asked,
+        as_json=asked,
+        debug=asked,
+    )
 
 
 def test_a_sandbox_tells_programs_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_something_to_do_is_status_3(site: Site) -> None:
     for part in ["flow f: a to b", "orders", "1.0 kB", "shallow", "copy", "1 of 2 partitions have nothing to copy"]:
         assert part in found.stdout
     assert "on b: topic a.orders is created: partitions 2, replicas the target's default" in found.stdout
-    assert "estimated time: unknown (no earlier run in the report folder tells a rate); 13 s of it are" in found.stdout
+    assert "estimated time: unknown (no earlier run in the report folder shows a rate); 13 s of it are" in found.stdout
     assert site.b.state()["topics"] == {}
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
@@ -156,7 +156,7 @@ def test_wrong_usage_is_status_2(site: Site) -> None:
 def test_help_says_what_the_statuses_mean() -> None:
     found = CliRunner().invoke(app, ["plan", "--help"])
     text = " ".join(found.stdout.replace("│", " ").split())
-    assert "0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not look" in text
+    assert "0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan" in text
 
 
 def test_it_needs_no_spark() -> None:

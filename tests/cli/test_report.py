@@ -37,8 +37,8 @@ def test_elsewhere_and_of_one_flow(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "no run has written a summary.json here; name the --report-dir of one"),
-        (["reports", "--flow", "x"], "nothing is known of a flow 'x' here, only of: paris-berlin"),
+        (["nowhere"], "no run has written a summary.json here; give the --report-dir of a run"),
+        (["reports", "--flow", "x"], "there is no flow 'x' here, only: paris-berlin"),
         (["reports", "--output", "reports/summary.json/report.html"], "cannot be written: "),
     ],
 )

@@ -22,6 +22,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.control import RunControl, place_of
 from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.ledger.ledger import Ledger
@@ -140,7 +141,7 @@ def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> No
     [
         (0, "run r1 on h1"),
         (T0 - 4_000, "run r1 on h1, seen 4 s ago"),
-        (T0 - 754_000, "run r1 on h1, not seen for 13 min: it has died, or cannot reach the target"),
+        (T0 - 754_000, "run r1 on h1, not seen for 13 min: it has died or cannot reach the target"),
     ],
 )
 def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) -> None:
@@ -167,9 +168,9 @@ def test_one_look_says_below_the_table_what_there_is_against_topics(site: Site) 
     shown = " ".join(found.stdout.split())
     assert shown.count("would have 251 characters") == 1, "once for all of the topic's partitions"
     assert "-0, 1, 2, 3, 4, ...: its target topic's name would have 251 characters" in shown.replace(f"{long} ", long)
-    for number in range(status_view.SHOWN + 1):
+    for number in range(MAX_PARTITIONS_SHOWN + 1):
         site.a.add_topic(f"orders-{number}".ljust(249, "x"), [5])
-    assert "2 more topics have a trouble (--all)" in site.status().stdout
+    assert "2 more topics have errors (--all)" in site.status().stdout
     assert "more topics" not in site.status("--all").stdout
 
 
@@ -355,7 +356,7 @@ def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
     text = shown(flow(*healthy, *sick), 4)
     rows = [line.split() for line in text.splitlines() if " orders " in line]
     assert [row[0] for row in rows] == ["losing", "stuck", "caught", "caught"]
-    assert "98 more partitions, none of which is worse (--all)" in text
+    assert "98 more partitions, none of them worse (--all)" in text
     assert "1 losing, 1 stuck, 100 caught up" in text
     everything = shown(flow(*healthy, *sick), None)
     assert everything.count(" orders ") == 102
@@ -377,7 +378,7 @@ def test_an_open_transaction_of_the_source_is_named_also_of_a_partition_that_is_
 
 def test_trouble_has_a_column_only_where_there_is_some_and_its_age() -> None:
     stuck = lag(LagState.STUCK, 5, 90)
-    assert "last trouble" not in shown(flow(partition(0, stuck)))
+    assert "last error" not in shown(flow(partition(0, stuck)))
     text = shown(flow(partition(0, stuck, LastError("it\nbroke", T0 - 600_000))))
     assert "10 min ago: it broke" in text
 

@@ -58,7 +58,7 @@ def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest
         (told,) = json.loads(found.stdout)
         assert (told["state"], told["silent_seconds"]) == ("gone", 754)
     else:
-        assert "nothing has been there for 754 s: it has died, or cannot reach the target" in found.stdout
+        assert "no sign of life for 754 s: it has died or cannot reach the target" in found.stdout
     assert orders().ended, "nor does anybody else take it for one that runs"
     assert orders().stop, "where it is there after all, it hears that it is to end"
 

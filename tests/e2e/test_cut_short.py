@@ -81,7 +81,7 @@ def test_the_next_run_goes_on(site: Site, source: Side, target: Side, unique: Ca
     for signum, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         run = copy.run_until_cut(operator.methodcaller("send_signal", signum))
         assert run.status == status
-        assert run.errors == [f"mirror: cut short by {signum.name}; the next run goes on from here"]
+        assert run.errors == [f"mirror: interrupted by {signum.name}; the next run resumes from the committed progress"]
         assert "Traceback" not in run.out + run.err
         assert site.flows()["f"]["outcome"] == "unfinished"
         told = {partition: each["end"] for (_, partition), each in site.partitions("f").items()}

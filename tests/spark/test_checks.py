@@ -16,7 +16,7 @@ from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
-from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.console import Consoles
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
@@ -197,7 +197,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
-        job.checked(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
+        job.check(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
     assert flows[0]["error"] == "not started: refused with flow g"
@@ -235,7 +235,7 @@ def test_a_password_in_the_clear_is_said_once_at_the_start(
     path = folder / "mirror.toml"
     path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
     monkeypatch.setattr(job, "_catch_signals", lambda: None)
-    monkeypatch.setattr(stream_job.StreamExit, "listen", lambda _: None)
+    monkeypatch.setattr(stream_job.ShutdownSignal, "listen", lambda _: None)
     monkeypatch.delattr(module, "start_spark")
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()
@@ -251,7 +251,7 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
     config = config_of(flow())
     nothing = cast("Any", None)
     findings = check_flows(config, config.select())
-    run = FlowRun(
+    run = FlowRunner(
         nothing,
         config,
         nothing,

@@ -24,14 +24,14 @@ from mirror.spark.driver.console import Consoles
 
 consoles = Consoles()
 if "--json" in sys.argv:
-    consoles.for_programs()
+    consoles.switch_to_json()
 subprocess.run(["echo", "a process"])
 print("a library")
 warnings.warn("a warning")
-consoles.show("a table")
+consoles.print_table("a table")
 consoles.error("an error")
-consoles.tell({"epoch": 1})
-consoles.tell({"flows": []}, indent=1)
+consoles.write_json({"epoch": 1})
+consoles.write_json({"flows": []}, indent=1)
 """
 
 
@@ -65,7 +65,7 @@ def consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Consol
     for variable in (STDOUT_PIPE, STDERR_PIPE):
         monkeypatch.setenv(variable, str(tmp_path / variable))
     made = Consoles()
-    made.for_programs()
+    made.switch_to_json()
     yield made
     for console in (made._out, made.err):
         console.file.close()

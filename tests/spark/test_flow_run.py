@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.console import Consoles
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) -> None:
     nothing = cast("Any", None)
-    run = FlowRun(
+    run = FlowRunner(
         nothing,
         config_of(flow()),
         Consoles(),
@@ -42,7 +42,7 @@ def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) ->
     for ledger in (first, second):
         ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
         ledger.write_attempts([Attempt(0, 0, result(0, seconds=1000.0)), Attempt(1, 0, result(1, seconds=400.0))])
-        run._gather(flow(), ledger, FlowReport("f", datetime.now(UTC)))
+        run._collect(flow(), ledger, FlowReport("f", datetime.now(UTC)))
     recorded = first.overhead()
     assert recorded is not None
     assert 30.0 <= recorded < 600.0

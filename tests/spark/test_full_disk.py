@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import os
@@ -17,9 +16,10 @@ from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_job as job
-from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.error_report import one_line_each
+from mirror.spark.driver.error_report import error_lines
+from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -57,8 +57,8 @@ def test_the_error_names_the_file_and_leaves_no_half_of_it(tmp_path: Path, capsy
     with pytest.raises(OSError, match=FULL) as caught:
         write_atomically(path, b"x")
     assert list(tmp_path.iterdir()) == []
-    assert one_line_each(caught.value) == [f"{path}: {FULL}"]
-    cli_console.complain(caught.value, debug=False)
+    assert error_lines(caught.value) == [f"{path}: {FULL}"]
+    cli_console.print_error(caught.value, debug=False)
     assert capsys.readouterr().err == f"mirror: {path}: {FULL}\n"
 
 
@@ -82,8 +82,8 @@ def test_the_table_is_printed_all_the_same(tmp_path: Path, capsys: pytest.Captur
     consoles = Consoles()
     reports = [FlowReport("f", datetime.now(UTC))]
     runner = cast("Any", SimpleNamespace(run=run))
-    args = argparse.Namespace(debug=False, all=False)
-    job._run_flow(runner, flow(), reports, consoles, Summary(tmp_path, consoles.warning), args)
+    options = JobOptions(config=tmp_path)
+    job._run_flow(runner, flow(), reports, consoles, Summary(tmp_path, consoles.warning), options)
     said = capsys.readouterr()
     assert "1 of 1 complete" in said.out
     assert f"{tmp_path}/summary.json: {FULL}" in " ".join(said.err.split())
@@ -100,17 +100,17 @@ def test_a_flow_that_cannot_be_planned_for_it_says_where_and_what_to_do(tmp_path
 def test_results_that_found_no_room_are_not_taken_for_lost_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def copied_but_not_recorded(_: FlowRun, __: FlowConfig, ledger: Ledger, ___: str) -> None:
+    def copied_but_not_recorded(_: FlowRunner, __: FlowConfig, ledger: Ledger, ___: str) -> None:
         ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
         monkeypatch.setattr(os, "fsync", _full)
         raise RuntimeError("Spark says something long")
 
-    monkeypatch.setattr(FlowRun, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
-    monkeypatch.setattr(FlowRun, "_claimed", lambda *_: contextlib.nullcontext(False))
-    monkeypatch.setattr(FlowRun, "_replicate", copied_but_not_recorded)
+    monkeypatch.setattr(FlowRunner, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
+    monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(False))
+    monkeypatch.setattr(FlowRunner, "_replicate", copied_but_not_recorded)
     one, nothing = flow(), cast("Any", None)
     telemetry = RunTelemetry(TelemetrySettings(disabled=True), tmp_path, SystemClock())
-    run = FlowRun(
+    run = FlowRunner(
         nothing,
         config_of(one),
         Consoles(),

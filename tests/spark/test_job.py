@@ -132,9 +132,9 @@ def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: Site)
     steps = [re.sub(DOING, "", line) for line in err.splitlines()]
     assert steps[0].startswith("starting Spark (master local[2,4]); Spark's log is ")
     assert steps[1:] == [
-        "asking the clusters a, b",
-        "opening the Spark session",
-        "flow good: making the topics of b ready",
+        "checking the clusters a, b",
+        "starting the Spark session",
+        "flow good: preparing its topics on cluster b",
         "flow good: planning",
         "flow good: copying 197 records in 5 partitions of 2 topics",
     ]
@@ -217,7 +217,7 @@ def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate()
     assert child.returncode == 143
-    assert errors_in(err) == "mirror: cut short by SIGTERM; the next run goes on from here\n"
+    assert errors_in(err) == "mirror: interrupted by SIGTERM; the next run resumes from the committed progress\n"
     (flow,) = site.summary()
     assert json.loads(out) == {"flows": [flow]}, "told also after Spark has gone"
     assert flow["outcome"] == "unfinished"

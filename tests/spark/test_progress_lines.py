@@ -99,17 +99,17 @@ def test_the_last_line_of_a_terminal_stays_below_what_is_said(
     monkeypatch.setenv(TERMINALS, "stdout,stderr")
     monkeypatch.setenv("COLUMNS", "60")
     one: Consoles = request.getfixturevalue("consoles")
-    one.live("f", "5 behind")
+    one.set_live_text("f", "5 behind")
     one.warning("a warning")
-    one.live("f", "4 behind \x1b[2J")
-    one.show("epoch 1")
+    one.set_live_text("f", "4 behind \x1b[2J")
+    one.print_table("epoch 1")
     assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\nf: 4 behind \\x1b[2J"
     assert on(tmp_path, STDOUT_PIPE) == "", "of two pipes nobody knows which comes first"
-    one.live("g", "x" * 100)
+    one.set_live_text("g", "x" * 100)
     assert len(screen(on(tmp_path, STDERR_PIPE)).splitlines()[-1]) == 59
     for flow in "fg":
-        one.live(flow, "")
-    one.show("a table")
+        one.set_live_text(flow, "")
+    one.print_table("a table")
     assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\n"
     assert on(tmp_path, STDOUT_PIPE) == "a table\n"
 
@@ -120,8 +120,8 @@ def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pyte
     progress = StreamProgress("f", consoles)
     progress.on_status(status())
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[])
-    progress.follows(plan, follows=True)
-    progress.follows(plan, follows=True)
+    progress.on_plan(plan, follows=True)
+    progress.on_plan(plan, follows=True)
     for _ in range(30):
         now[0] += 1_000
         progress.on_status(status())
@@ -134,7 +134,7 @@ def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pyte
     assert said == [
         "flow f: following 1 partition of 1 topic",
         *[f"flow f: {followed(status())}"] * 3,
-        "flow f: how far it is cannot be seen; asking on: cluster b does not answer",
+        "flow f: its progress cannot be read; retrying: cluster b does not answer",
         f"flow f: {followed(status(7))}",
     ]
     assert progress.interval_ms == 10_000

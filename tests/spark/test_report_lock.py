@@ -34,7 +34,7 @@ source = "a"
 target = "b"
 topics = [".*"]
 """
-BUSY = "another run is using the report folder .*; wait for its end, or, for other flows, .* --report-dir"
+BUSY = "another run is using the report folder .*; wait until it ends, or for other flows .* --report-dir"
 
 
 def test_a_second_run_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:

@@ -195,13 +195,13 @@ def test_a_flow_of_an_earlier_job_is_in_the_ledger(tmp_path: Path) -> None:
     assert (view.outcome, view.error) == (Outcome.EXPIRED, "source away")
     assert (view.started_ms, view.ended_ms) == (runs.BEGAN_MS, runs.BEGAN_MS + 300_000)
     assert [one.topic for one in view.partitions] == ["orders", "orders"]
-    with pytest.raises(FlowError, match="nothing is known of a flow 'f' here, only of: other, paris-berlin"):
+    with pytest.raises(FlowError, match="there is no flow 'f' here, only: other, paris-berlin"):
         only(tmp_path, "f")
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "no run has written"), ("{", "is not what a run writes"), ('{"flows": [{}]}', r"\(KeyError: 'flow'\)")],
+    [(None, "no run has written"), ("{", "is not a summary of a run"), ('{"flows": [{}]}', r"\(KeyError: 'flow'\)")],
 )
 def test_a_folder_without_a_run_is_one_clear_line(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:
@@ -260,7 +260,7 @@ def test_a_report_that_cannot_be_written_is_a_warning_and_said_once(
         summary(tmp_path, [])
         report.write()
     line = (
-        f"{tmp_path / 'report.html'} could not be written (ZeroDivisionError: by zero); `mirror report` makes it anew"
+        f"{tmp_path / 'report.html'} could not be written (ZeroDivisionError: by zero); `mirror report` writes it later"
     )
     assert warned == [line]
 

@@ -105,7 +105,7 @@ def test_of_many_partitions_the_table_has_the_worst_and_a_count() -> None:
     found = [line for line in rows(40) if line.startswith("t ")]
     assert len(found) == 40
     assert [int(line.split()[1]) for line in found[:4]] == [250, 77, 499, 498]
-    assert "460 more partitions, none of which is worse (--all shows them)" in rows(40)
+    assert "460 more partitions, none of them worse (--all shows them)" in rows(40)
     assert any(line.startswith("total 500 498 ") and "499 of 500 complete" in line for line in rows(40))
     assert [line.split()[1] for line in rows(None) if line.startswith("t ")] == [f"{number}" for number in range(500)]
     assert not any("more partitions" in line for line in rows(None))
@@ -255,7 +255,7 @@ def test_errors_are_shown_whole_and_never_as_markup() -> None:
             result(0, skipped={"control": 3, "aborted": 1, "empty": 1}, gaps={"compacted": 5, "markers": 2}, retries=1),
             "",
         ),
-        (result(0, gaps={"retention": 1200, "markers": 2}), "gaps passed over: 1,200 offsets (retention)"),
+        (result(0, gaps={"retention": 1200, "markers": 2}), "gaps skipped: 1,200 offsets (retention)"),
         (result(0, skipped={"no key": 2, "control": 1}), "left out: 2 (no key)"),
         (result(0, expiries=[EXPIRY]), "expired once, the last: no leader (in flight)"),
         (

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from mirror.cluster.auth.security import SECURITY_KEYS
-from mirror.spark.driver.session import closed_to_others
+from mirror.spark.driver.session import local_only_settings
 from mirror.spark.driver.submission import is_local
 
 CONFIG: Final = Path(__file__).parents[2] / "config"
@@ -31,19 +31,19 @@ def test_others_are_not(master: str) -> None:
 
 def test_a_local_master_is_closed_to_others() -> None:
     closed = {"spark.ui.enabled": "false", "spark.authenticate": "true"}
-    assert closed_to_others({}) == closed | LOOPBACK
-    assert closed_to_others({"spark.master": "local", "spark.ui.port": "4041"}) == closed | LOOPBACK
+    assert local_only_settings({}) == closed | LOOPBACK
+    assert local_only_settings({"spark.master": "local", "spark.ui.port": "4041"}) == closed | LOOPBACK
 
 
 @pytest.mark.parametrize("name", ["spark.ui.enabled", "spark.authenticate", *LOOPBACK])
 def test_what_a_user_has_set_stands(name: str) -> None:
-    assert name not in closed_to_others({name: "own"})
+    assert name not in local_only_settings({name: "own"})
 
 
 @pytest.mark.parametrize("name", LOOPBACK)
 def test_one_address_of_a_user_s_is_not_joined_by_another_of_ours(name: str) -> None:
     """Files are fetched from the advertised address: to bind another one would break that."""
-    assert not LOOPBACK.keys() & closed_to_others({name: "10.1.2.3"}).keys()
+    assert not LOOPBACK.keys() & local_only_settings({name: "10.1.2.3"}).keys()
 
 
 # --- config/

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.telemetry_bridge import showing
+from mirror.spark.driver.telemetry_bridge import run_telemetry
 
 
 class Lines:
@@ -37,7 +37,7 @@ def test_who_can_read_the_measurements_and_what_they_are(
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", host)
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "0")
     said = Lines()
-    with showing(tmp_path, cast("Consoles", said)):
+    with run_telemetry(tmp_path, cast("Consoles", said)):
         (line,) = said.infos
     assert re.match(rf"measurements for Prometheus at http://{re.escape(host)}:\d+/metrics, ", line)
     assert line.endswith(
@@ -49,6 +49,6 @@ def test_who_can_read_the_measurements_and_what_they_are(
 def test_without_prometheus_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_METRICS_EXPORTER", raising=False)
     said = Lines()
-    with showing(tmp_path, cast("Consoles", said)):
+    with run_telemetry(tmp_path, cast("Consoles", said)):
         pass
     assert (said.infos, said.warnings) == ([], [])

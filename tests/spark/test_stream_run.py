@@ -9,7 +9,7 @@ import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.stream_flow import StreamRun
+from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
-    monkeypatch.setattr("mirror.spark.driver.stream_flow.show_epoch", lambda *_: None)
+    monkeypatch.setattr("mirror.spark.driver.stream_flow.record_epoch", lambda *_: None)
     return Site(tmp_path)
 
 
-def run_of(site: Site) -> StreamRun:
+def run_of(site: Site) -> StreamFlow:
     config, flow = site.options.load()
     report = FlowReport("f", datetime.now(UTC))
-    return StreamRun(flow, config, site.options, report, consoles=Consoles(), telemetry=cast("Any", None))
+    return StreamFlow(flow, config, site.options, report, consoles=Consoles(), telemetry=cast("Any", None))
 
 
-def outcomes(run: StreamRun) -> dict[tuple[str, int], tuple[Outcome, str | None]]:
+def outcomes(run: StreamFlow) -> dict[tuple[str, int], tuple[Outcome, str | None]]:
     return {(one.topic, one.partition): (one.outcome, one.error) for one in run.report.partitions}
 
 

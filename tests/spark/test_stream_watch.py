@@ -135,17 +135,16 @@ class Stream:
         assert first is not None
         answer(site.ledger, first)
         self.watch = StreamMonitor(site.options, site.ledger, self.prepare, print, claimed=True)
-        self.watch._over.wait = lambda timeout=None: False  # type: ignore[method-assign]  # noqa: ARG005
 
     def prepare(self, _config: object, flow: FlowConfig) -> None:
-        """As the driver does (StreamRun)."""
+        """As the driver does (StreamFlow)."""
         before = self.site.ledger.targets()
         source, target = (Admin({"bootstrap.servers": f"{name}:1"}) for name in "ab")
         prepared = prepare_topics(flow, source, target, before)  # type: ignore[arg-type]  # what is used of them
         self.site.ledger.write_targets(prepared.targets)
 
     def look(self) -> None:
-        self.watch._look_for_topics(self.config, self.flow)
+        self.watch.prepare_new_topics(self.config, self.flow)
 
     def epoch(self) -> int:
         """The first one that may go on."""

@@ -151,10 +151,10 @@ def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, mon
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     for module in (reached, flow_run):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
-    monkeypatch.setattr(flow_run, "show_epoch", lambda *_: None)
+    monkeypatch.setattr(flow_run, "record_epoch", lambda *_: None)
     fakes.Cluster("b:1", tmp_path).make()
     one_flow = flow()
-    run = flow_run.FlowRun(
+    run = flow_run.FlowRunner(
         cast("Any", None),
         config_of(one_flow),
         Consoles(),

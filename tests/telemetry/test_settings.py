@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from mirror.errors import ConfigError
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.telemetry_bridge import showing
+from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.telemetry.settings import TelemetrySettings, is_sampled
 from mirror.telemetry.traces.ids import epoch_id
 
@@ -65,7 +65,7 @@ def test_a_copy_goes_on_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
-    with showing(tmp_path, Consoles()) as telemetry:
+    with run_telemetry(tmp_path, Consoles()) as telemetry:
         assert telemetry.enabled
     assert capsys.readouterr().err.startswith('mirror: warning: OTEL_TRACES_EXPORTER: the exporter "console"')
 

@@ -1,4 +1,4 @@
-"""One flow, once: make its target topics ready, let Spark plan and copy, and gather what came of it."""
+"""Run one flow once: prepare its target topics, let Spark plan and copy, and collect the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirror.relay.progress.open_transactions import lines
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.progress_bar import ProgressBar
-from mirror.spark.driver.telemetry_bridge import show_epoch
+from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.results import FlowReport, join_results
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from mirror.telemetry.run import RunTelemetry
 
 
-_NAMED: Final = 20
-"""Topics that cannot be copied, each with a line of its own; of the others their number."""
+_MAX_TOPICS_SHOWN: Final = 20
+"""Topics that cannot be copied and have a line of their own; of the others only the number is given."""
 
 
 class PlanningFailed(FlowError):
-    """Planning failed in Spark's planning process; ``remote`` is the traceback there."""
+    """Planning failed in Spark's planning process. The traceback of that process is added as a note."""
 
     def __init__(self, error: PlanningError) -> None:
         super().__init__(error.line)
-        self.remote: Final = error.traceback
+        self.add_note(error.traceback)
 
 
-class FlowRun:
-    """Runs the flows of one configuration, one after the other, in one Spark session; ``findings`` are theirs."""
+class FlowRunner:
+    """Runs the flows of one configuration, one after the other, in one Spark session."""
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class FlowRun:
         debug: bool,
         began_ms: int | None = None,
     ) -> None:
-        """``began_ms``: when a scheduled run began (ms since 1970); its first flow records what starting took."""
+        """``findings`` are those of the flows' checks.
+
+        ``began_ms`` is when a scheduled run began (ms since 1970): its first flow records how long Spark took to start.
+        """
         self._spark: Final = spark
         self._config: Final = config
         self._consoles: Final = consoles
@@ -83,9 +86,9 @@ class FlowRun:
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
-        """Copy ``flow`` to the end offsets of now and fill ``report``, also with what is known when it raises.
+        """Copy ``flow`` up to its current end offsets and fill ``report``, even if this raises.
 
-        Raises MirrorError where the flow could not run; what single partitions met is in their results.
+        Raises MirrorError if the flow could not run. An error of a single partition is in its result.
         """
         targets = self.prepare(flow)
         report.run = run = report.run or new_run_id()
@@ -97,67 +100,71 @@ class FlowRun:
                 self._claimed(flow, run) as claimed,
                 ProgressBar(flow.name, ledger, self._options_of(flow.target), self._consoles),
             ):
-                self._consoles.doing(f"flow {flow.name}: planning")
+                self._consoles.progress(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
-            self._look_at_open_transactions(flow, ledger)
-            self._show_lag(flow)
+            self._warn_of_open_transactions(flow, ledger)
+            self._record_lag(flow)
         except MirrorError:
             raise
         except Exception as error:
             if planning := ledger.error():
                 raise PlanningFailed(planning) from error
             if not ledger.attempts():
-                ledger.check_writable()  # what the tasks answered may have found no room
+                ledger.check_writable()  # the disk may have had no room for the results
             if ledger.plan() is None:
                 raise
-            # The plan stands and tasks ran: what Spark lost is `unfinished` below, range by range.
+            # There is a plan, and tasks ran: ranges without a result become `unfinished` below.
             if self._debug:
-                self._consoles.trace(str(error))
+                self._consoles.traceback(str(error))
         except BaseException:
-            report.cut_short = True  # by a signal: what its tasks would have answered is asked of the target
+            report.cut_short = True  # by a signal: results that the tasks did not return are read from the target
             raise
         finally:
-            self._gather(flow, ledger, report)
+            self._collect(flow, ledger, report)
 
     @contextlib.contextmanager
     def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:
-        """Tell a run of this flow that goes on elsewhere that it is over; whether that could be told."""
+        """Claim the flow, which ends another run of it, and yield whether that succeeded."""
         with Admin(self._options_of(flow.target)) as target:
-            orders = RunControlClient(target, flow.name, run)
-            claimed = orders.claim_or_warn(partial(self._warn, flow))
+            control = RunControlClient(target, flow.name, run)
+            claimed = control.claim_or_warn(partial(self._warn, flow))
             try:
-                with Heartbeat(orders) if claimed else contextlib.nullcontext():
+                with Heartbeat(control) if claimed else contextlib.nullcontext():
                     yield claimed
             finally:
                 if claimed:
                     with contextlib.suppress(KafkaError):
-                        orders.end()
+                        control.end()
 
     def prepare(self, flow: FlowConfig) -> TargetTopics:
-        """Make the target's topics ready, and say what should be known. Raises MirrorError where it cannot be run."""
+        """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
         if error := self._findings.unreachable.get(flow.name):
             raise error
-        self._consoles.doing(f"flow {flow.name}: making the topics of {flow.target} ready")
+        self._consoles.progress(f"flow {flow.name}: preparing its topics on cluster {flow.target}")
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
         return self.prepare_again(self._config, flow)
 
     def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics | None = None) -> TargetTopics:
-        """For a stream: ``config`` is that in force, ``before`` what the last preparation came to.
+        """Prepare the target topics with the configuration that a stream uses now, and print new warnings.
 
-        Says what it has not said before. Raises MirrorError.
+        ``before`` is the result of the last preparation. Raises MirrorError.
         """
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
             prepared = prepare_topics(flow, source, target, before)
         for line in prepared.warnings:
             self._warn(flow, line)
-        known = {} if before is None else before.obstacles
-        new = [each.describe(topic) for topic, each in prepared.targets.obstacles.items() if topic not in known]
-        for line in new[:_NAMED]:
+        reported = {} if before is None else before.obstacles
+        new = [
+            obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items() if topic not in reported
+        ]
+        for line in new[:_MAX_TOPICS_SHOWN]:
             self._consoles.warning(f"flow {flow.name}: {line}")
-        if len(new) > _NAMED:
-            more = f"{len(new) - _NAMED} more topics cannot be copied: mirror status and summary.json name them"
+        if len(new) > _MAX_TOPICS_SHOWN:
+            more = (
+                f"{len(new) - _MAX_TOPICS_SHOWN} more topics cannot be copied: mirror status and summary.json list them"
+            )
             self._consoles.warning(f"flow {flow.name}: {more}")
         return prepared.targets
 
@@ -177,8 +184,8 @@ class FlowRun:
         ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
-    def _show_lag(self, flow: FlowConfig) -> None:
-        """What is left; whoever does not answer now has been heard of already."""
+    def _record_lag(self, flow: FlowConfig) -> None:
+        """Record the remaining lag. A cluster that does not answer now has been reported already."""
         if not self._telemetry.enabled:
             return
         with (
@@ -187,19 +194,19 @@ class FlowRun:
         ):
             record_lags(self._telemetry, watch.read())
 
-    def _look_at_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
-        """Those that the plan saw, again: what still stands where it stood is named; it is not in any lag."""
+    def _warn_of_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
+        """Warn of the open transactions in the plan that are still open: the lag does not count their records."""
         plan = ledger.plan()
         if plan is None or not plan.withheld:
             return
         found: OpenTransactions = plan.withheld
         with contextlib.suppress(MirrorError), Admin(self._options_of(flow.source)) as source:
             found = still_open(source, plan.withheld, SystemClock().unix_ms())
-        self._withheld = {tp: one for tp, one in found.items() if one.noted}
+        self._withheld = {tp: open_ for tp, open_ in found.items() if open_.noted}
         for line in lines(self._withheld):
             self._warn(flow, line)
 
-    def _gather(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
+    def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         plan = ledger.plan()
         if plan is None:
             return
@@ -207,14 +214,14 @@ class FlowRun:
         if self._withheld is not None:
             plan = replace(plan, withheld=self._withheld)
         if self._began_ms is not None and attempts:
-            copying_s = max(each.result.seconds for each in attempts)
+            copying_s = max(attempt.result.seconds for attempt in attempts)
             ledger.write_overhead(max(0.0, (SystemClock().unix_ms() - self._began_ms) / 1000 - copying_s))
-        self._began_ms = None  # Spark is there for the flows that follow
-        answered = {(each.result.topic, each.result.partition) for each in attempts}
-        silent = [each for each in plan.ranges if (each.topic, each.partition) not in answered]
-        reached = read_target_progress(self._options_of(flow.target), flow.name, silent)
+        self._began_ms = None  # Spark runs already for the flows that follow
+        with_result = {(attempt.result.topic, attempt.result.partition) for attempt in attempts}
+        without_result = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in with_result]
+        reached = read_target_progress(self._options_of(flow.target), flow.name, without_result)
         report.partitions = join_results(plan, attempts, reached, cut_short=report.cut_short)
-        show_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
+        record_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:
-            for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
-                self._consoles.trace(trace)
+            for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
+                self._consoles.traceback(trace)

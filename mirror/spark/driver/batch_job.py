@@ -1,18 +1,16 @@
-"""The driver's script: reads the options, runs the selected flows in one Spark session, reports, gives a status.
+"""The driver's script of a scheduled run: runs the selected flows in one Spark session, and reports their results.
 
-Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 ran, but some partitions did not complete;
-130 or 143 cut short by SIGINT or SIGTERM.
+Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 130 or 143
+interrupted by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
@@ -20,94 +18,83 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships
 from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
 from mirror.errors import FlowError
-from mirror.spark.driver.batch_flow import FlowRun
+from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.error_report import one_line_each, report_error
+from mirror.spark.driver.error_report import error_lines
+from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.report_file import ReportFile
 from mirror.spark.driver.report_lock import locked
 from mirror.spark.driver.session import session
 from mirror.spark.driver.submission import BEGAN
-from mirror.spark.driver.tables import SHOWN, flow_table
-from mirror.spark.driver.telemetry_bridge import showing
+from mirror.spark.driver.tables import flow_table
+from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import FrameType
 
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
-DEFAULT_REPORT_DIR: Final = Path("mirror-report")
+_DESCRIPTION: Final = "Copy Kafka topics as a configuration specifies. With --json, the summary is printed at the end."
 
 
-class CutShort(BaseException):
-    """A signal ends the run. Not an Exception: nothing on the way out may take it for a failed flow."""
+class Interrupted(BaseException):
+    """A signal ends the run. Not an Exception, so that no handler treats it as the failure of a flow."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum: Final = signum
 
 
-def options(prog: str, description: str, *, flows: str, as_json: str) -> argparse.ArgumentParser:
-    """The options that a scheduled run and a stream share.
-
-    ``flows`` is what is copied where none is named, ``as_json`` what ``--json`` prints.
-    """
-    parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--config", type=Path, required=True, help="the TOML file with clusters and flows")
-    parser.add_argument("--flow", help=f"only this flow (default: {flows})")
-    where = "where report.html and summary.json go"
-    parser.add_argument("--report-dir", type=Path, default=DEFAULT_REPORT_DIR, help=where)
-    parser.add_argument("--secrets-dir", type=Path, help="a folder with one file per secret")
-    parser.add_argument("--json", action="store_true", help=f"print JSON, and nothing else, on stdout: {as_json}")
-    shown = f"show all partitions at the end, not only the {SHOWN} that are worst"
-    parser.add_argument("--all", action="store_true", help=shown)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
-
-
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The options, parsed. Exits with 2 on wrong usage."""
-    description = "Copy Kafka topics as a configuration says."
-    return options("replicate.py", description, flows="all", as_json="at the end, the summary").parse_args(argv)
+def parse(argv: Sequence[str]) -> JobOptions:
+    """Parse the options. Exits with status 2 on wrong usage."""
+    return JobOptions.parse(argv, script="replicate.py", description=_DESCRIPTION, stream=False)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job; ``argv`` without the program's name. Returns the exit status; prints what went wrong itself."""
+    """Run the job with the arguments ``argv``, print its errors, and return the exit status."""
     consoles = Consoles()
     # Under spark-submit, sys.stderr is not stderr (mirror.spark.driver.console).
     with contextlib.redirect_stderr(consoles.err.file):
-        args = arguments(argv)
-    if args.json:
-        consoles.for_programs()
+        options = parse(argv)
+    if options.as_json:
+        consoles.switch_to_json()
     _catch_signals()
     try:
-        return _run(args, consoles)
-    except CutShort as cut:
-        consoles.error(f"cut short by {signal.Signals(cut.signum).name}; the next run goes on from here")
-        return 128 + cut.signum
-    except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
-        report_error(error, consoles, debug=args.debug)
+        return _run(options, consoles)
+    except Interrupted as interrupted:
+        consoles.error(interrupted_line(interrupted.signum))
+        return 128 + interrupted.signum
+    except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
+        consoles.report(error, debug=options.debug)
         return EXIT_COULD_NOT_RUN
 
 
-def _run(args: argparse.Namespace, consoles: Consoles) -> int:
+def interrupted_line(signum: int) -> str:
+    """Return the line that reports an interrupted run."""
+    return f"interrupted by {signal.Signals(signum).name}; the next run resumes from the committed progress"
+
+
+def _run(options: JobOptions, consoles: Consoles) -> int:
     began_ms = int(os.environ.get(BEGAN) or time.time_ns() // 1_000_000)
-    config = load(args.config, secrets_dir=args.secrets_dir)
-    flows = config.select(args.flow)
-    with summarized(args.report_dir, consoles, indent=2) as summary, ReportFile(args.report_dir, consoles.warning):
-        return _run_flows(config, flows, args, consoles, summary, began_ms)
+    config = load(options.config, secrets_dir=options.secrets_dir)
+    flows = config.select(options.flow)
+    report_dir = options.report_dir
+    with summarized(report_dir, consoles, indent=2) as summary, ReportFile(report_dir, consoles.warning):
+        return _run_flows(config, flows, options, consoles, summary, began_ms)
 
 
 @contextlib.contextmanager
 def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = None) -> Iterator[Summary]:
-    """The report folder for one job alone; programs are told at its end what its summary says, however it ends.
+    """Lock the report folder for one job, and print its summary as JSON when the block ends.
 
-    Raises FlowError where another job has the folder.
+    Raises FlowError if another job has locked the folder.
     """
     with locked(report_dir):
         summary = Summary(report_dir, consoles.warning)
@@ -115,64 +102,64 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
             yield summary
         finally:
             if summary.content is not None:
-                consoles.tell(summary.content, indent=indent)
+                consoles.write_json(summary.content, indent=indent)
 
 
 def _run_flows(
     config: MirrorConfig,
     flows: Sequence[FlowConfig],
-    args: argparse.Namespace,
+    options: JobOptions,
     consoles: Consoles,
     summary: Summary,
     began_ms: int,
 ) -> int:
-    warn_of_clear_text(config, flows, consoles)
-    findings = checked(config, flows, summary, consoles)
-    with showing(args.report_dir, consoles) as telemetry:
-        consoles.doing("opening the Spark session")
+    warn_of_unencrypted_credentials(config, flows, consoles)
+    findings = check(config, flows, summary, consoles)
+    with run_telemetry(options.report_dir, consoles) as telemetry:
+        consoles.progress("starting the Spark session")
         spark = start_spark()
-        # Once more: a new SparkContext puts its own handler for SIGINT in place.
+        # Again, because a new SparkContext installs its own handler of SIGINT.
         _catch_signals()
-        runner = FlowRun(
+        runner = FlowRunner(
             spark,
             config,
             consoles,
             findings=findings,
             telemetry=telemetry,
-            config_path=args.config,
-            secrets_dir=args.secrets_dir,
-            report_dir=args.report_dir,
-            debug=args.debug,
+            config_path=options.config,
+            secrets_dir=options.secrets_dir,
+            report_dir=options.report_dir,
+            debug=options.debug,
             began_ms=began_ms,
         )
         reports: list[FlowReport] = []
         for flow in flows:
             reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
-            _run_flow(runner, flow, reports, consoles, summary, args)
+            _run_flow(runner, flow, reports, consoles, summary, options)
         spark.stop()
     return exit_status(reports)
 
 
-def warn_of_clear_text(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
-    """Say of which clusters of ``flows`` a password or token can be read on the way there."""
+def warn_of_unencrypted_credentials(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
+    """Warn of the clusters of ``flows`` to which a password or token is sent unencrypted."""
     for line in unencrypted_credentials(config, (name for flow in flows for name in (flow.source, flow.target))):
         consoles.warning(line)
 
 
 def start_spark() -> SparkSession:
-    """The session of this job. Raises FlowError where Spark cannot be started (no master, a wrong setting)."""
+    """Return the session of this job. Raises FlowError if Spark cannot be started (no master, a wrong setting)."""
     try:
         return session()
     except Py4JJavaError as error:
-        raise FlowError(f"Spark could not be started: {'; '.join(one_line_each(error))}") from error
+        raise FlowError(f"Spark could not be started: {'; '.join(error_lines(error))}") from error
 
 
-def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:
-    """What the clusters say about all the flows. Raises FlowsRefused, and the summary says it, too."""
+def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:
+    """Check all flows against their clusters. Raises FlowsRefused, after writing the problems into the summary."""
     names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
-    consoles.doing(f"asking the clusters {', '.join(names)}")
+    consoles.progress(f"checking the clusters {', '.join(names)}")
     try:
-        return check_flows(config, flows, consoles.doing)
+        return check_flows(config, flows, consoles.progress)
     except FlowsRefused as refused:
         now = datetime.now(UTC)
         others = f"not started: refused with flow {', '.join(refused.problems)}"
@@ -182,38 +169,38 @@ def checked(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary,
 
 
 def _run_flow(
-    runner: FlowRun,
+    runner: FlowRunner,
     flow: FlowConfig,
     reports: list[FlowReport],
     consoles: Consoles,
     summary: Summary,
-    args: argparse.Namespace,
+    options: JobOptions,
 ) -> None:
-    """Run one flow; whatever it ends with, its report (the last of ``reports``) and the summary say it."""
+    """Run one flow, and write its outcome into its report (the last of ``reports``) and into the summary."""
     report = reports[-1]
-    # Before it runs as well: whoever finds the summary after a kill -9 finds `unfinished`, not yesterday's success.
+    # Before the run, too: if it is killed, the summary says `unfinished`, and not what an earlier run wrote.
     summary.write(reports)
     try:
         runner.run(flow, report)
-    except CutShort:
+    except Interrupted:
         report.cut_short = True
         raise
-    except Exception as error:  # noqa: BLE001  (one flow's failure must not stop the next flow)
-        report.error = report_error(error, consoles, debug=args.debug, where=f"flow {flow.name}: ")
+    except Exception as error:  # noqa: BLE001  (a failed flow does not stop the next flow)
+        report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)
         if report.partitions:
-            consoles.show(flow_table(report, None if args.all else SHOWN))
+            consoles.print_table(flow_table(report, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
 
 
 def _catch_signals() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _cut_short)
+        signal.signal(signum, _interrupt)
 
 
-def _cut_short(signum: int, _frame: FrameType | None) -> NoReturn:
-    # Only once: a second signal must not interrupt the writing of the summary.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise CutShort(signum)
+def _interrupt(signum: int, _frame: FrameType | None) -> NoReturn:
+    # A second signal must not interrupt the writing of the summary.
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(signum)

@@ -1,10 +1,10 @@
-"""Where the driver's script prints: tables (or JSON) on stdout, everything else on stderr.
+"""The output of the driver's scripts: tables or JSON on stdout, everything else on stderr.
 
-``spark-submit`` runs the script as a child of its JVM and copies its stdout and stderr, joined, to its own stdout
-(Spark's ``PythonRunner``). So the script's streams are no terminals, its stderr is not stderr, and a signal that ends
-the JVM cuts both off. ``mirror run`` therefore opens a pipe of its own for each and says in the environment which of
-its streams are terminals; under a bare ``spark-submit`` the way to stderr leads through the JVM. Started as
-``python jobs/replicate.py``, both are simply what they seem.
+``spark-submit`` runs the script as a child of its JVM, and copies both its stdout and its stderr to its own stdout
+(Spark's ``PythonRunner``). So the script's streams are not terminals, its stderr does not lead to stderr, and both are
+lost when a signal ends the JVM. Therefore ``mirror run`` opens a pipe of its own for each stream, and names the streams
+that are terminals in the environment. Under a bare ``spark-submit`` the script writes to stderr through the JVM. A
+script started as ``python jobs/replicate.py`` uses its own stdout and stderr.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -23,6 +24,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import SparkContext
 
 from mirror.errors import printable
+from mirror.spark.driver.error_report import error_lines, is_expected, unexpected_hint
 from mirror.spark.driver.progress_lines import stamped
 from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.terminal import Terminal
@@ -36,10 +38,10 @@ _ERASE: Final = "\r\x1b[2K"
 
 
 class Consoles:
-    """The script's two consoles. Lines longer than the terminal are folded, nothing is cut off.
+    """The script's stdout and stderr. Lines longer than the terminal are wrapped, not truncated.
 
-    stdout is for people (:meth:`show`), or after :meth:`for_programs` for programs (:meth:`tell`), never for both.
-    Safe to use from several threads.
+    stdout has tables (:meth:`print_table`), or after :meth:`switch_to_json` JSON (:meth:`write_json`), never both. Safe
+    to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -50,58 +52,72 @@ class Consoles:
         self._live: Final = dict[str, str]()
         self._lock: Final = threading.RLock()
 
-    def for_programs(self) -> None:
-        """From now on stdout holds JSON and nothing else; once."""
+    def switch_to_json(self) -> None:
+        """Reserve stdout for JSON. To be called once."""
         self._json = self._out.file
         if STDOUT_PIPE in os.environ:
             return
-        # Under a bare spark-submit, what Python itself says on stderr would be joined to it.
+        # Under a bare spark-submit, what Python itself writes to stderr would appear on stdout.
         sys.stderr = cast("Any", self.err.file)
-        # Whatever else has this stdout (a JVM that a stream starts, a user's transform) prints to stderr instead.
+        # Other users of this stdout (a JVM that a stream starts, a user's transform) write to stderr instead.
         sys.stdout.flush()
         self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def show(self, what: RenderableType) -> None:
-        """For people, on stdout."""
+    def print_table(self, table: RenderableType) -> None:
+        """Print a table or a line on stdout, unless stdout is reserved for JSON."""
         if self._json is not None:
             return
-        # With a live line on the same terminal, one way there: of two pipes it is not known which comes first.
+        # A live line and the table on one terminal take the same pipe: the order of two pipes is not defined.
         console = self.err if self._live and self._out.is_terminal else self._out
         with self._lock, self._without_live_line():
-            console.print(what, markup=False, highlight=False)
+            console.print(table, markup=False, highlight=False)
 
-    def tell(self, document: Mapping[str, object], *, indent: int | None = None) -> None:
-        """For programs, on stdout: one document, on a line of its own unless there is an ``indent``."""
+    def write_json(self, document: Mapping[str, object], *, indent: int | None = None) -> None:
+        """Write a document on stdout if that is reserved for JSON: on one line unless ``indent`` is given."""
         if self._json is None:
             return
-        # Who reads no more does not stop a copy.
+        # A reader that ends early does not stop the copy.
         with contextlib.suppress(BrokenPipeError):
             self._json.write(json.dumps(document, indent=indent) + "\n")
             self._json.flush()
 
     def error(self, text: str) -> None:
-        """One problem per line, on stderr, marked as ours."""
-        self._say("mirror", text)
+        """Print problems on stderr, one per line."""
+        self._print_marked("mirror", text)
 
     def warning(self, text: str) -> None:
-        """The same for what does not stop a flow."""
-        self._say("mirror: warning", text)
+        """Print warnings on stderr, one per line. A warning does not stop a flow."""
+        self._print_marked("mirror: warning", text)
 
     def info(self, text: str) -> None:
-        """The same for what is as it should be, and somebody may want to know."""
-        self._say("mirror: info", text)
+        """Print information on stderr, one line each."""
+        self._print_marked("mirror: info", text)
 
-    def doing(self, text: str) -> None:
-        """What is being done, or how far it is, on stderr, with the time."""
+    def report(self, error: Exception, *, debug: bool, prefix: str = "") -> str:
+        """Print ``error`` on stderr, each line with ``prefix``, and return it as one line without the prefix.
+
+        With ``debug`` also print its traceback.
+        """
+        lines = error_lines(error)
+        for line in lines:
+            self.error(line if line.startswith(prefix) else prefix + line)
+        if debug:
+            self.traceback("".join(traceback.format_exception(error)))
+        elif not is_expected(error):
+            self.error(unexpected_hint("--debug"))
+        return "; ".join(lines)
+
+    def progress(self, text: str) -> None:
+        """Print on stderr, with the time, what the run is doing or how far it is."""
         line = stamped(printable(text), datetime.now().astimezone(), terminal=self.err.is_terminal)
         with self._lock, self._without_live_line():
             self.err.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def live(self, flow: str, text: str) -> None:
-        """How far ``flow`` is, in the last line of the terminal, in place of what was said before; "" takes it away.
+    def set_live_text(self, flow: str, text: str) -> None:
+        """Replace the text about ``flow`` in the last line of the terminal; "" removes it.
 
-        Nothing where stderr is no terminal.
+        Does nothing if stderr is not a terminal.
         """
         if not self.err.is_terminal:
             return
@@ -127,13 +143,13 @@ class Consoles:
             self.err.file.write(text)
             self.err.file.flush()
 
-    def _say(self, mark: str, text: str) -> None:
+    def _print_marked(self, mark: str, text: str) -> None:
         with self._lock, self._without_live_line():
             for line in text.splitlines():
                 self.err.print(f"{mark}: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
 
-    def trace(self, text: str) -> None:
-        """A traceback, for ``--debug``."""
+    def traceback(self, text: str) -> None:
+        """Print a traceback on stderr."""
         with self._lock, self._without_live_line():
             for line in text.splitlines():
                 self.err.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -144,7 +160,7 @@ def _piped(variable: str) -> IO[str] | None:
     if not pipe:
         return None
     file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
-    # The greeting by which the other end knows that somebody is there (mirror.spark.driver.submission).
+    # The greeting tells the reader that the pipe has been opened (mirror.spark.driver.submission).
     file.write("\0")
     file.flush()
     return file
@@ -159,13 +175,13 @@ def _stderr() -> IO[str]:
 
 
 class _JvmStderr(io.TextIOBase):
-    """The stderr of the JVM that ``spark-submit`` is."""
+    """The stderr of the ``spark-submit`` JVM."""
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        # The JVM may be gone already (a SIGTERM stops it first): then there is nobody to tell.
+        # The JVM may have ended already, because a SIGTERM stops it first.
         with contextlib.suppress(Py4JError, OSError):
             SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark has no public way to the gateway without a session)
             jvm: Any = SparkContext._jvm  # noqa: SLF001  (the same)

@@ -1,43 +1,51 @@
-"""How a job's errors are told: one line for people, traces on demand."""
+"""The lines that report an error to people, for the driver's scripts and for the ``mirror`` command.
+
+Imports neither pyspark nor py4j, which most ``mirror`` commands do without.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import traceback
-from typing import TYPE_CHECKING
+from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
-
-from mirror.errors import MirrorError
-from mirror.spark.driver.batch_flow import PlanningFailed
+from mirror.errors import MirrorError, brief
 from mirror.spark.ledger.atomic_write import describe_file_error
 
-if TYPE_CHECKING:
-    from mirror.spark.driver.console import Consoles
+_WITH_STACK_TRACES: Final = ("pyspark", "py4j")
+"""Packages whose exceptions have the stack trace of the JVM in their text."""
 
 
-def one_line_each(error: BaseException) -> list[str]:
-    """The problems that ``error`` stands for, one line each, without any trace."""
+def is_expected(error: BaseException) -> bool:
+    """Return whether the text of ``error`` says what is wrong; if not, only a traceback helps."""
+    return isinstance(error, MirrorError) or describe_file_error(error) is not None
+
+
+def unexpected_hint(option: str) -> str:
+    """Return the line that follows an unexpected error; ``option`` is what to add to the command."""
+    return f"unexpected error; rerun with {option} for a traceback"
+
+
+def error_lines(error: BaseException) -> list[str]:
+    """Return the problems that ``error`` reports, one line each, without any stack trace."""
     if isinstance(error, MirrorError):
         return [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if line := describe_file_error(error):
         return [line]
-    if isinstance(error, Py4JJavaError):
-        with contextlib.suppress(Py4JError, OSError):
-            return [f"Spark: {str(error.java_exception).splitlines()[0]}"]
-    text = str(error).strip().splitlines()
-    return [f"{type(error).__name__}: {text[0]}" if text else type(error).__name__]
+    if line := _java_error_line(error):
+        return [f"Spark: {line}"]
+    text = str(error).strip()
+    if type(error).__module__.startswith(_WITH_STACK_TRACES):
+        text = text.partition("\n")[0]
+    return [f"{type(error).__name__}: {brief(text)}" if text else type(error).__name__]
 
 
-def report_error(error: Exception, consoles: Consoles, *, debug: bool, where: str = "") -> str:
-    """Say what went wrong, each line with ``where``, and with ``debug`` its traces; the same as one line."""
-    lines = one_line_each(error)
-    for line in lines:
-        consoles.error(line if line.startswith(where) else where + line)
-    if debug:
-        if isinstance(error, PlanningFailed):
-            consoles.trace(error.remote)
-        consoles.trace("".join(traceback.format_exception(error)))
-    elif not isinstance(error, MirrorError) and describe_file_error(error) is None:
-        consoles.error("this was not foreseen; --debug shows the traceback")
-    return "; ".join(lines)
+def _java_error_line(error: BaseException) -> str:
+    """Return the first line of the Java exception that a ``Py4JJavaError`` carries, or ""."""
+    java_exception = getattr(error, "java_exception", None)
+    if java_exception is None:
+        return ""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
+
+    with contextlib.suppress(Py4JError, OSError):  # its text is in the JVM, which may have ended
+        return str(java_exception).partition("\n")[0]
+    return ""

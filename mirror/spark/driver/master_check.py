@@ -1,4 +1,4 @@
-"""Whether there is a Spark master where ``--master`` says, before Spark looks for it for more than a minute."""
+"""Check that the Spark master of ``--master`` can be reached, before Spark tries for more than a minute."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import Final
 
 from mirror.errors import FlowError
 
-_WITHIN_S: Final = 5.0
+_CONNECT_TIMEOUT_S: Final = 5.0
 _STANDALONE: Final = "spark://"
-_OTHERS: Final = re.compile(r"local|local\[[^\]]+\]|local-cluster\[[^\]]+\]|yarn|k8s://.+")
+_OTHER_MASTERS: Final = re.compile(r"local|local\[[^\]]+\]|local-cluster\[[^\]]+\]|yarn|k8s://.+")
 
 
 def check_master(master: str) -> None:
-    """Raises FlowError where Spark knows no such master, or where no standalone one can be reached."""
+    """Raise FlowError if Spark has no such kind of master, or if a standalone master cannot be reached."""
     if master.startswith(_STANDALONE):
         _reach(master)
-    elif not _OTHERS.fullmatch(master):
+    elif not _OTHER_MASTERS.fullmatch(master):
         raise FlowError(f'--master "{master}": must be local[*], spark://HOST:PORT, yarn or k8s://URL')
 
 
 def _reach(master: str) -> None:
-    """One of several is enough: the others stand by."""
-    troubles = []
+    """Raise FlowError unless one of the addresses accepts a connection; the others may be standby masters."""
+    failures = []
     for address in master.removeprefix(_STANDALONE).split(","):
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise FlowError(f'--master "{master}": must be spark://HOST:PORT, several of them as HOST:PORT,HOST:PORT')
+            raise FlowError(
+                f'--master "{master}": must be spark://HOST:PORT, or spark://HOST:PORT,HOST:PORT for several masters'
+            )
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=_WITHIN_S):
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S):
                 return
-        except (OSError, OverflowError) as error:  # no such port is the latter
-            troubles.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+        except (OSError, OverflowError) as error:  # OverflowError: the port is too large
+            failures.append(f"{address}: {getattr(error, 'strerror', None) or error}")
     raise FlowError(
-        f"--master {master}: no Spark master answers ({'; '.join(troubles)}); check the address, and its host"
+        f"--master {master}: no Spark master answers ({'; '.join(failures)}); check the address, and that it runs"
     )

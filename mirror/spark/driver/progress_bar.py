@@ -1,4 +1,4 @@
-"""How far a run is, by what the target has committed, while Spark works: a bar on a terminal, lines in a log."""
+"""Show how far a scheduled run is, from the progress on the target: a bar on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ if TYPE_CHECKING:
 
 PLAN_S: Final = 0.2
 POLL_S: Final = 1.0
-"""For the bar."""
-_SHARE: Final = 20
-"""To read the progress takes at most this part of the time, however many partitions there are."""
+"""The interval between two updates of the bar."""
+_MIN_INTERVALS: Final = 20
+"""The pause between two reads of the progress is at least this many times as long as a read takes."""
 
 
 def copied(ranges: Sequence[Range], committed: Mapping[TopicPartition, int]) -> int:
-    """Records of ``ranges`` that lie behind the committed offsets (target topic and partition -> next offset)."""
+    """Count the records of ``ranges`` below the committed offsets (target topic and partition -> next offset)."""
     return sum(
-        min(max(committed.get(TopicPartition(each.target_topic, each.partition), each.start), each.start), each.end)
-        - each.start
-        for each in ranges
+        min(max(committed.get(_target(range_), range_.start), range_.start), range_.end) - range_.start
+        for range_ in ranges
     )
 
 
 class _Records(ProgressColumn):
-    """``1,234/200,000 records``, and their rate as soon as there is one."""
+    """``1,234/200,000 records``, with the rate once there is one."""
 
     def render(self, task: Task) -> Text:
-        """The column of one bar."""
+        """Return the column for one bar."""
         if task.total is None:
             return Text("planning")
         rate = f", {progress_lines.per_second(task.speed)}/s" if task.speed else ""
@@ -52,9 +51,9 @@ class _Records(ProgressColumn):
 
 
 class ProgressBar:
-    """Shows how far a flow is on stderr while the block runs.
+    """Shows on stderr how far a flow is while the block runs.
 
-    It has a thread and an Admin of its own, and reads only: what it cannot read it does not show.
+    It has a thread and an Admin of its own, changes nothing, and does not show what it cannot read.
     """
 
     def __init__(self, flow: str, ledger: Ledger, target_options: Mapping[str, object], consoles: Consoles) -> None:
@@ -76,7 +75,7 @@ class ProgressBar:
     def _watch(self) -> None:
         if (plan := self._planned()) is None:
             return
-        self._consoles.doing(f"flow {self._flow}: {progress_lines.planned(plan, follows=False)}")
+        self._consoles.progress(f"flow {self._flow}: {progress_lines.planned(plan, follows=False)}")
         if not plan.ranges:
             return
         if self._consoles.err.is_terminal:
@@ -88,7 +87,7 @@ class ProgressBar:
         while not self._done.wait(PLAN_S):
             if plan := self._ledger.plan():
                 return plan
-        return self._ledger.plan()  # a run of nothing is over before it could be seen
+        return self._ledger.plan()  # a run with nothing to copy may be over before the first poll
 
     def _show_bar(self, ranges: Sequence[Range]) -> None:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Records(), TimeRemainingColumn())
@@ -100,16 +99,16 @@ class ProgressBar:
         total, began_s = _total(ranges), time.monotonic()
         cadence = Cadence(round(began_s * 1000))
 
-        def tell(done: int) -> None:
+        def write(done: int) -> None:
             now_s = time.monotonic()
             if done < total and cadence.due(round(now_s * 1000)):
                 line = progress_lines.copied(done, total, done / (now_s - began_s))
-                self._consoles.doing(f"flow {self._flow}: {line}")
+                self._consoles.progress(f"flow {self._flow}: {line}")
 
-        self._follow(ranges, progress_lines.SOON_MS / 1000, tell)
+        self._follow(ranges, progress_lines.FIRST_INTERVAL_MS / 1000, write)
 
-    def _follow(self, ranges: Sequence[Range], every_s: float, tell: Callable[[int], None]) -> None:
-        partitions = {TopicPartition(each.target_topic, each.partition) for each in ranges}
+    def _follow(self, ranges: Sequence[Range], every_s: float, on_progress: Callable[[int], None]) -> None:
+        partitions = {_target(range_) for range_ in ranges}
         with Admin(self._options) as admin:
             store = ProgressStore(admin, self._flow)
             wait_s = every_s
@@ -118,11 +117,15 @@ class ProgressBar:
                 try:
                     progress = store.read(partitions)
                 except KafkaError:
-                    # A target that does not answer now shows in the results; the bar just stands still.
+                    # The results report a target that does not answer; the bar waits.
                     continue
-                wait_s = max(every_s, (time.monotonic() - began_s) * _SHARE)
-                tell(copied(ranges, {tp: each.offset for tp, each in progress.items()}))
+                wait_s = max(every_s, (time.monotonic() - began_s) * _MIN_INTERVALS)
+                on_progress(copied(ranges, {tp: position.offset for tp, position in progress.items()}))
 
 
 def _total(ranges: Sequence[Range]) -> int:
-    return sum(each.end - each.start for each in ranges)
+    return sum(range_.end - range_.start for range_ in ranges)
+
+
+def _target(range_: Range) -> TopicPartition:
+    return TopicPartition(range_.target_topic, range_.partition)

@@ -1,4 +1,4 @@
-"""What a person reads while a run goes on, and how often: lines for a log, one line for a terminal. Pure."""
+"""The texts that show how far a run is: lines for a log, one live line for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
 
-SOON_MS: Final = 10_000
-"""Between two lines of a log at first: what has just begun is watched."""
-SOON: Final = 6
-LATER_MS: Final = 60_000
-"""Between two lines after that."""
+FIRST_INTERVAL_MS: Final = 10_000
+"""The interval between the first lines of a log, which somebody may be watching."""
+FIRST_LINES: Final = 6
+LATER_INTERVAL_MS: Final = 60_000
+"""The interval between the lines after these."""
 _TENTH: Final = 10
 
 
 def stamped(text: str, moment: datetime, *, terminal: bool) -> str:
-    """``text`` as a line of the program, with its local time; in a log, which is read another day, with its date."""
+    """Return ``text`` as a line of the program, with the local time, and the date unless stderr is a terminal."""
     return f"mirror: {moment:{'%H:%M:%S' if terminal else '%Y-%m-%d %H:%M:%S'}} {text}"
 
 
 class Cadence:
-    """When the next line about how far a flow is, is due in a log. Times are monotonic ms."""
+    """Decides when the next progress line of a log is due. Times are monotonic ms."""
 
     def __init__(self, now: int) -> None:
-        self._told = 0
-        self._next_ms = now + SOON_MS
+        self._lines = 0
+        self._next_ms = now + FIRST_INTERVAL_MS
 
     def due(self, now: int) -> bool:
-        """Whether one is due; from then on the next one is waited for."""
+        """Return whether a line is due; if so, schedule the next one."""
         if now < self._next_ms:
             return False
-        self._told += 1
-        self._next_ms = now + (SOON_MS if self._told < SOON else LATER_MS)
+        self._lines += 1
+        self._next_ms = now + (FIRST_INTERVAL_MS if self._lines < FIRST_LINES else LATER_INTERVAL_MS)
         return True
 
 
 def planned(plan: Plan, *, follows: bool) -> str:
-    """What a plan is about: ``following 12 partitions of 3 topics``."""
+    """Describe a plan: ``following 12 partitions of 3 topics``."""
     partitions = len(plan.ranges)
-    topics = len({one.topic for one in plan.ranges})
-    what = f"{_counted(partitions, 'partition')} of {_counted(topics, 'topic')}"
+    topics = len({range_.topic for range_ in plan.ranges})
+    scope = f"{_counted(partitions, 'partition')} of {_counted(topics, 'topic')}"
     if follows:
-        return f"following {what}"
-    records = sum(one.end - one.start for one in plan.ranges)
-    return f"copying {records:,} records in {what}" if partitions else "nothing to copy"
+        return f"following {scope}"
+    records = sum(range_.end - range_.start for range_ in plan.ranges)
+    return f"copying {records:,} records in {scope}" if partitions else "nothing to copy"
 
 
 def copied(done: int, total: int, per_s: float | None) -> str:
-    """How far a run is that has an end."""
+    """Describe how far a run with an end is; ``per_s`` is its rate in records per second."""
     share = f" ({100 * done // total}%)" if total else ""
     words = [f"{done:,} of {total:,} records{share}"]
     if per_s:
@@ -63,23 +63,23 @@ def copied(done: int, total: int, per_s: float | None) -> str:
 
 
 def followed(status: FlowStatus) -> str:
-    """How far a stream is, by what its clusters last answered."""
-    of = status.totals
-    words = [f"{of.records:,} records behind"]
-    if of.seconds:
-        words.append(f"up to {_span(of.seconds)} late")
-    if of.copied_per_s is not None:
-        words.append(f"copied {per_second(of.copied_per_s)}/s, new {per_second(of.produced_per_s or 0.0)}/s")
-    words += [f"{count:,} {state.value}" for state, count in of.states.items() if state in _SHOWN]
+    """Describe how far a stream is, from its last status."""
+    totals = status.totals
+    words = [f"{totals.records:,} records behind"]
+    if totals.seconds:
+        words.append(f"up to {_span(totals.seconds)} late")
+    if totals.copied_per_s is not None:
+        words.append(f"copied {per_second(totals.copied_per_s)}/s, new {per_second(totals.produced_per_s or 0.0)}/s")
+    words += [f"{count:,} {state.value}" for state, count in totals.states.items() if state in _SHOWN]
     return ", ".join(words)
 
 
 _SHOWN: Final = frozenset(LagState) - {LagState.CAUGHT_UP, LagState.CATCHING_UP, LagState.BEHIND}
-"""What somebody may have to see to; the rest is in the sums."""
+"""States that may need attention; the other states are only in the sums."""
 
 
 def per_second(rate: float) -> str:
-    """A rate: ``0.3``, ``12``, ``1,234``."""
+    """Format a rate: ``0.3``, ``12``, ``1,234``."""
     return f"{rate:,.0f}" if rate >= _TENTH or not rate else f"{rate:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""``report.html`` in the report folder: written while and when a run ends, never at its cost."""
+"""``report.html`` in the report folder: written while a stream runs, and when a run ends."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 
 NAME: Final = "report.html"
 EVERY_S: Final = 60.0
-"""How often a stream writes it; and no more often than takes :data:`SHARE` of its time."""
-SHARE: Final = 0.02
+"""The interval at which a stream writes the report, longer if that would take more than :data:`MAX_TIME_FRACTION`."""
+MAX_TIME_FRACTION: Final = 0.02
 
 _BEGUN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Replication report</title>
 <body style="font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 4rem auto; padding: 0 1rem">
 <h1>A run began at {began} UTC</h1>
-<p>This is its report as soon as there is something to tell. If it does not come, the run was killed:
-<code>mirror report</code> with this folder makes a report of what it left.</p>
+<p>The report appears here once there are results. If it does not appear, the run was killed:
+<code>mirror report</code> with this folder writes a report of the results that the run left.</p>
 """
 
 
 def render_report(source: ReportSource, flow: str | None = None) -> bytes:
-    """The page of what ``source`` has, or of one flow. Raises FlowError where there is nothing to tell of."""
-    # Jinja and Plotly take 0.1 s to import, which only who writes a report is to wait for.
+    """Return the HTML page of all flows in ``source``, or of one. Raises FlowError if there is nothing to report."""
+    # Not at the top: the import of Jinja and Plotly takes 0.1 s.
     from mirror.telemetry.report.page import render
 
-    # A broker's message may hold what is no text (lone surrogates); the page is text all the same.
+    # A broker's message may contain lone surrogates, which cannot be encoded.
     return render(source.views(flow), int(time.time() * 1000)).encode("utf-8", "replace")
 
 
 class ReportFile:
-    """Keeps ``report.html`` as ``summary.json`` is, while a run has the folder.
+    """Keeps ``report.html`` up to date with ``summary.json`` while a run has the folder.
 
-    When the run begins the file says so, and no more: whoever finds it after a kill -9 must not take yesterday's for
-    this one's. What goes wrong is told once by ``warn``, and never ends a run.
+    When the run begins, the file says only that: after a kill -9 it must not show the report of an earlier run. An
+    error is reported once with ``warn``, and does not end the run.
     """
 
     def __init__(self, report_dir: Path, warn: Callable[[str], None]) -> None:
@@ -61,27 +61,27 @@ class ReportFile:
         self.write()
 
     def write(self) -> None:
-        """Now: of all that the summary and the ledger have."""
+        """Write the report from the summary and the ledger."""
         began_s = time.monotonic()
         if (self._dir / "summary.json").exists():
             self._try(lambda: render_report(self._source))
         else:
             with contextlib.suppress(OSError):
-                self._path.unlink()  # nothing was begun that there could be a report of
+                self._path.unlink()  # no flow was started, so there is nothing to report
         ended_s = time.monotonic()
-        self._due_s = ended_s + max(EVERY_S, (ended_s - began_s) / SHARE)
+        self._due_s = ended_s + max(EVERY_S, (ended_s - began_s) / MAX_TIME_FRACTION)
 
     def write_if_due(self) -> None:
-        """The same, where it is time for it."""
+        """Write the report if its interval has passed."""
         if time.monotonic() >= self._due_s:
             self.write()
 
-    def _try(self, made: Callable[[], bytes]) -> None:
+    def _try(self, content: Callable[[], bytes]) -> None:
         try:
-            write_atomically(self._path, made())
-        except Exception as error:  # noqa: BLE001 - a run must not fail for its report, whatever is wrong with that
+            write_atomically(self._path, content())
+        except Exception as error:  # noqa: BLE001 - a run does not fail for its report
             why = " ".join(str(error).split())
-            line = f"{self._path} could not be written ({type(error).__name__}: {why}); `mirror report` makes it anew"
+            line = f"{self._path} could not be written ({type(error).__name__}: {why}); `mirror report` writes it later"
             if line not in self._warned:
                 self._warn(line)
             self._warned.add(line)

@@ -1,4 +1,4 @@
-"""One run at a time in a report folder: two would copy the same records twice, and overwrite each other's summary."""
+"""Allow one run at a time in a report folder: two would copy records twice, and overwrite each other's summary."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK_FILE: Final = "run.lock"
-"""Stays when the run has ended: with a removed one open here and a new one there, two runs could hold the lock."""
+"""Not removed when the run ends: a run with the removed file and a run with a new one could both hold the lock."""
 
 
 @contextlib.contextmanager
 def locked(report_dir: Path) -> Iterator[None]:
-    """Hold the folder (made when needed) for this process while the block runs; however it ends, the kernel lets go.
+    """Lock the folder for this process while the block runs. The kernel releases the lock however the process ends.
 
-    Raises FlowError where another run holds it, or where the folder cannot be written.
+    Creates the folder if needed. Raises FlowError if another run has locked it, or if it cannot be written.
     """
     try:
         report_dir.mkdir(parents=True, exist_ok=True)
@@ -32,8 +32,8 @@ def locked(report_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FlowError(
-                f"another run is using the report folder {report_dir}; wait for its end, or, for other flows, choose"
-                " another folder by --report-dir"
+                f"another run is using the report folder {report_dir}; wait until it ends, or for other flows choose"
+                " another folder with --report-dir"
             ) from None
         except OSError as error:
             raise FlowError(

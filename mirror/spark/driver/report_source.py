@@ -1,8 +1,7 @@
-"""A report folder as what a report shows: its ``summary.json``, and what the ledger knows of the runs that it tells of.
+"""Read the data of a report from a report folder: its ``summary.json``, and the ledgers of the runs in it.
 
-The summary has the figures of a whole run. The ledger has each attempt's story, of a stream's last epochs; they are
-joined here to one story per partition. What is not there, or cannot be read any more, is left out: a report is made of
-what there is.
+The summary has the figures of a whole run. The ledger has the timeline of each attempt, for a stream only of its last
+epochs; this module joins them to one timeline per partition. Parts that are missing or cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -27,27 +26,30 @@ if TYPE_CHECKING:
 
     from mirror.spark.ledger.attempts import Attempt
 
-_POINTS_IN_ALL: Final = 120_000
-"""Kept of a run's curves while they are joined: 8 MB at most."""
-_MOST_POINTS, _LEAST_POINTS = 480, 16
-_UNANSWERED: Final = "it has not answered yet: it is being copied, or the run was killed"
+_MAX_POINTS_PER_RUN: Final = 120_000
+"""Points of a run's curves that are held while they are joined: 8 MB at most."""
+_MAX_POINTS, _MIN_POINTS = 480, 16
+"""Points of one partition's curve."""
+_NO_RESULT: Final = "it has no result yet: it is being copied, or the run was killed"
 
 Key = tuple[str, int]
 
 
 class RunReader:
-    """What the ledger tells of one run of one flow; of a stream, more with each epoch. For one thread."""
+    """Reads the ledger of one run of one flow, epoch by epoch. For one thread."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger: Final = ledger
         self._totals: Final = StreamTotals()
         self._histories: Final = dict[Key, PartitionHistory]()
-        self._most = 0
+        self._points = 0
+        """The number of points of each partition's curve; 0 before the first epoch."""
         self._last: int | None = None
         self.covered_epochs = 0
+        """The number of epochs that have been read."""
 
-    def read_on(self) -> None:
-        """Take in the epochs that have ended since the last time. Raises OSError."""
+    def read_new_epochs(self) -> None:
+        """Read the epochs that were completed since the last call. Raises OSError."""
         last = self._ledger.last_completed_epoch()
         if last is None:
             return
@@ -56,119 +58,124 @@ class RunReader:
             try:
                 plan, attempts = self._ledger.plan(epoch), self._ledger.attempts(epoch)
             except (ValueError, TypeError, KeyError):
-                continue  # of another version, or damaged
+                continue  # written by another version, or damaged
             if plan is not None:
-                self._take_in(join_results(plan, attempts), attempts, epoch)
+                self._add(join_results(plan, attempts), attempts, epoch)
         self._last = last
 
-    def _take_in(self, results: list[RangeResult], attempts: Iterable[Attempt], epoch: int) -> None:
+    def _add(self, results: list[RangeResult], attempts: Iterable[Attempt], epoch: int) -> None:
         self.covered_epochs += 1
-        self._most = self._most or max(_LEAST_POINTS, min(_MOST_POINTS, _POINTS_IN_ALL // max(1, len(results))))
+        self._points = self._points or max(_MIN_POINTS, min(_MAX_POINTS, _MAX_POINTS_PER_RUN // max(1, len(results))))
         self._totals.add(results)
-        tries: dict[Key, list[Attempt]] = {}
-        for each in sorted(attempts, key=lambda attempt: attempt.attempt):
-            tries.setdefault((each.result.topic, each.result.partition), []).append(each)
-        for key, tried in tries.items():
-            history = self._histories.setdefault(key, PartitionHistory(self._most))
-            for each in tried[:-1]:
-                history.add(each.result, [self._earlier(each, epoch)])
-            history.add(tried[-1].result)
+        by_partition: dict[Key, list[Attempt]] = {}
+        for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
+            by_partition.setdefault((attempt.result.topic, attempt.result.partition), []).append(attempt)
+        for key, in_order in by_partition.items():
+            history = self._histories.setdefault(key, PartitionHistory(self._points))
+            for attempt in in_order[:-1]:
+                history.add(attempt.result, [self._superseded(attempt, epoch)])
+            history.add(in_order[-1].result)
 
-    def _earlier(self, each: Attempt, epoch: int) -> dict[str, Any]:
-        """An attempt that did not have the last word: its executor was lost, or it was slower than its twin."""
-        story, result = each.result.story, each.result
-        about = {"task": each.task, "attempt": each.attempt, "outcome": result.outcome.value, "error": result.error}
-        time_ms = story.ended_ms if story is not None else self._ledger.planned_ms(epoch)
-        return {"time_ms": time_ms, "name": EARLIER_ATTEMPT, **about}
+    def _superseded(self, attempt: Attempt, epoch: int) -> dict[str, Any]:
+        """Return the event for an attempt with a later one: its executor was lost, or it was slower than the other."""
+        timeline, result = attempt.result.story, attempt.result
+        attributes = {
+            "task": attempt.task,
+            "attempt": attempt.attempt,
+            "outcome": result.outcome.value,
+            "error": result.error,
+        }
+        time_ms = timeline.ended_ms if timeline is not None else self._ledger.planned_ms(epoch)
+        return {"time_ms": time_ms, "name": EARLIER_ATTEMPT, **attributes}
 
     @property
     def epochs(self) -> int | None:
-        """How many a stream has had; None for a scheduled run."""
+        """The number of epochs that a stream has completed; None for a scheduled run."""
         if (self._ledger.last_planned_epoch() or 0) == 0:
             return None
         return self._ledger.last_completed_epoch() or 0
 
     @property
     def trace(self) -> str:
-        """The id of the trace of the last epoch that has ended; "" before the first."""
+        """The trace id of the last completed epoch; "" before the first."""
         last, path = self._ledger.last_completed_epoch(), self._ledger.path
         return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
 
     def results(self) -> list[RangeResult]:
-        """Of the epochs that are remembered, added up; of a run whose tasks have not answered, what they have to do."""
-        if told := self._totals.results():
-            return told
+        """Return the sums of the epochs in the ledger, or before the first result, the planned ranges as unfinished."""
+        if totals := self._totals.results():
+            return totals
         plan = self._ledger.plan(self._ledger.last_planned_epoch() or 0)
         if plan is None:
             return []
-        waiting = [RangeResult.begun(each, each.start, Outcome.UNFINISHED, _UNANSWERED) for each in plan.ranges]
-        for one in waiting:
-            one.counted = Counted.UNKNOWN
-        return sorted([*plan.results_without_task, *waiting], key=lambda one: (one.topic, one.partition))
+        pending = [RangeResult.begun(range_, range_.start, Outcome.UNFINISHED, _NO_RESULT) for range_ in plan.ranges]
+        for result in pending:
+            result.counted = Counted.UNKNOWN
+        return sorted([*plan.results_without_task, *pending], key=lambda result: (result.topic, result.partition))
 
-    def with_story(self, one: RangeResult) -> RangeResult:
-        """``one`` with all that is remembered of how it went."""
-        history = self._histories.get((one.topic, one.partition))
+    def with_timeline(self, result: RangeResult) -> RangeResult:
+        """Return a copy of ``result`` with the timeline and the expiries in the ledger."""
+        history = self._histories.get((result.topic, result.partition))
         if history is None:
-            return one
-        known = {json.dumps(each, sort_keys=True) for each in history.expiries()}
-        earlier = [each for each in one.expiries if json.dumps(each, sort_keys=True) not in known]
-        return replace(one, story=history.story() or one.story, expiries=[*earlier, *history.expiries()])
+            return result
+        in_history = {json.dumps(expiry, sort_keys=True) for expiry in history.expiries()}
+        earlier = [expiry for expiry in result.expiries if json.dumps(expiry, sort_keys=True) not in in_history]
+        return replace(result, story=history.story() or result.story, expiries=[*earlier, *history.expiries()])
 
 
 class ReportSource:
-    """Reads a report folder, again and again: what it has read of a run it does not read twice."""
+    """Reads a report folder repeatedly; each epoch of a run is read once."""
 
     def __init__(self, report_dir: Path) -> None:
         self._dir: Final = report_dir
         self._readers: Final = dict[tuple[str, str], RunReader]()
 
     def views(self, flow: str | None = None) -> list[FlowReportData]:
-        """The flows of the summary; or ``flow`` alone, also one that only the ledger remembers.
+        """Return the flows in the summary, or ``flow`` alone, which may be in the ledger only.
 
-        Raises FlowError where there is no such thing, or where it cannot be read.
+        Raises FlowError if there is no such flow, or if it cannot be read.
         """
         entries = self._summary()
         if flow is None:
             if entries:
-                return [self._view(each) for each in entries.values()]
-            raise FlowError(f"{self._dir}: no run has written a summary.json here; name the --report-dir of one")
+                return [self._view(entry) for entry in entries.values()]
+            raise FlowError(f"{self._dir}: no run has written a summary.json here; give the --report-dir of a run")
         if flow in entries:
             return [self._view(entries[flow])]
         if ledgers := Ledger.runs(self._dir, flow):
             return [self._from_ledger(flow, ledgers[0])]
-        known = sorted({*entries, *self._remembered()})
-        raise FlowError(f"{self._dir}: nothing is known of a flow {flow!r} here, only of: {', '.join(known) or 'none'}")
+        available = sorted({*entries, *self._flows_in_ledger()})
+        raise FlowError(f"{self._dir}: there is no flow {flow!r} here, only: {', '.join(available) or 'none'}")
 
     def _summary(self) -> dict[str, dict[str, Any]]:
         path = self._dir / "summary.json"
         try:
-            return {str(each["flow"]): each for each in json.loads(path.read_text(encoding="utf-8"))["flows"]}
+            return {str(entry["flow"]): entry for entry in json.loads(path.read_text(encoding="utf-8"))["flows"]}
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise FlowError(f"{path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError) as error:
-            raise FlowError(f"{path} is not what a run writes ({type(error).__name__}: {error})") from error
+            raise FlowError(f"{path} is not a summary of a run ({type(error).__name__}: {error})") from error
 
-    def _remembered(self) -> list[str]:
+    def _flows_in_ledger(self) -> list[str]:
         folder = self._dir / "ledger"
-        return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
     def _reader(self, flow: str, run: str) -> RunReader:
         reader = self._readers.get((flow, run))
         if reader is None:
             path = self._dir / "ledger" / flow / run
             reader = self._readers[flow, run] = RunReader(Ledger(path))
-        reader.read_on()
+        reader.read_new_epochs()
         return reader
 
     def _view(self, entry: Mapping[str, Any]) -> FlowReportData:
-        """Of a run that is in the summary; where that is one of an older version, it does not name its ledger."""
-        results = [_result(each) for each in entry["partitions"]]
+        """Return the data of a run in the summary. A summary of an older version does not name the run's ledger."""
+        results = [_result(values) for values in entry["partitions"]]
         reader = self._reader(str(entry["flow"]), str(entry["run"])) if entry.get("run") else None
         if reader is not None:
-            results = [reader.with_story(one) for one in results or reader.results()]
+            results = [reader.with_timeline(result) for result in results or reader.results()]
         return FlowReportData(
             flow=str(entry["flow"]),
             outcome=Outcome(entry["outcome"]),
@@ -182,17 +189,17 @@ class ReportSource:
         )
 
     def _from_ledger(self, flow: str, ledger: Ledger) -> FlowReportData:
-        """Of a run whose summary is that of another one by now."""
+        """Return the data of a run that is in the ledger, but no longer in the summary."""
         reader = self._reader(flow, ledger.path.name)
-        results = [reader.with_story(one) for one in reader.results()]
-        stories = [one.story for one in results if one.story is not None]
+        results = [reader.with_timeline(result) for result in reader.results()]
+        timelines = [result.story for result in results if result.story is not None]
         error = ledger.error()
-        began_ms = min((story.began_ms for story in stories), default=_first_ms(ledger))
+        began_ms = min((timeline.began_ms for timeline in timelines), default=_first_ms(ledger))
         return FlowReportData(
             flow=flow,
-            outcome=max((one.outcome for one in results), key=SEVERITY.index, default=Outcome.UNFINISHED),
+            outcome=max((result.outcome for result in results), key=SEVERITY.index, default=Outcome.UNFINISHED),
             started_ms=began_ms,
-            ended_ms=max((story.ended_ms for story in stories), default=None),
+            ended_ms=max((timeline.ended_ms for timeline in timelines), default=None),
             error=error.line if error is not None else None,
             epochs=reader.epochs,
             covered_epochs=reader.covered_epochs,
@@ -210,13 +217,12 @@ def _ms(text: str) -> int:
 
 
 def _result(values: Mapping[str, Any]) -> RangeResult:
-    """From the summary, which leaves the curve out; what this version does not know is left out, too."""
-    known = _of(RangeResult, values)
-    story = CopyTimeline(**_of(CopyTimeline, values["story"])) if values.get("story") else None
-    told = {"outcome": Outcome(values["outcome"]), "counted": Counted(values.get("counted") or Counted.RECORDS)}
-    return RangeResult(**{"end": values["start"], **known, **told, "story": story})
+    """Read a result from the summary. Keys that this version does not know are ignored."""
+    timeline = CopyTimeline(**_fields_of(CopyTimeline, values["story"])) if values.get("story") else None
+    enums = {"outcome": Outcome(values["outcome"]), "counted": Counted(values.get("counted") or Counted.RECORDS)}
+    return RangeResult(**{"end": values["start"], **_fields_of(RangeResult, values), **enums, "story": timeline})
 
 
-def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that a ``kind`` has; what was left out, or is None, is as by default."""
-    return {each.name: values[each.name] for each in fields(kind) if values.get(each.name) is not None}
+def _fields_of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the ``values`` that are fields of the dataclass ``kind``; None stands for the field's default."""
+    return {field.name: values[field.name] for field in fields(kind) if values.get(field.name) is not None}

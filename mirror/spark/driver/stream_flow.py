@@ -1,4 +1,4 @@
-"""One flow, followed: a streaming query, what its epochs report, and its end in order."""
+"""One flow of a stream: its streaming query, the results of its epochs, and its orderly end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
-from mirror.spark.driver.telemetry_bridge import show_epoch
+from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.driver.batch_flow import FlowRun
+    from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.console import Consoles
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
 
 _TRIGGER: Final = "1 second"
-"""Between two looks while there is nothing to follow; an epoch that was longer is followed by the next at once."""
-_NAMED: Final = 3
-_HEARD_S: Final = 2.5
-"""After so long every task has asked for orders, and committed what it had."""
-_STARTS: Final = 3
-_CAME_TOO_LATE: Final = "Python worker failed to connect back"
-"""Spark waits 10 s for the process that plans (PythonWorkerFactory), whatever is set: too short on a busy machine."""
+"""The interval at which Spark requests a plan while there is nothing to copy."""
+_MAX_NAMES_SHOWN: Final = 3
+_STOP_RECEIVED_S: Final = 2.5
+"""The time after which every task has received the stop command and committed its progress."""
+_MAX_STARTS: Final = 3
+_WORKER_TIMEOUT: Final = "Python worker failed to connect back"
+"""Spark waits 10 s for the process that plans (PythonWorkerFactory; not configurable), which a busy machine exceeds."""
 
 
-class StreamRun:
-    """One flow's query from its start to its end. For the driver's main thread; :meth:`poll` never waits."""
+class StreamFlow:
+    """One flow's query from its start to its end. For the driver's main thread; :meth:`poll` does not block."""
 
     def __init__(
         self,
@@ -65,30 +65,30 @@ class StreamRun:
         self._telemetry: Final = telemetry
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = StreamTotals()
-        self._told = self._said = self._planned = 0
+        self._collected = self._messages = self._planned = 0
         self._progress: Final = StreamProgress(flow.name, consoles)
         self._idle_ns: int | None = None
-        self._deadline_s = self._heard_s = float("inf")
+        self._deadline_s = self._stop_received_s = float("inf")
         self._query: StreamingQuery | None = None
-        self._begin: Callable[[], StreamingQuery] | None = None
+        self._start: Callable[[], StreamingQuery] | None = None
         self._starts = 0
-        self._watch: StreamMonitor | None = None
-        self._open: Final = contextlib.ExitStack()
+        self._monitor: StreamMonitor | None = None
+        self._resources: Final = contextlib.ExitStack()
 
-    def start(self, spark: SparkSession, runner: FlowRun, *, available_now: bool) -> None:
-        """Make the target ready, claim the flow, and begin the query. Raises MirrorError."""
+    def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
+        """Prepare the target, claim the flow, and start the query. Raises MirrorError."""
         self._ledger.write_targets(runner.prepare(self._flow))
         claimed = self._claim()
-        self._consoles.doing(self._named("planning"))
+        self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
-        # A checkpoint is of no use after the run: what counts is on the target.
+        # The checkpoint is not used after the run: the progress is on the target.
         sink = ranges.writeStream.format(SINK_FORMAT).options(
             **options, checkpointLocation=(self._ledger.path / "checkpoint").as_uri()
         )
         sink = sink.queryName(f"mirror {self._flow.name}: {self._flow.source} to {self._flow.target}")
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
-        self._begin = sink.start
+        self._start = sink.start
         self._start_query()
 
         def prepare(config: MirrorConfig, flow: FlowConfig) -> None:
@@ -96,81 +96,81 @@ class StreamRun:
             if (targets := runner.prepare_again(config, flow, before)) != before:
                 self._ledger.write_targets(targets)
 
-        watch = StreamMonitor(self._options, self._ledger, prepare, self._warn, claimed=claimed)
-        self._watch = self._open.enter_context(watch)
-        self._open.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))
+        monitor = StreamMonitor(self._options, self._ledger, prepare, self._warn, claimed=claimed)
+        self._monitor = self._resources.enter_context(monitor)
+        self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))
 
     def _start_query(self) -> None:
-        assert self._begin is not None  # noqa: S101 - of start()
+        assert self._start is not None  # noqa: S101 - of start()
         self._starts += 1
-        self._query = self._begin()
+        self._query = self._start()
 
     def _claim(self) -> bool:
-        """Before the query: its planner claims the flow only seconds later, and until then others' orders stand."""
+        """Claim the flow before the query starts, because its planner would do so only seconds later."""
         with Admin(self._config.clusters[self._flow.target].client_options()) as target:
             return RunControlClient(target, self._flow.name, self._options.run).claim_or_warn(self._warn)
 
     def _warn(self, line: str) -> None:
-        self._consoles.warning(self._named(line))
+        self._consoles.warning(self._prefixed(line))
 
-    def _named(self, line: str) -> str:
+    def _prefixed(self, line: str) -> str:
         return f"flow {self._flow.name}: {line}"
 
     @property
     def running(self) -> bool:
-        """Whether the query goes on."""
+        """Whether the query is running."""
         try:
             return self._query is not None and bool(self._query.isActive)
         except (Py4JError, OSError):
             return False
 
-    def over(self) -> bool:
-        """Whether it has ended for good. A query whose planning process came too late is begun anew, some times."""
+    def ended(self) -> bool:
+        """Return whether the query has ended for good. A query whose planning process timed out is restarted first."""
         if self.running:
             return False
-        if self._told_to_stop or self.report.fenced or self._starts >= _STARTS or not self._came_too_late():
+        if self._stop_requested or self.report.fenced or self._starts >= _MAX_STARTS or not self._worker_timed_out():
             return True
-        self._warn(f"Spark did not wait for its Python process, the machine is busy: start {self._starts + 1}")
-        with contextlib.suppress(Exception):  # Spark may still know the one that failed by its name: the next look
+        self._warn(f"Spark did not wait for its Python process, because the machine is busy: start {self._starts + 1}")
+        with contextlib.suppress(Exception):  # the failed query's name may still be in use: the next poll retries
             self._start_query()
         return False
 
-    def _came_too_late(self) -> bool:
-        """Nothing was planned: only then is a new query just like the first."""
+    def _worker_timed_out(self) -> bool:
+        """Return whether the planning process timed out before the first plan; only then can the query be restarted."""
         try:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
             return False
-        return _CAME_TOO_LATE in str(error) and self._ledger.last_planned_epoch() is None
+        return _WORKER_TIMEOUT in str(error) and self._ledger.last_planned_epoch() is None
 
     def poll(self) -> bool:
-        """Take in what epochs have reported; whether there was anything new."""
-        for line in self._ledger.messages(self._said):
-            self._said += 1
+        """Collect the results of completed epochs, and return whether there were any."""
+        for line in self._ledger.messages(self._messages):
+            self._messages += 1
             self._warn(line)
-        self._say_what_is_planned()
-        last, before = self._ledger.last_completed_epoch() or 0, self._told
-        while self._told < last:
-            self._told += 1
-            self._take_in(self._told)
+        self._show_plan()
+        last, before = self._ledger.last_completed_epoch() or 0, self._collected
+        while self._collected < last:
+            self._collected += 1
+            self._collect(self._collected)
         idle_ns = self._ledger.idle_plan_ns()
-        news = self._told != before or idle_ns != self._idle_ns
+        is_new = self._collected != before or idle_ns != self._idle_ns
         if idle_ns != self._idle_ns and (idle := self._ledger.idle_plan()) is not None:
-            # No epoch runs that could report it.
+            # A plan without tasks has no epoch that would report its results.
             self._totals.add(idle.results_without_task)
             self.report.partitions = self._totals.results()
         self._idle_ns = idle_ns
-        if self._watch is not None and (other := self._watch.fenced_by) is not None and self.running:
-            self._fence(f"another run of this flow took over: {other.run}, on {other.host}; this one ends")
-        return news
+        if self._monitor is not None and (other := self._monitor.fenced_by) is not None and self.running:
+            self._fence(f"another run of this flow took over: {other.run} on {other.host}; this run ends")
+        return is_new
 
-    def _say_what_is_planned(self) -> None:
+    def _show_plan(self) -> None:
         epoch = self._ledger.last_planned_epoch() or 0
         if epoch > self._planned and (plan := self._ledger.plan(epoch)) is not None:
             self._planned = epoch
-            self._progress.follows(plan, follows=any(one.follows for one in plan.ranges))
+            self._progress.on_plan(plan, follows=any(range_.follows for range_ in plan.ranges))
 
-    def _take_in(self, epoch: int) -> None:
+    def _collect(self, epoch: int) -> None:
         plan = self._ledger.plan(epoch)
         attempts = self._ledger.attempts(epoch)
         if plan is None:
@@ -179,59 +179,59 @@ class StreamRun:
         self._totals.add(results)
         self.report.partitions = self._totals.results()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
-        self._consoles.show(f"{at} {self._named(f'epoch {epoch}: {_said(results)}')}")
-        self._consoles.tell(epoch_json(self._flow.name, epoch, results))
-        show_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
-        for trace in dict.fromkeys(each.traceback for each in attempts if each.traceback):
-            self._consoles.trace(trace)
+        self._consoles.print_table(f"{at} {self._prefixed(f'epoch {epoch}: {_epoch_line(results)}')}")
+        self._consoles.write_json(epoch_json(self._flow.name, epoch, results))
+        record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
+        for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
+            self._consoles.traceback(trace)
 
     def _fence(self, line: str) -> None:
-        self._consoles.error(self._named(line))
+        self._consoles.error(self._prefixed(line))
         self.report.fenced = line
         self.kill()
 
     def stop(self) -> None:
-        """Have the epoch end in order."""
-        if self._watch is not None:
-            self._watch.stop()
+        """Request that the epoch ends in order."""
+        if self._monitor is not None:
+            self._monitor.stop()
 
     @property
-    def _told_to_stop(self) -> bool:
-        return self._watch is not None and self._watch.told_to_stop
+    def _stop_requested(self) -> bool:
+        return self._monitor is not None and self._monitor.stop_requested
 
     @property
     def ended_in_order(self) -> bool:
-        """Whether it was told to end, and did so in its time."""
-        return self._told_to_stop and not (self.report.cut_short or self.report.fenced or self.report.error)
+        """Whether the flow was stopped, and ended in time."""
+        return self._stop_requested and not (self.report.cut_short or self.report.fenced or self.report.error)
 
     def wind_up(self, now_s: float) -> None:
-        """End the query once its epoch has ended in order, or the time for that is up; nothing while it is to go on."""
-        if not (self.running and self._told_to_stop):
+        """After a stop, end the query once its epoch has ended in order, or when the time for that is over."""
+        if not (self.running and self._stop_requested):
             return
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
-        self._heard_s = min(self._heard_s, now_s + _HEARD_S)
-        # Where all that was planned has reported, nothing is lost; but who goes on between two epochs is to hear of it.
+        self._stop_received_s = min(self._stop_received_s, now_s + _STOP_RECEIVED_S)
+        # If all planned epochs have results, nothing is lost; but tasks that still run first receive the stop command.
         if (self._ledger.last_completed_epoch() or 0) >= (
             self._ledger.last_planned_epoch() or 0
-        ) and now_s >= self._heard_s:
+        ) and now_s >= self._stop_received_s:
             self.kill()
         elif now_s >= self._deadline_s:
             self.report.cut_short = True
             self.kill()
 
     def kill(self) -> None:
-        """End the query now, whatever it does; with a JVM that has died, it has ended."""
+        """End the query now, whatever it does. If the JVM has died, the query has ended already."""
         with contextlib.suppress(Py4JError, OSError):
             if self.running and self._query is not None:
                 self._query.stop()
 
     def end(self) -> Exception | None:
-        """Let go of everything, and say so to others, once; why the query ended by itself, where it failed."""
+        """End the query, release everything and mark the run as ended; return the error if the query failed."""
         if self.report.ended is not None:
             return None
         self._progress.end()
         self.kill()
-        self._open.close()
+        self._resources.close()
         with contextlib.suppress(OSError, ValueError):
             self.poll()
         failure = self._failure()
@@ -246,20 +246,23 @@ class StreamRun:
         try:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
-            return FlowError("Spark has ended before its stream: its log says why")
+            return FlowError("Spark ended before its stream; see Spark's log for the reason")
         if error is not None and (planning := self._ledger.error()) is not None:
             return FlowError(planning.line)
         return error
 
 
-def _said(results: Sequence[RangeResult]) -> str:
-    """One line about an epoch."""
-    records, size = sum(one.records for one in results), sum(one.bytes for one in results)
-    seconds = max((one.seconds for one in results), default=0.0)
-    said = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"
-    wrong = [one for one in results if one.outcome is not Outcome.COMPLETE]
-    if not wrong:
-        return f"{said}; {len(results)} partitions"
-    named = [f"{one.topic}-{one.partition} {one.outcome.value}: {one.error}" for one in wrong[:_NAMED]]
-    more = [f"and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
-    return f"{said}; {len(wrong)} of {len(results)} partitions not complete: {'; '.join([*named, *more])}"
+def _epoch_line(results: Sequence[RangeResult]) -> str:
+    """Describe the results of an epoch in one line."""
+    records, size = sum(result.records for result in results), sum(result.bytes for result in results)
+    seconds = max((result.seconds for result in results), default=0.0)
+    copied = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"
+    incomplete = [result for result in results if result.outcome is not Outcome.COMPLETE]
+    if not incomplete:
+        return f"{copied}; {len(results)} partitions"
+    shown = [
+        f"{result.topic}-{result.partition} {result.outcome.value}: {result.error}"
+        for result in incomplete[:_MAX_NAMES_SHOWN]
+    ]
+    more = [f"and {len(incomplete) - _MAX_NAMES_SHOWN} more"] if len(incomplete) > _MAX_NAMES_SHOWN else []
+    return f"{copied}; {len(incomplete)} of {len(results)} partitions not complete: {'; '.join([*shown, *more])}"

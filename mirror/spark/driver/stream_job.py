@@ -1,13 +1,12 @@
-"""The driver's script of a stream: one streaming query per flow in one Spark session, until it is told to end.
+"""The driver's script of a stream: runs one streaming query per flow in one Spark session, until it is stopped.
 
-Exit status: 0 ended in order (drained, or told to by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
-3 ended, but with partitions that did not complete, or because another run took over; 130 or 143 cut short: it was told
-to end and did not within ``shutdown-timeout-ms``.
+Exit status: 0 ended in order (drained, or stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
+3 ended with partitions that did not complete, or because another run took over; 130 or 143 interrupted: a signal
+stopped it, and it did not end within ``shutdown-timeout-ms``.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import signal
 import time
@@ -19,15 +18,21 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver.batch_flow import FlowRun
-from mirror.spark.driver.batch_job import checked, options, start_spark, summarized, warn_of_clear_text
+from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.batch_job import (
+    check,
+    interrupted_line,
+    start_spark,
+    summarized,
+    warn_of_unencrypted_credentials,
+)
 from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.error_report import report_error
+from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.report_file import ReportFile
-from mirror.spark.driver.session import spare_checkpoints
-from mirror.spark.driver.stream_flow import StreamRun
-from mirror.spark.driver.tables import SHOWN, flow_table
-from mirror.spark.driver.telemetry_bridge import showing
+from mirror.spark.driver.session import use_cheap_checkpoints
+from mirror.spark.driver.stream_flow import StreamFlow
+from mirror.spark.driver.tables import flow_table
+from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.run_control import new_run_id
@@ -43,98 +48,98 @@ if TYPE_CHECKING:
     from mirror.telemetry.run import RunTelemetry
 
 _POLL_S: Final = 0.2
-_EXECUTORS_WITHIN_S: Final = 30.0
+_EXECUTORS_TIMEOUT_S: Final = 30.0
+_DESCRIPTION: Final = (
+    "Follow Kafka topics as a configuration specifies, all flows concurrently. With --json, one line is printed per"
+    " completed epoch of a flow, and the summary as the last line."
+)
 
 
-class StreamExit:
-    """Whether a signal has told the job to end: the main thread looks at it, no handler does anything else."""
+class ShutdownSignal:
+    """The signal that ends the job, if one has arrived. The handlers only record it, and the main thread acts on it."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
 
     def listen(self) -> None:
-        """From now on; once more after Spark has put handlers of its own in place."""
+        """Install the handlers. To be repeated after Spark has installed its own."""
         for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self._hear)
+            signal.signal(signum, self._on_signal)
 
-    def _hear(self, signum: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         self.signum = self.signum or signum
 
 
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The options, parsed. Exits with 2 on wrong usage."""
-    description = "Follow Kafka topics as a configuration says."
-    as_json = "a line per epoch and flow, and at the end the summary in one line"
-    parser = options("stream.py", description, flows="all, side by side", as_json=as_json)
-    parser.add_argument("--available-now", action="store_true", help="copy what is there now, epoch by epoch, and end")
-    return parser.parse_args(argv)
+def parse(argv: Sequence[str]) -> JobOptions:
+    """Parse the options. Exits with status 2 on wrong usage."""
+    return JobOptions.parse(argv, script="stream.py", description=_DESCRIPTION, stream=True)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job; ``argv`` without the program's name. Returns the exit status; prints what went wrong itself."""
+    """Run the job with the arguments ``argv``, print its errors, and return the exit status."""
     consoles = Consoles()
     with contextlib.redirect_stderr(consoles.err.file):
-        args = arguments(argv)
-    if args.json:
-        consoles.for_programs()
-    ending = StreamExit()
-    ending.listen()
+        options = parse(argv)
+    if options.as_json:
+        consoles.switch_to_json()
+    shutdown = ShutdownSignal()
+    shutdown.listen()
     try:
-        config = load(args.config, secrets_dir=args.secrets_dir)
-        flows = config.select(args.flow)
+        config = load(options.config, secrets_dir=options.secrets_dir)
+        flows = config.select(options.flow)
         with (
-            summarized(args.report_dir, consoles) as summary,
-            ReportFile(args.report_dir, consoles.warning) as report,
+            summarized(options.report_dir, consoles) as summary,
+            ReportFile(options.report_dir, consoles.warning) as report,
         ):
-            return _Stream(config, flows, args, consoles, ending, summary, report).run()
-    except Exception as error:  # noqa: BLE001  (the last line of defence: one line for people, not a trace)
-        report_error(error, consoles, debug=args.debug)
+            return _Stream(config, flows, options, consoles, shutdown, summary, report).run()
+    except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
+        consoles.report(error, debug=options.debug)
         return EXIT_COULD_NOT_RUN
 
 
 def _slots(spark: SparkSession) -> int:
-    """How many tasks run at once. A cluster's executors come in their own time; until then Spark knows of two slots."""
+    """Return the number of task slots. Before a cluster's executors have registered, Spark reports two."""
     context = spark.sparkContext
     if not str(context.master).startswith("local"):
-        tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker does not tell of executors)
-        until = time.monotonic() + _EXECUTORS_WITHIN_S
+        tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker has no executors)
+        until = time.monotonic() + _EXECUTORS_TIMEOUT_S
         while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < until:  # noqa: PLR2004 - the driver is one
             time.sleep(_POLL_S)
     return int(context.defaultParallelism)
 
 
 class _Stream:
-    """The queries of one job."""
+    """Runs the queries of one job."""
 
     def __init__(
         self,
         config: MirrorConfig,
         flows: Sequence[FlowConfig],
-        args: argparse.Namespace,
+        options: JobOptions,
         consoles: Consoles,
-        ending: StreamExit,
+        shutdown: ShutdownSignal,
         summary: Summary,
         report: ReportFile,
     ) -> None:
         self._config: Final = config
         self._flows: Final = flows
-        self._args: Final = args
+        self._options: Final = options
         self._consoles: Final = consoles
-        self._ending: Final = ending
+        self._shutdown: Final = shutdown
         self._summary: Final = summary
         self._report: Final = report
-        self._runs: Final = list[StreamRun]()
-        self._said_that_it_ends = False
+        self._runs: Final = list[StreamFlow]()
+        self._shutdown_reported = False
 
     def run(self) -> int:
-        """Until all queries have ended. Raises MirrorError where no flow may run, or Spark has too few slots."""
-        warn_of_clear_text(self._config, self._flows, self._consoles)
-        findings = checked(self._config, self._flows, self._summary, self._consoles)
-        with showing(self._args.report_dir, self._consoles) as telemetry:
-            self._consoles.doing("starting Spark")
+        """Run until all queries have ended. Raises MirrorError if no flow may run, or if Spark has too few slots."""
+        warn_of_unencrypted_credentials(self._config, self._flows, self._consoles)
+        findings = check(self._config, self._flows, self._summary, self._consoles)
+        with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
+            self._consoles.progress("starting the Spark session")
             spark = start_spark()
-            spare_checkpoints(spark)
-            self._ending.listen()
+            use_cheap_checkpoints(spark)
+            self._shutdown.listen()
             try:
                 self._begin(spark, findings, telemetry)
                 self._follow()
@@ -150,78 +155,79 @@ class _Stream:
         slots = _slots(spark)
         if len(self._flows) > slots:
             msg = (
-                f"{len(self._flows)} flows need a slot for a task each, and Spark has {slots}: give it more"
-                " (--master), or name one by --flow"
+                f"{len(self._flows)} flows need one task slot each, and Spark has {slots}: give it more slots"
+                " (--master), or select one flow with --flow"
             )
             raise FlowError(msg)
-        runner = FlowRun(
+        runner = FlowRunner(
             spark,
             self._config,
             self._consoles,
             findings=findings,
             telemetry=telemetry,
-            config_path=self._args.config,
-            secrets_dir=self._args.secrets_dir,
-            report_dir=self._args.report_dir,
-            debug=self._args.debug,
+            config_path=self._options.config,
+            secrets_dir=self._options.secrets_dir,
+            report_dir=self._options.report_dir,
+            debug=self._options.debug,
         )
         for flow in self._flows:
             name = new_run_id()
-            ledger = Ledger.open(self._args.report_dir, flow.name, name)
-            secrets_dir = self._args.secrets_dir.absolute() if self._args.secrets_dir else None
-            of_sources = FlowOptions(
-                self._args.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
+            ledger = Ledger.open(self._options.report_dir, flow.name, name)
+            secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
+            flow_options = FlowOptions(
+                self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
             )
             report = FlowReport(flow.name, datetime.now(UTC), run=name)
-            run = StreamRun(flow, self._config, of_sources, report, consoles=self._consoles, telemetry=telemetry)
+            run = StreamFlow(flow, self._config, flow_options, report, consoles=self._consoles, telemetry=telemetry)
             self._runs.append(run)
             try:
-                run.start(spark, runner, available_now=self._args.available_now)
-            except Exception as error:  # noqa: BLE001 - one flow's trouble is not the others'
-                self._complain(run, error)
+                run.start(spark, runner, available_now=self._options.available_now)
+            except Exception as error:  # noqa: BLE001 - a flow that cannot start does not stop the others
+                self._report_error(run, error)
                 self._finish(run)
         self._summarize()
 
     def _follow(self) -> None:
-        while going := [run for run in self._runs if run.report.ended is None]:
-            for run in going:
+        while running := [run for run in self._runs if run.report.ended is None]:
+            for run in running:
                 if run.poll():
                     self._summarize()
                     self._report.write_if_due()
-                if self._ending.signum is not None:
-                    self._say_that_it_ends(self._ending.signum)
+                if self._shutdown.signum is not None:
+                    self._report_shutdown(self._shutdown.signum)
                     run.stop()
                 run.wind_up(time.monotonic())
-                if run.over():
+                if run.ended():
                     self._finish(run)
             time.sleep(_POLL_S)
 
-    def _say_that_it_ends(self, signum: int) -> None:
-        if not self._said_that_it_ends:
-            self._said_that_it_ends = True
+    def _report_shutdown(self, signum: int) -> None:
+        if not self._shutdown_reported:
+            self._shutdown_reported = True
             name = signal.Signals(signum).name
-            self._consoles.doing(f"ending, as {name} asks for: what is acknowledged is being committed")
+            self._consoles.progress(f"ending after {name}: committing what the target has acknowledged")
 
-    def _finish(self, run: StreamRun) -> None:
-        """At once, also while others go on: who waits for it, or asks how it is, hears of it."""
+    def _finish(self, run: StreamFlow) -> None:
+        """End a flow and write the summary, while other flows may still run."""
         if (error := run.end()) is not None:
-            self._complain(run, error)
+            self._report_error(run, error)
         self._summarize()
 
-    def _complain(self, run: StreamRun, error: Exception) -> None:
-        where = f"flow {run.report.flow}: "
-        run.report.error = report_error(error, self._consoles, debug=self._args.debug, where=where)
+    def _report_error(self, run: StreamFlow, error: Exception) -> None:
+        prefix = f"flow {run.report.flow}: "
+        run.report.error = self._consoles.report(error, debug=self._options.debug, prefix=prefix)
 
     def _summarize(self) -> None:
         self._summary.write([run.report for run in self._runs])
 
     def _status(self) -> int:
+        most = None if self._options.all_partitions else MAX_PARTITIONS_SHOWN
         for run in self._runs:
             if run.report.partitions:
-                self._consoles.show(flow_table(run.report, None if self._args.all else SHOWN))
-        signum = self._ending.signum
+                self._consoles.print_table(flow_table(run.report, most))
+        signum = self._shutdown.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
-            self._consoles.error(f"cut short by {signal.Signals(signum).name}; the next run goes on from here")
+            self._consoles.error(interrupted_line(signum))
             return 128 + signum
         in_order = {run.report.flow for run in self._runs if run.ended_in_order}
         return exit_status([run.report for run in self._runs], in_order)

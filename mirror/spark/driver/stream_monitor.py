@@ -1,4 +1,4 @@
-"""Looks after one flow of a stream while Spark runs its epochs: orders from elsewhere, and target topics."""
+"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and prepare new target topics."""
 
 from __future__ import annotations
 
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.ledger import Ledger
 
 _JOIN_S: Final = 5.0
-_WITHIN_MS: Final = 10_000
 
 
 class StreamMonitor:
-    """Two threads for each flow: neither a cluster that does not answer nor the look for topics holds up orders.
-
-    ``fenced_by`` are the orders of another run that has taken over, or None; ``told_to_stop`` is whether this one is to
-    end, by :meth:`stop` or by somebody else's word.
-    """
+    """Two threads for one flow, so that the preparation of topics does not delay control commands."""
 
     def __init__(
         self,
@@ -40,24 +35,24 @@ class StreamMonitor:
         *,
         claimed: bool,
     ) -> None:
-        """``prepare`` makes the target's topics ready, and leaves what came of it in the ledger.
+        """``prepare`` prepares the target topics and writes the result into the ledger.
 
-        ``warn`` is called from both threads.
-
-        ``claimed`` is whether this run's own orders have been in force already.
+        ``warn`` is called from both threads. ``claimed`` is whether this run has claimed the flow already.
         """
         self.fenced_by: RunControl | None = None
-        self.told_to_stop = False
+        """The control record of another run that has taken over."""
+        self.stop_requested = False
+        """Whether this run is to end, by :meth:`stop` or by a command of another process."""
         self._options: Final = options
         self._ledger: Final = ledger
         self._prepare: Final = prepare
         self._warn: Final = warn
-        self._own_were_there = claimed
-        self._wall: Final = SystemClock().unix_ms
-        self._over: Final = threading.Event()
+        self._claimed = claimed
+        self._unix_ms: Final = SystemClock().unix_ms
+        self._ended: Final = threading.Event()
         self._threads: Final = [
-            threading.Thread(target=self._go_on, args=(each,), name=f"mirror-watch-{options.flow}", daemon=True)
-            for each in (self._follow_orders, self._look_for_topics)
+            threading.Thread(target=self._repeat, args=(monitor,), name=f"mirror-watch-{options.flow}", daemon=True)
+            for monitor in (self._follow_control, self._refresh_topics)
         ]
 
     def __enter__(self) -> Self:
@@ -66,60 +61,63 @@ class StreamMonitor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._over.set()
+        self._ended.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
 
     def stop(self) -> None:
-        """Have the tasks told to end in order, as soon as the target answers."""
-        self.told_to_stop = True
+        """Request that the tasks end in order. The target receives the command as soon as it answers."""
+        self.stop_requested = True
 
-    def _go_on(self, watch: Callable[[MirrorConfig, FlowConfig], None]) -> None:
-        """Whatever happens: what is wrong is told once, until something else is."""
-        said = ""
-        while not self._over.is_set():
+    def _repeat(self, monitor: Callable[[MirrorConfig, FlowConfig], None]) -> None:
+        """Call ``monitor`` until the end. An error is reported once, until another one occurs or a call succeeds."""
+        reported = ""
+        while not self._ended.is_set():
             try:
-                watch(*self._options.load_in_force())
-                said = ""
+                monitor(*self._options.load_in_force())
+                reported = ""
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
-                if line != said:
+                if line != reported:
                     self._warn(line)
-                said = line
-                self._over.wait(ASK_MS / 1000)
+                reported = line
+                self._ended.wait(ASK_MS / 1000)
 
-    # --- orders
+    # --- control commands
 
-    def _follow_orders(self, config: MirrorConfig, flow: FlowConfig) -> None:
+    def _follow_control(self, config: MirrorConfig, flow: FlowConfig) -> None:
         with Admin(config.clusters[flow.target].client_options()) as target:
-            orders = RunControlClient(target, flow.name, self._options.run)
-            while not self._over.wait(ASK_MS / 1000):
-                self._hear(orders)
+            client = RunControlClient(target, flow.name, self._options.run)
+            while not self._ended.wait(ASK_MS / 1000):
+                self._follow_once(client)
 
-    def _hear(self, orders: RunControlClient) -> None:
-        told = orders.read()
-        if told is not None and told.run == self._options.run:
-            self._own_were_there = True
-            self.told_to_stop = self.told_to_stop or told.stop
-            if self.told_to_stop and not told.stop:
-                orders.stop()
-            elif (told.silent_ms(self._wall()) or 0) >= SEEN_EVERY_MS:
-                orders.renew_from(told)
-        elif told is not None and told.fences(self._options.run):
-            # Before the own ones are in force, those of a run that died may still be there: it began earlier.
-            self.fenced_by = told if self._own_were_there or told.run > self._options.run else None
-        elif self.told_to_stop:
-            orders.claim()  # forgotten by the target, or somebody had it meanwhile: the tasks are to hear it
+    def _follow_once(self, client: RunControlClient) -> None:
+        control = client.read()
+        if control is not None and control.run == self._options.run:
+            self._claimed = True
+            self.stop_requested = self.stop_requested or control.stop
+            if self.stop_requested and not control.stop:
+                client.stop()
+            elif (control.silent_ms(self._unix_ms()) or 0) >= SEEN_EVERY_MS:
+                client.renew_from(control)
+        elif control is not None and control.fences(self._options.run):
+            # Before this run has claimed the flow, the record of a dead run may still exist; it began earlier.
+            self.fenced_by = control if self._claimed or control.run > self._options.run else None
+        elif self.stop_requested:
+            client.claim()  # the target forgot the record, or another run had it: the tasks need the command
 
     # --- topics
 
-    def _look_for_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """The target topics are made ready again, and what a running epoch's plan lacks of them is planned.
+    def _refresh_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        if not self._ended.wait(flow.refresh_ms / 1000):
+            self.prepare_new_topics(config, flow)
 
-        The target itself is asked, and not the last plan: a plan has seen what is on the source, not what was created.
+    def prepare_new_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Prepare the target topics again, and request a new plan if the running epoch's plan lacks some of them.
+
+        Compares with the last preparation, and not with the last plan: a plan has the source's topics, and not those
+        that were created on the target.
         """
-        if self._over.wait(flow.refresh_ms / 1000):
-            return
         self._prepare(config, flow)
         targets, epoch = self._ledger.targets(), self._ledger.last_planned_epoch()
         plan = None if epoch is None else self._ledger.plan(epoch)

@@ -1,11 +1,11 @@
-"""What a stream says of how far it is: the last line of a terminal, or now and then a line in a log."""
+"""The progress of a stream: a live line on a terminal, or a line in a log now and then."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.driver.progress_lines import SOON_MS, Cadence, followed, planned
+from mirror.spark.driver.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
 
 if TYPE_CHECKING:
     from mirror.errors import MirrorError
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
 
-_LIVE_MS: Final = 3_000
+_LIVE_INTERVAL_MS: Final = 3_000
 
 
 class StreamProgress:
@@ -26,44 +26,44 @@ class StreamProgress:
         self._flow: Final = flow
         self._consoles: Final = consoles
         self._cadence: Cadence | None = None
-        self._planned = self._trouble = ""
-        self._over = False
+        self._planned = self._error = ""
+        self._ended = False
 
     @property
     def interval_ms(self) -> int:
-        """How often there is something to show."""
-        return _LIVE_MS if self._consoles.err.is_terminal else SOON_MS
+        """The interval between two updates."""
+        return _LIVE_INTERVAL_MS if self._consoles.err.is_terminal else FIRST_INTERVAL_MS
 
-    def follows(self, plan: Plan, *, follows: bool) -> None:
-        """An epoch is planned; said where that is another plan than before."""
+    def on_plan(self, plan: Plan, *, follows: bool) -> None:
+        """Print what an epoch copies, if that differs from the epoch before."""
         line = planned(plan, follows=follows)
         if line != self._planned:
             self._planned = line
-            self._consoles.doing(f"flow {self._flow}: {line}")
+            self._consoles.progress(f"flow {self._flow}: {line}")
         self._cadence = self._cadence or Cadence(_now_ms())
 
     def on_status(self, status: FlowStatus) -> None:
-        """Both clusters have answered."""
-        if self._over or self._cadence is None:
+        """Show the status that was read from both clusters."""
+        if self._ended or self._cadence is None:
             return
         line = followed(status)
-        back, self._trouble = bool(self._trouble), ""
-        self._consoles.live(self._flow, line)
-        if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or back:
-            self._consoles.doing(f"flow {self._flow}: {line}")
+        recovered, self._error = bool(self._error), ""
+        self._consoles.set_live_text(self._flow, line)
+        if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or recovered:
+            self._consoles.progress(f"flow {self._flow}: {line}")
 
     def on_error(self, error: MirrorError) -> None:
-        """A cluster does not answer: said once, until it does."""
-        if self._over or self._trouble:
+        """Report that a cluster does not answer, once until it does."""
+        if self._ended or self._error:
             return
-        self._trouble = " ".join(str(error).split())
-        self._consoles.live(self._flow, "")
-        self._consoles.doing(f"flow {self._flow}: how far it is cannot be seen; asking on: {self._trouble}")
+        self._error = " ".join(str(error).split())
+        self._consoles.set_live_text(self._flow, "")
+        self._consoles.progress(f"flow {self._flow}: its progress cannot be read; retrying: {self._error}")
 
     def end(self) -> None:
-        """Nothing more is said."""
-        self._over = True
-        self._consoles.live(self._flow, "")
+        """Print nothing more."""
+        self._ended = True
+        self._consoles.set_live_text(self._flow, "")
 
 
 def _now_ms() -> int:

@@ -1,8 +1,8 @@
-"""A flow's results as a table for people."""
+"""The table of a flow's results."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -12,6 +12,7 @@ from mirror.relay.batches.classify import Skip
 from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 
 if TYPE_CHECKING:
     from mirror.spark.ledger.results import FlowReport
@@ -22,14 +23,11 @@ _UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 
 
-SHOWN: Final = 40
-"""Partitions of a flow, the worst of them, unless all are asked for: as many as ``mirror status`` shows."""
+def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Table:
+    """Return a table with one line per partition and a total.
 
-
-def flow_table(report: FlowReport, most: int | None = SHOWN) -> Table:
-    """One line per partition and a total; rates are per second of copying, the total's per second of the flow.
-
-    At most ``most`` partitions, the worst of them and then those that copied most (None: all).
+    A partition's rate is per second of copying, the total's per second of the flow. At most ``most`` partitions are
+    shown (None: all): the worst, then those that copied most.
     """
     table = Table(title=f"flow {report.flow}", title_justify="left", show_footer=True)
     seconds = (report.ended - report.started).total_seconds() if report.ended else 0.0
@@ -44,29 +42,29 @@ def flow_table(report: FlowReport, most: int | None = SHOWN) -> Table:
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
     shown = _worst(report.partitions, most)
     if left := len(report.partitions) - len(shown):
-        table.caption = f"{left:,} more partitions, none of which is worse (--all shows them)"
+        table.caption = f"{left:,} more partitions, none of them worse (--all shows them)"
         table.caption_justify = "left"
-    said = [remarks(result) for result in shown]
-    if any(said):
+    texts = [remarks(result) for result in shown]
+    if any(texts):
         table.add_column("error" if any(result.error for result in shown) else "remarks", overflow="fold")
-    for result, text in zip(shown, said, strict=True):
-        table.add_row(*_cells(result), *([Text(text)] if any(said) else []))
+    for result, text in zip(shown, texts, strict=True):
+        table.add_row(*_cells(result), *([Text(text)] if any(texts) else []))
     return table
 
 
 def _worst(results: list[RangeResult], most: int | None) -> list[RangeResult]:
-    """All of them in their order where they are not too many."""
+    """Return the ``most`` worst results, worst first; all in their order if there are not more."""
     if most is None or len(results) <= most:
         return results
 
-    def badness(one: RangeResult) -> tuple[int, bool, int, int]:
-        return SEVERITY.index(one.outcome), bool(remarks(one)), len(one.expiries), one.bytes
+    def severity(result: RangeResult) -> tuple[int, bool, int, int]:
+        return SEVERITY.index(result.outcome), bool(remarks(result)), len(result.expiries), result.bytes
 
-    return sorted(results, key=badness, reverse=True)[:most]
+    return sorted(results, key=severity, reverse=True)[:most]
 
 
 def _cells(result: RangeResult) -> list[str | Text]:
-    # Text, not str: a topic's name or a broker's message is never markup.
+    # Text, not str: rich would read markup in a topic's name or a broker's message.
     return [
         Text(result.topic),
         f"{result.partition}",
@@ -78,29 +76,29 @@ def _cells(result: RangeResult) -> list[str | Text]:
 
 
 def remarks(result: RangeResult) -> str:
-    """What a user should know of one partition: its error, what was lost, left out or withheld, what expired."""
-    said = [result.error] if result.error else []
+    """Describe a partition's error, and what was lost, left out or withheld, and what expired."""
+    texts = [result.error] if result.error else []
     gaps = [f"{count:,} offsets ({kind})" for kind, count in sorted(result.gaps.items()) if kind in _LOSSES]
     if gaps:
-        said.append(f"gaps passed over: {', '.join(gaps)}")
+        texts.append(f"gaps skipped: {', '.join(gaps)}")
     dropped = [f"{count:,} ({why})" for why, count in sorted(result.skipped.items()) if why not in _NOTHING_TO_COPY]
     if dropped:
-        said.append(f"left out: {', '.join(dropped)}")
+        texts.append(f"left out: {', '.join(dropped)}")
     if result.expiries:
         last = result.expiries[-1]
         times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"
-        said.append(f"expired {times}, the last: {last.get('cause')} ({last.get('phase')})")
+        texts.append(f"expired {times}, the last: {last.get('cause')} ({last.get('phase')})")
     if result.withheld:
-        said.append(OpenTransaction(**result.withheld).summary())
-    return "; ".join(said)
+        texts.append(OpenTransaction(**result.withheld).summary())
+    return "; ".join(texts)
 
 
-def _total(known: str, report: FlowReport, *unknown: Counted) -> str:
-    """``known``, and that it is not all where some partitions' figures are ``unknown``."""
+def _total(text: str, report: FlowReport, *unknown: Counted) -> str:
+    """Return ``text``, with "or more" if the figures of some partitions are unknown, or "unknown" if all are."""
     lacking = sum(result.counted in unknown for result in report.partitions)
     if lacking == len(report.partitions) > 0:
         return _UNKNOWN
-    return f"{known} or more" if lacking else known
+    return f"{text} or more" if lacking else text
 
 
 def _rate(size: int, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""From the ledger to telemetry: what an epoch was, and what its tasks answered."""
+"""Pass epochs from the ledger to telemetry, with the results of their tasks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
-    """A run's telemetry, as the environment asks for it. Raises ConfigError, FlowError where it asks for nonsense."""
+def run_telemetry(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
+    """Open a run's telemetry with the settings in the environment. Raises ConfigError, FlowError if they are wrong."""
     settings = TelemetrySettings.of(os.environ)
     for line in settings.warnings:
         consoles.warning(line)
     telemetry = RunTelemetry(settings, report_dir, SystemClock())
     if settings.prometheus is not None:
-        # With port 0 the port is known from here alone; with any other, who sets the scraping up sees that it is on.
-        consoles.info(_scraped_at(settings.prometheus[0], telemetry.port))
+        # With port 0 only this line shows the port; with another port it confirms that the endpoint is open.
+        consoles.info(_endpoint_line(settings.prometheus[0], telemetry.port))
     try:
         yield telemetry
     finally:
@@ -45,15 +45,15 @@ def showing(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry]:
             consoles.warning(telemetry.file_error)
 
 
-def _scraped_at(host: str, port: int | None) -> str:
-    """Where what can be read, and by whom: there is no login."""
+def _endpoint_line(host: str, port: int | None) -> str:
+    """Say where the measurements can be read, and by whom, because the endpoint has no login."""
     name = f"[{host}]" if ":" in host else host
     readers = "everybody on this host" if is_loopback(host) else "everybody who can connect to this port"
-    what = "names of flows and topics, lags, rates, causes of expiries"
-    return f"measurements for Prometheus at http://{name}:{port}/metrics, for {readers}, without a login: {what}"
+    content = "names of flows and topics, lags, rates, causes of expiries"
+    return f"measurements for Prometheus at http://{name}:{port}/metrics, for {readers}, without a login: {content}"
 
 
-def show_epoch(
+def record_epoch(
     telemetry: RunTelemetry,
     flow: FlowConfig,
     ledger: Ledger,
@@ -61,7 +61,7 @@ def show_epoch(
     attempts: list[Attempt],
     results: Iterable[RangeResult],
 ) -> None:
-    """Tell telemetry of an epoch: its ``plan``, what its tasks answered, and what that comes to for each partition."""
+    """Record an epoch: its ``plan``, the tasks' ``attempts``, and the ``results`` by partition."""
     epoch = plan.epoch
     planned_ms = ledger.planned_ms(epoch)
     facts = EpochFacts(
@@ -80,10 +80,10 @@ def show_epoch(
     telemetry.export_metrics()
 
 
-def tasks_of(attempts: Iterable[Attempt], told: Iterable[TaskReport]) -> list[EpochTaskResults]:
-    """The results task by task, each with what it told of itself."""
+def tasks_of(attempts: Iterable[Attempt], reports: Iterable[TaskReport]) -> list[EpochTaskResults]:
+    """Group the results by task, each with the task's report."""
     by_task: dict[tuple[int, int], list[RangeResult]] = defaultdict(list)
-    for each in attempts:
-        by_task[each.task, each.attempt].append(each.result)
-    themselves = {(one.task, one.attempt): one for one in told}
-    return [EpochTaskResults(*key, results, themselves.get(key)) for key, results in sorted(by_task.items())]
+    for attempt in attempts:
+        by_task[attempt.task, attempt.attempt].append(attempt.result)
+    report_of = {(report.task, report.attempt): report for report in reports}
+    return [EpochTaskResults(*key, results, report_of.get(key)) for key, results in sorted(by_task.items())]

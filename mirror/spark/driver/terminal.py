@@ -1,4 +1,4 @@
-"""Where tables and lines for people are printed: as text, whatever names and messages of others are in them."""
+"""A console that prints every text literally, whatever names and messages of other parties it contains."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 PLAIN_WIDTH: Final = 160
-"""Columns of a table that goes to a file or pipe; no terminal's width to keep to."""
+"""The width of a table that goes to a file or pipe, in columns."""
 
 
 class Terminal(Console):
-    """A console on which every text, in whatever cell, is shown as it is: it cannot command a terminal or forge a line.
+    """A console that shows control characters of a text instead of sending them, so that no text can forge a line.
 
     A run's host and a topic's error are texts that another client, or a broker, has written. rich removes some control
-    characters, but not the escape character. ``terminal`` says that ``file`` (stdout) leads to one although it is none.
+    characters, but not the escape character.
     """
 
     def __init__(self, file: IO[str] | None = None, *, terminal: bool = False) -> None:
+        """``terminal``: treat ``file`` (default: stdout) as a terminal although it is a pipe to one."""
         wide = terminal or (file or sys.stdout).isatty()
         super().__init__(file=file, force_terminal=True if terminal else None, width=None if wide else PLAIN_WIDTH)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does it. Every cell, title, caption and line passes through here before it is wrapped and styled."""
+        """Render with escaped texts. rich calls this for every cell, title, caption and line, before it wraps them."""
         if isinstance(renderable, str):
             renderable = self.render_str(renderable, markup=False, highlight=False)
-        return super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)
+        return super().render(_escaped(renderable) if isinstance(renderable, Text) else renderable, options)
 
 
-def _shown(text: Text) -> Text:
+def _escaped(text: Text) -> Text:
     return text if text.plain.isprintable() else text.blank_copy(printable(text.plain))

@@ -1,0 +1,76 @@
+"""The options of the jobs, defined once for their scripts (argparse) and for the ``mirror`` command (Typer).
+
+::
+
+    mirror run --flow f ──to_arguments──► replicate.py --flow f ──parse──► JobOptions
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_REPORT_DIR: Final = Path("mirror-report")
+MAX_PARTITIONS_SHOWN: Final = 40
+"""Partitions of a flow in a table, unless all are to be shown."""
+
+
+class Option(NamedTuple):
+    """A command line option; its value is a path, a text or a flag, as the field of :class:`JobOptions` says."""
+
+    name: str
+    help: str
+
+
+CONFIG: Final = Option("--config", "The TOML file with clusters and flows.")
+FLOW: Final = Option("--flow", "Only this flow (default: all).")
+REPORT_DIR: Final = Option("--report-dir", "Folder of the runs: summary.json, report.html, ledger and Spark's log.")
+SECRETS_DIR: Final = Option("--secrets-dir", "Folder with one file per secret (else MIRROR_SECRETS_DIR).")
+AVAILABLE_NOW: Final = Option("--available-now", "Copy what is there now, epoch by epoch, and end.")
+ALL: Final = Option("--all", f"Show all partitions at the end, not only the {MAX_PARTITIONS_SHOWN} worst.")
+JSON: Final = Option("--json", "Print JSON, and nothing else, on stdout.")
+DEBUG: Final = Option("--debug", "Show tracebacks of errors.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options of one job."""
+
+    config: Path
+    flow: str | None = None
+    report_dir: Path = DEFAULT_REPORT_DIR
+    secrets_dir: Path | None = None
+    available_now: bool = False
+    """Of a stream only."""
+    all_partitions: bool = False
+    as_json: bool = False
+    debug: bool = False
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str], *, script: str, description: str, stream: bool) -> JobOptions:
+        """Parse the ``arguments`` of ``script``. Prints the usage and exits with status 2 if they are wrong."""
+        parser = argparse.ArgumentParser(prog=script, description=description)
+        parser.add_argument(CONFIG.name, type=Path, required=True, help=CONFIG.help)
+        parser.add_argument(FLOW.name, help=FLOW.help)
+        parser.add_argument(REPORT_DIR.name, type=Path, default=DEFAULT_REPORT_DIR, help=REPORT_DIR.help)
+        parser.add_argument(SECRETS_DIR.name, type=Path, help=SECRETS_DIR.help)
+        if stream:
+            parser.add_argument(AVAILABLE_NOW.name, action="store_true", help=AVAILABLE_NOW.help)
+        parser.add_argument(ALL.name, dest="all_partitions", action="store_true", help=ALL.help)
+        parser.add_argument(JSON.name, dest="as_json", action="store_true", help=JSON.help)
+        parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
+        return cls(**vars(parser.parse_args(arguments)))
+
+    def to_arguments(self) -> list[str]:
+        """Return the arguments that :meth:`parse` turns into these options."""
+        values = {CONFIG: self.config, FLOW: self.flow, REPORT_DIR: self.report_dir, SECRETS_DIR: self.secrets_dir}
+        flags = {AVAILABLE_NOW: self.available_now, ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
+        arguments = [
+            text for option, value in values.items() if value is not None for text in (option.name, str(value))
+        ]
+        return [*arguments, *(option.name for option, is_set in flags.items() if is_set)]
