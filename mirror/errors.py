@@ -44,7 +44,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+MAX_NAMES_SHOWN: Final = 3
+"""A message shows at most so many of a list of names, and how many more there are."""
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,7 @@ from mirror.wire.messages.base import Message
 
 GROUP_ID_NOT_FOUND: Final = 69
 _REQUEST_TIMED_OUT: Final = 7
-_MAX_NAMES_SHOWN: Final = 20
+_MAX_ERRORS_SHOWN: Final = 20
 """Failures named in one error text; ``Outcomes.failed`` has all of them."""
 _INT32_MAX: Final = 2**31 - 1
 
@@ -207,8 +207,8 @@ def first_failure(failed: Mapping[Any, KafkaError]) -> KafkaError:
     errors = sorted(failed.values(), key=lambda error: isinstance(error, KafkaTimeout))
     if len(errors) == 1:
         return errors[0]
-    more = f"; and {len(errors) - _MAX_NAMES_SHOWN} more" if len(errors) > _MAX_NAMES_SHOWN else ""
+    more = f"; and {len(errors) - _MAX_ERRORS_SHOWN} more" if len(errors) > _MAX_ERRORS_SHOWN else ""
     combined = copy.copy(errors[0])
-    combined.args = ("; ".join(str(error) for error in errors[:_MAX_NAMES_SHOWN]) + more,)
+    combined.args = ("; ".join(str(error) for error in errors[:_MAX_ERRORS_SHOWN]) + more,)
     combined.__cause__ = errors[0].__cause__
     return combined

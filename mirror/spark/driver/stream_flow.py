@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from rich.filesize import decimal
 
 from mirror.client import Admin
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.stream_monitor import StreamMonitor
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _TRIGGER: Final = "1 second"
 """The interval at which Spark requests a plan while there is nothing to copy."""
-_MAX_NAMES_SHOWN: Final = 3
 _STOP_RECEIVED_S: Final = 2.5
 """The time after which every task has received the stop command and committed its progress."""
 _MAX_STARTS: Final = 3
@@ -262,7 +261,7 @@ def _epoch_line(results: Sequence[RangeResult]) -> str:
         return f"{copied}; {len(results)} partitions"
     shown = [
         f"{result.topic}-{result.partition} {result.outcome.value}: {result.error}"
-        for result in incomplete[:_MAX_NAMES_SHOWN]
+        for result in incomplete[:MAX_NAMES_SHOWN]
     ]
-    more = [f"and {len(incomplete) - _MAX_NAMES_SHOWN} more"] if len(incomplete) > _MAX_NAMES_SHOWN else []
+    more = [f"and {len(incomplete) - MAX_NAMES_SHOWN} more"] if len(incomplete) > MAX_NAMES_SHOWN else []
     return f"{copied}; {len(incomplete)} of {len(results)} partitions not complete: {'; '.join([*shown, *more])}"

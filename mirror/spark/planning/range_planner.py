@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.models import matches
-from mirror.errors import FlowError
+from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.gaps import GapKind, classify, other_source_text
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 NO_LEADER: Final = -1
 """The leader id in the metadata of a partition without a leader."""
 NO_LEADER_TEXT: Final = "the source partition has no leader"
-_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     patterns = _listed(flow.topics)
     excluded = [name for name in all_names if matches(flow.topics, name)]
     if excluded:
-        shown = ", ".join(excluded[:_NAMED]) + (", ..." if len(excluded) > _NAMED else "")
+        shown = ", ".join(excluded[:MAX_NAMES_SHOWN]) + (", ..." if len(excluded) > MAX_NAMES_SHOWN else "")
         raise FlowError(
             f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that"
             f" topics-exclude = [{_listed(flow.topics_exclude)}] excludes ({shown}), as it does internal ones:"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
+from mirror.errors import MAX_NAMES_SHOWN
 from mirror.relay.partition.target_writer import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of
 from mirror.relay.progress.control import place_of
@@ -24,7 +25,6 @@ from mirror.relay.progress.progress_topic import topic_of
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
-_MAX_NAMES_SHOWN: Final = 3
 """Resources named in one line; of the others only the number is given."""
 _MAX_IDS_CHECKED: Final = 1_000
 """Transactional ids are granted by prefix, so a sample is enough and keeps the request small."""
@@ -276,10 +276,10 @@ def _line(
 
 
 def _named(kind: str, names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:_MAX_NAMES_SHOWN])}{more}"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
 
 
 def _flags(flag: str, names: list[str]) -> str:
-    shown = " ".join(f"{flag} {name}" for name in names[:_MAX_NAMES_SHOWN])
-    return f"{shown} ..." if len(names) > _MAX_NAMES_SHOWN else shown
+    shown = " ".join(f"{flag} {name}" for name in names[:MAX_NAMES_SHOWN])
+    return f"{shown} ..." if len(names) > MAX_NAMES_SHOWN else shown

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import MAX_NAMES_SHOWN
 from mirror.producer.settings import PRODUCER_KEYS
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-_MAX_NAMES_SHOWN: Final = 3
 """Topics named in one line; of the others only the number is given."""
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
 
@@ -32,8 +32,8 @@ def warnings(flow: FlowConfig, pairs: Mapping[str, tuple[TopicConfig, TopicConfi
 
 def named(names: list[str]) -> str:
     """Return the subject of a line about target topics: the first few by name, and the number of the others."""
-    shown = ", ".join(names[:_MAX_NAMES_SHOWN])
-    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    shown = ", ".join(names[:MAX_NAMES_SHOWN])
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
     return f"target topic{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
