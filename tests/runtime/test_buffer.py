@@ -41,14 +41,14 @@ def _in_thread(action: Callable[[], None]) -> Future[None]:
 
 def _waiting(memory: MemoryShare, tp: TopicPartition, count: int, timeout_ms: int = FOREVER_MS) -> Future[None]:
     """A thread that waits, and is seen to."""
-    already = len(memory._books.woken)
+    already = len(memory._accounts.woken)
     future = _in_thread(lambda: memory.take(tp, count, _timer(timeout_ms)))
-    eventually(lambda: len(memory._books.woken) == already + 1, what="a waiter")
+    eventually(lambda: len(memory._accounts.woken) == already + 1, what="a waiter")
     return future
 
 
 def _all_free(memory: MemoryShare) -> bool:
-    return memory.memory.free == memory.memory.size and not memory.memory.waiting and not memory._books.woken
+    return memory.memory.free == memory.memory.size and not memory.memory.waiting and not memory._accounts.woken
 
 
 def test_buffer_timeout_releases_waiter_and_memory() -> None:
@@ -65,7 +65,7 @@ def test_buffer_timeout_releases_waiter_and_memory() -> None:
     ):
         assert part in str(late.value)
     assert not memory.memory.waiting
-    assert not memory._books.woken
+    assert not memory._accounts.woken
     memory.give_back(_SICK, 900)
     assert _all_free(memory)
 
@@ -142,7 +142,7 @@ class _Interrupted(MemoryShare):
 
 def test_what_was_granted_in_the_race_goes_back() -> None:
     whole = BufferMemory(100)
-    memory = _Interrupted(whole, whole._books)
+    memory = _Interrupted(whole, whole._accounts)
     memory.take(_SICK, 100, _timer(0))
     waiting = _waiting(memory, _HEALTHY, 10)
     memory.give_back(_SICK, 100)

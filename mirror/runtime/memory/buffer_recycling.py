@@ -1,13 +1,13 @@
-"""Giving back to the system what is not needed any more of a large answer, page by page, or receiving into it again.
+"""Reuses the memory of large responses, or returns it to the system page by page.
 
-One answer to a Fetch is one piece of memory for many partitions: a partition that cannot get rid of its 10 KB keeps
-50 MB of others' bytes alive. Pages inside private memory may be given back while the rest of it stays (``madvise``).
+A Fetch response is one allocation for many partitions: a partition that cannot deliver its 10 KB keeps 50 MB of others'
+bytes alive. Pages within private memory can be returned to the system while the rest of it stays (``madvise``).
 
-Not at once, though: memory that was given back costs a page fault for each page when it is taken again (measured on
-loopback: 0.8 s of CPU per GB received, and 0.17 into memory that is still there). So what was released waits until a
-bounded amount was released after it: by then most answers are gone as a whole. Where answers are mapped on their own
-(``malloc_tuning``), the allocator cannot give such a one's memory to the next, so it is done here: the memory
-of an answer that was released as a whole is a spare until it is taken, or too old.
+That does not happen at once: returned memory costs a page fault for each page when it is used again (measured on
+loopback: 0.8 s of CPU per GB received, and 0.17 into memory that is still resident). Released memory is kept until a
+bounded amount was released after it: by then most responses are released as a whole. Where responses are mapped
+separately (``malloc_tuning``), the allocator cannot reuse their memory, so that is done here: the memory of a fully
+released response is a spare until it is reused, or too old.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 KEEP_BYTES: Final = 32 * 1024 * 1024
-"""Released and not given back yet, in all of the process, unless :func:`keep_released` says otherwise."""
+"""Bytes of the process that are released but kept, unless :func:`keep_released` sets another number."""
 _MAPPED_BYTES: Final = 32 * 1024 * 1024
-"""Above this glibc maps each piece of memory for itself (DEFAULT_MMAP_THRESHOLD_MAX): none of it is taken again."""
+"""Above this glibc maps each allocation separately (DEFAULT_MMAP_THRESHOLD_MAX), and reuses none of it."""
 _SMALLEST_BYTES: Final = 32 * 1024
-"""A part of a smaller answer keeps no more than this; that is not worth the trouble."""
+"""Parts of smaller responses are not tracked, as they keep no more than this."""
 _MAPPING_STEP: Final = 8 * 1024 * 1024
-"""Mappings are larger than what is asked for, so that a larger answer fits, too; pages never touched cost nothing."""
+"""Mappings are larger than requested, so that larger responses fit, too; untouched pages cost nothing."""
 _LEAST_COUNTED: Final = 1024
-"""Bytes that a part counts for at least: what is remembered of it takes some itself."""
+"""The least number of bytes that a part counts for, as tracking it needs memory, too."""
 _PAGE: Final = mmap.PAGESIZE
 
 
 def _find_madvise() -> Callable[[int, int, int], int] | None:
-    """The system's own, which takes addresses; None where its MADV_DONTNEED does not mean what Linux's does."""
+    """The system call ``madvise`` on addresses; None where its MADV_DONTNEED differs from that of Linux."""
     if not sys.platform.startswith("linux"):
         return None
     with contextlib.suppress(OSError, AttributeError):
@@ -51,15 +51,16 @@ _madvise: Final = _find_madvise()
 
 
 class _Mapping(mmap.mmap):
-    """Memory that answers lie in, one after the other. ``used``: the bytes from its start that may be there."""
+    """Memory for responses, one after the other. ``used``: the bytes from its start that may be resident."""
 
     used = 0
 
 
 class _Frame:
-    """An answer's memory, and how many parts still need each page that more than one of them has bytes in.
+    """The memory of a response, with the number of parts in use for each page that several parts share.
 
-    ``left``: how many parts are not released. ``waiting``: those that are, and wait. ``holed``: some were given back.
+    ``left``: parts that are not released. ``waiting``: released parts that are kept. ``holed``: some pages were
+    returned to the system.
     """
 
     __slots__ = ("__weakref__", "holed", "left", "memory", "size", "users", "waiting")
@@ -70,12 +71,12 @@ class _Frame:
         self.left = parts
         self.waiting: list[_Waiting] = []
         self.holed = False
-        # Others' memory may end and begin in the first and last page: these have a user that never goes.
+        # The first and last page may contain other memory: they count as used for ever.
         self.users: dict[int, int] = dict.fromkeys((start // _PAGE, (start + self.size) // _PAGE), 1)
 
 
 class PagedPart:
-    """One partition's bytes in an answer. From :func:`parts_of`."""
+    """The bytes of one partition in a response. Created by :func:`parts_of`."""
 
     __slots__ = ("_first", "_frame", "_last", "_size")
 
@@ -88,16 +89,16 @@ class PagedPart:
 
     @property
     def held(self) -> int:
-        """Bytes of the pages that it lies in."""
+        """Bytes of its pages."""
         return (self._last + 1 - self._first) * _PAGE
 
     def release(self) -> None:
-        """Nobody needs these bytes any more. To be called once, from any thread."""
+        """Allow the memory to be reused. Called once, from any thread."""
         _released.add(self._frame, self._first, self._last, self._size)
 
 
 class _Waiting:
-    """A part that was released. It keeps no answer alive."""
+    """A released part, which keeps no response alive."""
 
     __slots__ = ("first", "frame", "last", "size")
 
@@ -107,7 +108,7 @@ class _Waiting:
 
 
 class _Released:
-    """What may be given back, oldest first: parts of answers, and spares, the memory of whole ones."""
+    """Released memory, oldest first: parts of responses, and spares: the memory of whole ones."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Waiting | _Mapping, None] = OrderedDict()
@@ -116,11 +117,11 @@ class _Released:
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """After a fork: who held the lock may have stayed behind."""
+        """Replace the lock after a fork: its holder may not exist in this process."""
         self._lock = threading.Lock()
 
     def add(self, frame: _Frame, first: int, last: int, size: int) -> None:
-        """These pages' turn comes later, and that of others, perhaps, now."""
+        """Keep these pages, and return the oldest ones above the limit to the system."""
         due: list[tuple[Any, int, int]] = []
         with self._lock:
             frame.left -= 1
@@ -136,12 +137,12 @@ class _Released:
             while self._bytes > self.keep_bytes:
                 due += self._given_up(self._kept.popitem(last=False)[0])
         if _madvise is not None:
-            for _, start, end in due:  # `due` keeps the memory until it is done
+            for _, start, end in due:  # `due` keeps the memory alive until then
                 if end > start:
                     _madvise(start * _PAGE, (end - start) * _PAGE, mmap.MADV_DONTNEED)
 
     def _done(self, frame: _Frame, first: int, last: int) -> list[tuple[Any, int, int]]:
-        """All of it is released, and none of it waits any more: it is a spare, or the allocator's, or goes back."""
+        """Make the memory of a fully released response a spare, or leave it to the allocator or the system."""
         waiting = [one for one in frame.waiting if one in self._kept]
         for one in waiting:
             self._bytes -= one.size
@@ -151,12 +152,12 @@ class _Released:
             self._bytes += frame.memory.used
             return []
         if self.keep_bytes and not frame.holed and frame.size <= _MAPPED_BYTES:
-            return []  # the allocator gives it to the next that asks
+            return []  # the allocator reuses it
         pages = [*((one.first, one.last) for one in waiting), (first, last)]
         return [(frame, *_unused(frame, *each)) for each in pages]
 
     def _given_up(self, one: _Waiting | _Mapping) -> list[tuple[Any, int, int]]:
-        """Its memory, and from which page on, and up to which, nobody needs it. To be given back without the lock."""
+        """Return the memory, and the range of pages to return to the system, which happens without the lock."""
         if isinstance(one, _Mapping):
             self._bytes -= one.used
             first = _place(one)[0] // _PAGE
@@ -165,11 +166,11 @@ class _Released:
         frame = one.frame()
         if frame is None:
             return []
-        frame.holed = True  # or it could be taken again while its pages are given back
+        frame.holed = True  # or it could be reused while its pages are returned
         return [(frame, *_unused(frame, one.first, one.last))]
 
     def take(self, size: int) -> memoryview:
-        """Memory for an answer of ``size`` bytes: the newest spare that is large enough, or new."""
+        """Return memory for a response of ``size`` bytes: the newest spare that is large enough, or new memory."""
         with self._lock:
             spares = (one for one in reversed(self._kept) if isinstance(one, _Mapping))
             found = next((one for one in spares if len(one) >= size), None)
@@ -178,7 +179,7 @@ class _Released:
                 self._bytes -= found.used
         if found is None:
             found = _Mapping(-1, -(-size // _MAPPING_STEP) * _MAPPING_STEP, flags=mmap.MAP_PRIVATE)
-            with contextlib.suppress(OSError, AttributeError):  # of 130 KB, a huge page would make 2 MB
+            with contextlib.suppress(OSError, AttributeError):  # a huge page would turn 130 KB into 2 MB
                 found.madvise(mmap.MADV_NOHUGEPAGE)
         elif _madvise is not None and _pages(found.used) > _pages(size):
             kept = _pages(size) * _PAGE
@@ -192,7 +193,7 @@ def _pages(size: int) -> int:
 
 
 def _unused(frame: _Frame, first: int, last: int) -> tuple[int, int]:
-    """From which page on, and up to which, nobody is left once this part is gone."""
+    """Return the range of pages that no part uses once this one is released."""
     for page in {first, last}:
         frame.users[page] -= 1
     start = first + 1 if frame.users[first] else first
@@ -204,14 +205,14 @@ _released: Final = _Released()
 
 
 def keep_released(size: int) -> None:
-    """From here on no more than ``size`` bytes of what is released are kept in this process; of no effect on others."""
+    """Keep at most ``size`` bytes of released memory in this process from now on."""
     _released.keep_bytes = size
 
 
 def recycled(size: int) -> memoryview:
-    """Writable memory for an answer of ``size`` bytes, with anything in it: an earlier one's, where one was released.
+    """Return writable memory for a response of ``size`` bytes, with undefined content: reused, if some was released.
 
-    It may be given to the next once all its :func:`parts_of` are released, whoever still looks at it.
+    It may be reused once all its :func:`parts_of` are released, also while views of it exist.
     """
     return _released.take(size)
 
@@ -224,9 +225,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def parts_of(views: Sequence[memoryview]) -> list[PagedPart]:
-    """One for each of ``views``: not empty, writable, with bytes of their own in one and the same piece of memory.
+    """Return a part for each of ``views``, which are not empty, writable, disjoint, and in the same memory.
 
-    None where the answer is small. What is in none of them may be given back with its neighbours.
+    There are none if the response is small. Bytes that are in no view may be returned with their neighbours.
     """
     if _madvise is None or not views or _place(views[0].obj)[1] < _SMALLEST_BYTES:
         return []
@@ -235,5 +236,5 @@ def parts_of(views: Sequence[memoryview]) -> list[PagedPart]:
 
 
 def _place(memory: Any) -> tuple[int, int]:
-    """Where it is, and its size in bytes."""
+    """Return its address and its size in bytes."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory)

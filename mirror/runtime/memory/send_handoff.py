@@ -1,4 +1,4 @@
-"""What a Producer's threads give the network thread: batches with their memory."""
+"""Hands batches with their memory from a Producer's threads to the network thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirror.timing import Clock, deadline, remaining
 
 
 class SendHandoff(SendEvent):
-    """A batch that either the network thread takes, or its sender takes back; never both, whenever he is cut short."""
+    """A batch that either the network thread takes or its sender takes back, never both, even after an interrupt."""
 
     def __init__(self, batch: ProducerBatch, memory: MemoryShare) -> None:
         super().__init__(batch)
@@ -21,28 +21,28 @@ class SendHandoff(SendEvent):
         self._unclaimed = [True]
 
     def claim(self) -> bool:
-        """True for the first who asks, in whichever thread (``list.pop`` is atomic)."""
+        """Return True for the first caller, in whichever thread (``list.pop`` is atomic)."""
         try:
             return self._unclaimed.pop()
         except IndexError:
             return False
 
     def apply(self, core: ProducerActions, now: int) -> None:
-        """Into its queue."""
+        """Append the batch to its queue."""
         if self.claim():
             super().apply(core, now)
 
     def fail(self, error: BaseException) -> None:
-        """It was never sent; its memory may be others' as well, who go on."""
+        """Fail the batch, which was never sent; its memory may be shared with producers that continue."""
         if self.claim():
             self._memory.give_back(*self._held)
             super().fail(error)
 
 
 class UnansweredSends:
-    """What was handed over and not answered for, whoever waits for that. Takes no lock.
+    """The batches that were handed over and have no outcome yet. Takes no lock.
 
-    The network thread may be dying while it answers, and whoever held a lock wait for it.
+    The network thread may be dying while it completes them, and a holder of a lock might wait for it.
     """
 
     def __init__(self) -> None:
@@ -53,21 +53,24 @@ class UnansweredSends:
         return len(self._keys)
 
     def add(self, key: object) -> None:
-        """Another one, and what it is known by."""
+        """Add a batch, and return its number."""
         self._keys.add(key)
 
     def answered(self, key: object) -> None:
-        """One less."""
+        """Remove a batch."""
         self._keys.discard(key)
         for woken in list(self._waiting):
             woken.set()
 
     def now(self) -> list[object]:
-        """What is unanswered at this moment."""
+        """Return the numbers of the batches without an outcome."""
         return list(self._keys)
 
     def wait(self, left: list[object], timeout_ms: int, clock: Clock) -> int:
-        """Until ``left``, which is used up, is answered for; how many of it are not after ``timeout_ms``."""
+        """Wait until all of ``left``, which is emptied, have their outcome.
+
+        Return how many have not after ``timeout_ms``.
+        """
         woken = threading.Event()
         self._waiting.add(woken)
         until_ms = deadline(clock.now(), timeout_ms)

@@ -1,4 +1,4 @@
-"""Blocking work (name look-ups, tokens) off the network thread, which must never wait for anything but sockets."""
+"""Runs blocking work (name lookups, tokens) off the network thread, which may wait for sockets only."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
-"""A family and the address that ``connect`` takes."""
+"""A family, and the address for ``connect``."""
 
 
 class Background:
-    """Runs work in daemon threads, so that none of it can hold up the interpreter's end; wakes the loop after each."""
+    """Runs work in daemon threads, which do not delay the end of the process, and wakes the loop after each."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
     def run(self, name: str, work: Callable[[], T]) -> Future[T]:
-        """The future of ``work``, which begins at once. Where the system gives no thread, the future says so."""
+        """Start ``work`` and return its future, which fails if the system has no thread left."""
         future: Future[T] = Future()
 
         def body() -> None:
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - whatever it was, the network thread must hear of it
+            except BaseException as error:  # noqa: BLE001 - any error must reach the network thread
                 future.set_exception(error)
             self._wake()
 
@@ -39,15 +39,18 @@ class Background:
 
 
 class Resolver:
-    """Finds the addresses of host names, all of them (KIP-302). Numeric addresses are known at once."""
+    """Looks up all addresses of host names (KIP-302). Numeric addresses need no lookup."""
 
     def __init__(self, background: Background) -> None:
         self._background = background
         self._pending: dict[tuple[str, int], Future[list[SocketAddress]]] = {}
 
     def look_up(self, host: str, port: int) -> Future[list[SocketAddress]]:
-        """The addresses of ``host`` in the system's order. Fails with OSError. For the network thread only."""
-        # Look-ups that hang are shared, or every reconnect would leave another thread behind.
+        """Return the addresses of ``host`` in the order of the system; the future fails with OSError.
+
+        For the network thread only.
+        """
+        # Pending lookups are shared: otherwise every reconnect would leave another hanging thread.
         known = self._pending.get((host, port))
         if known is not None and not known.done():
             return known

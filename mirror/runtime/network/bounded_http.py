@@ -1,6 +1,6 @@
-"""One HTTP request that is over by its time, whatever the server does, and that is sent nowhere else.
+"""An HTTP request with a timeout for all of it, and without redirections.
 
-A socket's time-out begins anew with every byte: who sends one now and then would hold a thread for ever.
+The timeout of a socket restarts with every byte: a server that sends one now and then would block a thread for ever.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import IO, Any, Final, Self
 
 _LONGEST_S: Final = 86_400.0
-"""A day: more than sockets and timers take is legal for a setting."""
+"""A day: settings allow more than sockets and timers do."""
 
 
 class Limit:
-    """Breaks the connection of the request within its block after ``timeout_ms``; ``over`` says that it did."""
+    """Closes the connection of the request within its block after ``timeout_ms``; ``over`` is True then."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_s: Final = min(timeout_ms / 1000, _LONGEST_S)
@@ -40,7 +40,7 @@ class Limit:
                 self._ends.pop().close()
 
     def watch(self, sock: socket.socket) -> None:
-        """``sock`` is the request's. Its TLS is not there yet, and will take the socket's own number away."""
+        """Watch ``sock``, before TLS takes over its file descriptor."""
         with self._lock:
             self._ends.append(sock.dup())
         if self.over:
@@ -55,10 +55,10 @@ class Limit:
 
 
 def opener(context: ssl.SSLContext, limit: Limit, proxy: str = "") -> urllib.request.OpenerDirector:
-    """Opens requests within ``limit``; a redirection is an HTTPError.
+    """Return an opener of requests within ``limit``; a redirection is an HTTPError.
 
-    https goes through ``proxy`` (a URL) where there is one, in a tunnel (CONNECT): the TLS is still the server's. http
-    never does, for a proxy would read the request. What the environment says of proxies is for the caller to weigh.
+    https uses ``proxy`` (a URL), if it is set, as a tunnel (CONNECT): TLS ends at the server. http never does, as the
+    proxy could read the request. The caller evaluates the proxy variables of the environment.
     """
     proxies = urllib.request.ProxyHandler({"https": proxy} if proxy else {})
     return urllib.request.build_opener(proxies, _Http(limit), _Https(context, limit), _NoRedirect())
@@ -70,7 +70,7 @@ class _Watched(HTTPConnection):
         super().__init__(host, **options)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The one moment between the connection and its TLS handshake.
+        # This is called between the connect and the TLS handshake.
         if name == "sock" and isinstance(value, socket.socket) and not isinstance(value, ssl.SSLSocket):
             self._limit.watch(value)
         super().__setattr__(name, value)
@@ -99,12 +99,12 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Following one would hand the client's secret to whoever it names."""
+    """Following a redirection would send the client's secret to another server."""
 
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any
     ) -> HTTPResponse | None:
-        """Never, whatever it names: it becomes an HTTPError."""
+        """Return None: a redirection becomes an HTTPError."""
         del req, fp, code, msg, headers
         return None
 

@@ -1,6 +1,6 @@
-"""One connection: moves bytes between a socket and a :class:`BrokerSession`, and decides nothing.
+"""A connection: moves bytes between a socket and a :class:`BrokerSession`, which makes all decisions.
 
-It looks its host's addresses up, tries them in order, and does the TLS handshake, all without blocking.
+It looks up the addresses of its host, tries them in order, and does the TLS handshake, without blocking.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mirror.runtime.network.transport import PlainTransport, Transport
 from mirror.timing import FOREVER_MS, deadline
 
 WrapSocket = Callable[[socket.socket, str], Transport]
-"""Makes the transport of a connected socket to a host."""
+"""Creates the transport of a connected socket to a host."""
 
 
 class ConnectionStage(enum.Enum):
-    """How far a connection has come."""
+    """The stage of a connection."""
 
     IDLE = "not begun"
     RESOLVING = "looking the name up"
@@ -37,10 +37,10 @@ class ConnectionStage(enum.Enum):
 
 
 class Connection:
-    """A socket on its way to a broker, or connected. Raises KafkaError when it breaks.
+    """A socket that is connecting, or connected. Its methods raise KafkaError when it breaks.
 
-    ``ready``, ``watched`` and ``attempt`` are for the network: whether requests would have gone out at once when it
-    last looked, the events that the selector tells of ``sock``, and what is counted of the node's failures.
+    ``ready``, ``watched`` and ``attempt`` belong to the network: whether requests could be sent at its last check, the
+    selector's events of ``sock``, and the attempt that failures are counted for.
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class Connection:
         self._addresses: list[SocketAddress] = []
         self._transport: Transport | None = None
 
-    # --- on the way
+    # --- connecting
 
     def begin(self, resolver: Resolver, setup_deadline_ms: int) -> None:
-        """Look the host up; :meth:`connect` goes on once that is :meth:`resolved`."""
+        """Look up the host; :meth:`connect` continues once that is :meth:`resolved`."""
         self.stage = ConnectionStage.RESOLVING
         self.setup_deadline_ms = setup_deadline_ms
         self._lookup = resolver.look_up(*self.address)
 
     @property
     def resolved(self) -> bool:
-        """Whether :meth:`connect` can begin."""
+        """Whether :meth:`connect` can be called."""
         return self.stage is ConnectionStage.RESOLVING and self._lookup is not None and self._lookup.done()
 
     def take_addresses(self) -> None:
-        """Take in what the look-up found. Raises ConnectionFailed."""
+        """Use the result of the lookup. Raises ConnectionFailed."""
         assert self._lookup is not None  # noqa: S101 - it is resolved
         try:
             self._addresses = list(self._lookup.result())
@@ -91,7 +91,7 @@ class Connection:
             raise disconnected(self.session.label, "the name has no address")
 
     def connect(self) -> None:
-        """Begin to connect to the next address (KIP-302). Raises ConnectionFailed where there is none left."""
+        """Start to connect to the next address (KIP-302). Raises ConnectionFailed if none is left."""
         while True:
             self.close_socket()
             family, address = self._addresses.pop(0)
@@ -100,7 +100,7 @@ class Connection:
                 self.sock.setblocking(False)
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 code = self.sock.connect_ex(address)
-            except OverflowError:  # a port that cannot be
+            except OverflowError:  # an invalid port
                 code, reason = errno.EINVAL, os.strerror(errno.EINVAL).lower()
             except OSError as error:
                 code, reason = error.errno or errno.EIO, _text(error)
@@ -113,7 +113,7 @@ class Connection:
                 raise disconnected(self.session.label, reason)
 
     def connect_failed(self) -> str:
-        """Why the socket, which became writable, is not connected; empty where it is."""
+        """Return the error of a socket that became writable but is not connected; empty if it is."""
         code = self._open_socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return os.strerror(code).lower() if code else ""
 
@@ -123,14 +123,14 @@ class Connection:
         return bool(self._addresses)
 
     def connected(self, now: int) -> None:
-        """The socket is connected: go on to the TLS handshake, or to the protocol."""
+        """Start the TLS handshake, or the protocol, on the connected socket."""
         sock = self._open_socket()
         self.stage = ConnectionStage.HANDSHAKING
         self._transport = PlainTransport(sock) if self._wrap is None else self._wrap(sock, self.address[0])
         self.handshake(now)
 
     def handshake(self, now: int) -> None:
-        """Go on with the handshake. Raises AuthenticationFailed where one side does not accept the other."""
+        """Continue the handshake. Raises AuthenticationFailed if a side does not accept the other."""
         try:
             done = self._open_transport().handshake()
         except ssl.SSLEOFError as error:
@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        """Whether there is something for the socket to take."""
+        """Whether there are bytes to send."""
         unsent = self._transport is not None and self._transport.unsent
         return (
             unsent
@@ -157,16 +157,16 @@ class Connection:
         )
 
     def write(self, now: int) -> None:
-        """Send what waits, as much as the socket takes."""
+        """Send as much as the socket accepts."""
         try:
             self._open_transport().write(self.session.outgoing)
         except OSError as error:
-            # What the broker sent before it hung up (a TLS alert) tells more than the hang-up.
+            # What the broker sent before it closed the connection (a TLS alert) says more than the close.
             self.read(now)
             raise self._broken(error) from error
 
     def read(self, now: int) -> None:
-        """Receive what there is, straight to where it belongs."""
+        """Receive what is available, directly into its destination."""
         transport = self._open_transport()
         transport.begin_turn()
         try:
@@ -186,20 +186,20 @@ class Connection:
     def _broken(self, error: OSError) -> KafkaError:
         if isinstance(error, ssl.SSLError):
             text = explain(error, self.address[0])
-            # TLS 1.3 refuses a client's certificate after the handshake; later on, damaged bytes are no refusal.
+            # TLS 1.3 refuses a client's certificate after the handshake; damaged bytes later on are no refusal.
             if self.session.versions is None:
                 return AuthenticationFailed(f"{self.session.label}: {text}")
             return disconnected(self.session.label, text)
         return disconnected(self.session.label, _text(error))
 
     def idle_deadline_ms(self, max_idle_ms: int) -> int:
-        """When it will have been idle for long enough to be closed."""
+        """Return when it is to be closed as idle."""
         if self.stage is not ConnectionStage.CONNECTED or self.session.load:
             return FOREVER_MS
         return deadline(self.session.last_used_ms, max_idle_ms)
 
     def suspicion(self) -> Suspicion | None:
-        """What its end, at this point, may mean but for a broker that went away."""
+        """Return what a close at this stage may mean, other than that the broker went away."""
         if self.stage is ConnectionStage.HANDSHAKING and self._transport is not None and not self._transport.heard:
             return Suspicion.NO_TLS
         negotiated = self.stage is ConnectionStage.CONNECTED and self.session.ready
@@ -208,7 +208,7 @@ class Connection:
         )
 
     def close_socket(self) -> None:
-        """Close the socket; safe to call again."""
+        """Close the socket. May be called again."""
         if self.sock is not None:
             self.sock.close()
             self.sock = None

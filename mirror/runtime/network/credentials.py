@@ -1,4 +1,4 @@
-"""What the connections of one cluster share for TLS and SASL: made once, before the first of them."""
+"""The TLS and SASL credentials that the connections of a cluster share, created before the first of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mirror.runtime.network.tls import RECEIVE_BYTES, TlsTransport, make_context
 
 
 class Credentials:
-    """``wrap`` makes a socket's transport (None: the socket as it is), ``login`` authenticates (None: no SASL)."""
+    """``wrap`` creates the transport of a socket (None: without TLS), ``login`` authenticates (None: no SASL)."""
 
     def __init__(
         self, security: Security, request_timeout_ms: int, background: Background, backoff: Backoff, rng: random.Random
     ) -> None:
-        """Raises ConfigError where a file of keys or certificates is not usable."""
+        """Create them from the settings. Raises ConfigError if a file of keys or certificates is not usable."""
         self.wrap: WrapSocket | None = None
         self.login: Login | None = None
         self._security = security

@@ -12,7 +12,7 @@ from mirror.cluster.auth.security import SaslSettings
 from mirror.runtime.network.oauth import TokenKeeper
 
 _RENEW_WINDOW: Final = (0.85, 0.95)
-"""Of a session's lifetime, drawn anew each time, so that clients do not come all at once (KIP-368)."""
+"""The part of a session's lifetime, drawn each time, so that clients do not re-authenticate all at once (KIP-368)."""
 _SHORTEST_MS: Final = 1_100
 """A broker allows one re-authentication a second (KafkaChannel)."""
 
@@ -22,7 +22,7 @@ class _Renewing:
         self._rng = rng
 
     def renew_after_ms(self, lifetime_ms: int) -> int:
-        """At 85 to 95% of the session's lifetime."""
+        """Return 85 to 95% of the lifetime of the session."""
         return max(_SHORTEST_MS, int(lifetime_ms * self._rng.uniform(*_RENEW_WINDOW)))
 
 
@@ -34,7 +34,7 @@ class PasswordLogin(_Renewing):
         self._make: Final = _maker(settings)
 
     def begin(self, now: int) -> Mechanism | None:
-        """At once."""
+        """Return the mechanism."""
         del now
         return self._make()
 
@@ -57,13 +57,13 @@ class TokenLogin(_Renewing):
         self._tokens = tokens
 
     def begin(self, now: int) -> Mechanism | None:
-        """With the token kept, or once another has been fetched."""
+        """Return the mechanism with the kept token, or None while another one is fetched."""
         token = self._tokens.token(now)
         return None if token is None else OAuthBearer(token, self._extensions)
 
 
 def make_login(settings: SaslSettings, tokens: Callable[[], TokenKeeper], rng: random.Random) -> Login:
-    """What ``settings`` ask for; ``tokens`` makes the keeper where one is needed."""
+    """Create the login of ``settings``; ``tokens`` creates the TokenKeeper if one is needed."""
     if settings.mechanism == "OAUTHBEARER":
         return TokenLogin(settings, tokens(), rng)
     return PasswordLogin(settings, rng)

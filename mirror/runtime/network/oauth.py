@@ -24,11 +24,12 @@ from mirror.runtime.network.tls import explain
 from mirror.timing import FOREVER_MS, deadline
 
 _REFRESH_AT: Final = 0.8
-"""Of a token's lifetime (``sasl.login.refresh.window.factor``): earlier than its sessions are renewed."""
+"""The part of a token's lifetime after which it is replaced, earlier than its sessions
+(``sasl.login.refresh.window.factor``)."""
 _DEFAULT_LIFETIME_MS: Final = 300_000
-"""Where the endpoint does not say (RFC 6749 only recommends it): short, for a fetch costs little."""
+"""The lifetime if the endpoint does not return it (RFC 6749 only recommends that): short, as a fetch is cheap."""
 _ROUNDING_MS: Final = 1_000
-"""Issuers count in whole seconds: a token may expire that much sooner than they say."""
+"""Issuers count in whole seconds: a token may expire that much earlier."""
 _LARGEST_ANSWER: Final = 1024 * 1024
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
 _REFUSED_TUNNEL: Final = re.compile(r"Tunnel connection failed: [0-9]{1,3}")
@@ -37,7 +38,7 @@ _TRY_LATER: Final = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token and how long it lives, in ms from when it was got."""
+    """A token and its lifetime, in ms from when it was obtained."""
 
     value: str = field(repr=False)
     lifetime_ms: int
@@ -63,9 +64,9 @@ class TokenKeeper:
         self._not_before_ms = 0
 
     def token(self, now: int) -> str | None:
-        """The token; None while one is fetched (the loop is woken after). Raises KafkaError where that failed.
+        """Return the token; None while one is fetched (the loop is woken after that). Raises KafkaError if that failed.
 
-        AuthenticationFailed means that the credentials are refused, ConnectionFailed that it is worth another try.
+        AuthenticationFailed means that the credentials are refused, ConnectionFailed that a retry may succeed.
         """
         if self._pending is not None and self._pending.done():
             self._take_in(self._pending, now)
@@ -94,22 +95,25 @@ class TokenKeeper:
         token = self._token = pending.result()
         self._failures = 0
         self._error = None
-        # From when it was asked for: the issuer's clock started somewhere between then and now.
+        # From when it was requested: the issuer's clock started between then and now.
         lifetime_ms = max(token.lifetime_ms - _ROUNDING_MS, token.lifetime_ms // 2)
         self._refresh_ms = deadline(self._asked_ms, int(lifetime_ms * _REFRESH_AT))
         self._expires_ms = deadline(self._asked_ms, lifetime_ms)
-        # A token that is short-lived beyond use must not be fetched in a tight loop.
+        # A token with a lifetime too short for use must not be fetched in a tight loop.
         self._not_before_ms = now + self._backoff.after(1)
         self._refresh_ms = max(self._refresh_ms, self._not_before_ms)
 
 
 def _strange(error: BaseException) -> str:
-    # Only its type: the text may hold what the token was asked with.
+    # Only the type: the text may contain the credentials of the request.
     return f"no OAUTHBEARER token: {type(error).__name__}"
 
 
 def from_callback(callback: TokenCallback) -> Callable[[], Token]:
-    """Asks the application. OSError (and TimeoutError with it) counts as passing, everything else as a refusal."""
+    """Return a source of tokens from the application's callback.
+
+    OSError is retriable, any other exception a refusal.
+    """
 
     def fetch() -> Token:
         try:
@@ -130,7 +134,7 @@ def _checked(value: object, lifetime_ms: object) -> Token:
 
 
 def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: int) -> Callable[[], Token]:
-    """Asks ``sasl.oauthbearer.token.endpoint.url`` by the client-credentials grant.
+    """Return a source of tokens from ``sasl.oauthbearer.token.endpoint.url``, by the client-credentials grant.
 
     An endpoint on another host is reached through the proxy of ``https_proxy``, unless ``no_proxy`` names the endpoint.
     """
@@ -183,19 +187,19 @@ def _token(answer: bytes, where: str, *, cut_off: bool) -> Token:
 
 
 def _refused(error: urllib.error.HTTPError, where: str) -> KafkaError:
-    if error.code >= 500 or error.code in _TRY_LATER:  # noqa: PLR2004 - the server's own trouble
+    if error.code >= 500 or error.code in _TRY_LATER:  # noqa: PLR2004 - an error of the server
         return ConnectionFailed(f"{where}: HTTP status {error.code}")
     try:
         code = json.loads(error.read(_LARGEST_ANSWER))["error"]
     except (ValueError, LookupError, TypeError, RecursionError, OSError, HTTPException):
         code = ""
-    # The code alone, from a short alphabet: a description might repeat what was sent.
+    # The code alone, in a restricted alphabet: a description might repeat the request.
     reason = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
     return AuthenticationFailed(f"{where}: HTTP status {error.code}{reason}")
 
 
 def _proxy_to(host: str) -> str:
-    """The URL of the proxy that https requests to ``host`` go through; empty where they go there directly."""
+    """Return the URL of the proxy for https requests to ``host``; empty if there is none."""
     if is_loopback(host) or urllib.request.proxy_bypass(host):
         return ""
     return urllib.request.getproxies().get("https", "")
@@ -208,7 +212,7 @@ def _unreachable(error: Exception, where: str, host: str, proxy: str) -> KafkaEr
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(cause).__name__
     if not proxy:
         return ConnectionFailed(f"{where}: {text}")
-    # What http.client says of a refused tunnel is the status alone; the proxy's URL may hold a password.
+    # The status of a refused tunnel alone: the URL of the proxy may contain a password.
     refused = _REFUSED_TUNNEL.match(str(cause))
     through = proxy.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
     return ConnectionFailed(

@@ -28,18 +28,17 @@ _LONGEST_SELECT_S: Final = 3600.0
 
 
 class SelectorNetwork:
-    """One connection per (broker, lane, channel), opened when first needed, opened again after a backoff.
+    """One connection for each (broker, lane, channel), opened when it is first needed, and again after a backoff.
 
-    A poll looks at the ``active`` ones, which are on their way or have something to write, at those on which something
-    comes in, and at those whose alarm has gone off; the others cost nothing.
-    Bootstrap addresses are nodes with negative ids, used until the first metadata and when no broker answers.
-    ``throttled_ms`` tells how long each node has had this client wait (KIP-219), in all, for whoever watches;
-    ``meters`` count what is asked of them all. ``changes`` rises when a connection has become ready, was lost, or is no
-    longer throttled.
+    A poll visits the ``active`` connections, which are connecting or have bytes to send, those that received bytes,
+    and those whose deadline has come; all others cost nothing. Bootstrap addresses are nodes with negative ids, used
+    until the first metadata, and when no broker answers. ``throttled_ms`` is how long each node has throttled this
+    client in all (KIP-219); ``meters`` count all requests. ``changes`` rises when a connection has become ready, was
+    lost, or is no longer throttled.
     """
 
     def __init__(self, settings: ClusterSettings, clock: Clock, rng: random.Random) -> None:
-        """Raises ConfigError where a file of keys or certificates is not usable."""
+        """Create the network. Raises ConfigError if a file of keys or certificates is not usable."""
         self._settings = settings
         self._clock = clock
         self._background = Background(self.wakeup)
@@ -54,7 +53,7 @@ class SelectorNetwork:
         self._alarms: DeadlineHeap[Connection] = DeadlineHeap()
         self._features = BrokerVersions()
         self._throttled_until: dict[int, int] = {}
-        self._met: set[int] = set()
+        self._known_brokers: set[int] = set()
         self._suspicions: dict[int, Suspicion] = {}
         self.throttled_ms: dict[int, int] = {}
         self.changes = 0
@@ -66,10 +65,10 @@ class SelectorNetwork:
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
 
-    # --- what the loop asks for
+    # --- calls of the loop
 
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
-        """Learn addresses; a connection to an address that is no longer the broker's is closed."""
+        """Set the addresses of brokers, and close connections to addresses that are no longer theirs."""
         if brokers is self._brokers:
             return
         self._brokers = brokers
@@ -82,7 +81,7 @@ class SelectorNetwork:
                 self._drop(connection, disconnected(connection.session.label, "the broker has moved"), now)
 
     def send(self, request: Request, now: int) -> None:
-        """Put ``request`` on its connection; it waits there until the connection stands."""
+        """Queue ``request`` on its connection, where it waits until that is established."""
         node = self._least_loaded(now) if request.node is None else request.node
         connection = self._connection(node, request.lane, request.channel)
         connection.session.send(request, now)
@@ -90,27 +89,30 @@ class SelectorNetwork:
         self._alarms.sooner(connection, deadline(now, request.timeout_ms))
 
     def ready(self, node: int, lane: Lane, now: int, channel: int = 0) -> bool:
-        """Whether a request would go out at once; where there is no connection, one is begun."""
+        """Whether a request would be sent now; opens a connection if there is none."""
         return self._connection(node, lane, channel).session.sends_at_once(now)
 
     def stands(self, node: int, lane: Lane, channel: int) -> bool:
-        """Whether there is such a connection, or one is on its way; begins none."""
+        """Whether this connection is open or being opened; opens none."""
         return (node, lane, channel) in self._connections
 
     def throttled(self, node: int, now: int) -> bool:
-        """Whether ``node`` has some connection of ours wait just now (KIP-219)."""
+        """Whether ``node`` throttles a connection of this client now (KIP-219)."""
         return self._throttled_until.get(node, 0) > now
 
     def finalized_feature(self, name: str) -> int:
-        """The level of the cluster's feature ``name`` (KIP-584), as the newest that any broker told; 0: unknown."""
+        """Return the finalized level of the feature ``name`` (KIP-584), the latest that any broker returned; 0.
+
+        Unknown.
+        """
         return self._features.finalized(name)
 
     def trouble(self, node: int) -> KafkaError | None:
-        """Why the last connection to ``node`` failed; None since one stands."""
+        """Return the error of the last connection to ``node``; None once one is established."""
         return self._states.error(node)
 
     def forget(self, channel: int) -> None:
-        """Its client is gone: close the connections that it had for itself."""
+        """Close the connections of a channel, whose client has left."""
         now = self._clock.now()
         for connection in [one for key, one in self._connections.items() if key[2] == channel]:
             self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)
@@ -134,38 +136,38 @@ class SelectorNetwork:
         session = BrokerSession(
             label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
         )
-        session.known_broker = node in self._met
+        session.known_broker = node in self._known_brokers
         session.meters = self.meters
         wrap = None if suspicion is Suspicion.NO_TLS else self._credentials.wrap
         return Connection(lane, address, session, wrap, self._states.begin(node))
 
     def _address(self, node: int) -> tuple[str, int]:
         broker = self._brokers.get(node)
-        # A broker that left between the routing and now: any address will do to fail properly.
+        # The broker has left since the routing: any address serves to fail with an error.
         return (broker.host, broker.port) if broker else self._bootstrap.get(node, self._settings.bootstrap[0])
 
     def _least_loaded(self, now: int) -> int:
-        """The node that will answer soonest: connected ones first, the least busy of them."""
+        """Return the least busy node, connected ones first."""
 
         def rank(node: int) -> tuple[int, bool, bool, int]:
             connection = self._connections.get((node, Lane.CONTROL, 0))
             ready = connection is not None and connection.session.ready
             failed = self._states.error(node) is not None
-            # One that answers on this connection need not be connected to.
+            # A node with this connection established needs no connect.
             wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
             return (wait_ms, failed, not ready, connection.session.load if connection else 0)
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)
         if best >= 0 and self._states.is_avoided(best, now):
-            # No broker we know can be reached: those that were configured may still lead to the others.
+            # No known broker can be reached: the bootstrap addresses may still lead to others.
             best = min([best, *self._bootstrap], key=rank)
         return best
 
     # --- I/O
 
     def poll(self, timeout_ms: int) -> None:
-        """Connect, send, wait for at most ``timeout_ms``, receive, and tell those whose time is up."""
+        """Connect, send, wait for at most ``timeout_ms``, receive, and fail requests that have timed out."""
         now = self._clock.now()
         active, self._active = self._active, {}
         for connection in active:
@@ -182,13 +184,13 @@ class SelectorNetwork:
             self._expire(connection, now)
 
     def _note(self, connection: Connection, now: int) -> None:
-        """Something happened on ``connection``: find out when it must be looked at again, and whether it is ready."""
+        """Update the deadline and the readiness of ``connection`` after an event."""
         session = connection.session
         if connection.stage is not ConnectionStage.CONNECTED or not session.ready:
             self._active[connection] = None
             self._alarms.set(connection, self._due_ms(connection, now))
         else:
-            # Never too late, though it may be too early, for all that it owes: then _expire() finds out the exact time.
+            # It may be too early, but never too late, for the requests in flight: _expire() computes the exact time.
             if session.load:
                 at_ms = deadline(now, self._settings.request_timeout_ms)
             else:
@@ -222,10 +224,10 @@ class SelectorNetwork:
             self._note(connection, now)
 
     def _connect(self, connection: Connection) -> None:
-        """Go on to the next address."""
+        """Connect to the next address."""
         self._forget(connection)
         connection.connect()
-        assert connection.sock is not None  # noqa: S101 - connect() raises where it has none
+        assert connection.sock is not None  # noqa: S101 - connect() raises if there is none
         connection.watched = selectors.EVENT_WRITE
         self._selector.register(connection.sock, connection.watched, connection)
 
@@ -266,11 +268,11 @@ class SelectorNetwork:
                 until = max(session.throttled_until_ms, self._throttled_until.get(connection.node, 0))
                 self._throttled_until[connection.node] = until
         if session.ready:
-            self._met.add(connection.node)
+            self._known_brokers.add(connection.node)
             self._states.answered(connection.attempt)
 
     def _watch(self, connection: Connection, *, writes: bool) -> None:
-        """Have the selector tell what the connection waits for; whether it wants to write."""
+        """Register the events that the connection waits for; return whether it has bytes to send."""
         if connection.sock is None:
             return
         reading = 0 if connection.stage is ConnectionStage.CONNECTING else selectors.EVENT_READ
@@ -290,7 +292,7 @@ class SelectorNetwork:
             self._drop(connection, disconnected(session.label, "idle"), now)
         else:
             self._alarms.set(connection, self._due_ms(connection, now))
-            self._active[connection] = None  # what was held back for throttling may go now
+            self._active[connection] = None  # requests held back by throttling may be sent now
             self._note(connection, now)
 
     def _setup_expired(self, connection: Connection, now: int) -> None:
@@ -306,7 +308,7 @@ class SelectorNetwork:
             self._fail(connection, failure, now)
 
     def _due_ms(self, connection: Connection, now: int) -> int:
-        """When exactly it must be looked at, if nothing happens on it before."""
+        """Return the exact deadline of ``connection``, if no event happens before."""
         session_ms = deadline(now, connection.session.wait_ms(now))
         if connection.stage is ConnectionStage.IDLE:
             return min(session_ms, now + self._states.wait_ms(connection.node, now))
@@ -319,7 +321,7 @@ class SelectorNetwork:
         connection.close_socket()
 
     def _drop(self, connection: Connection, error: KafkaError, now: int) -> None:
-        """Close a connection that did nothing wrong."""
+        """Close a connection that did not fail."""
         self._forget(connection)
         del self._connections[connection.node, connection.lane, connection.channel]
         self._alarms.clear(connection)
@@ -328,7 +330,7 @@ class SelectorNetwork:
         connection.session.fail(error, now)
 
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
-        """Close a connection that broke; the next one to its node waits a little."""
+        """Close a connection that broke; the next one to its node is delayed by the backoff."""
         self._states.failed(connection.attempt, now, error)
         suspicion = connection.suspicion()
         if suspicion is not None:
@@ -338,23 +340,23 @@ class SelectorNetwork:
     # --- from other threads, and the end
 
     def wakeup(self) -> None:
-        """Make a poll under way return at once; callable from any thread, also after the end."""
+        """Let a pending poll return at once. May be called from any thread, also after the end."""
         if self._waking:
-            return  # by another one, whose byte is not read yet: who is woken by it sees what came since, too
+            return  # woken already by a byte that is not read yet: that wake-up covers later events, too
         self._waking = True
-        # Full: enough wake-ups are waiting already. Closed: nobody is there to be woken.
+        # Full: enough wake-ups are pending. Closed: there is no loop to be woken.
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
 
     def _drain_wakeups(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_in.recv(4096)
-        # Only now: a byte sent in between would be read here, and nobody would send another one. Who asked in between
-        # is seen all the same: the loop looks for events after this.
+        # Only now: a byte sent in between would be read here, and no other one would be sent. Events that were queued
+        # in between are not lost: the loop drains events after this.
         self._waking = False
 
     def close(self) -> None:
-        """Close everything; requests not answered fail."""
+        """Close all connections; requests in flight fail."""
         now = self._clock.now()
         for connection in list(self._connections.values()):
             self._drop(connection, ClientClosed(f"{connection.session.label}: closed"), now)

@@ -25,15 +25,15 @@ from mirror.wire.messages.base import Segment
 RECEIVE_BYTES: Final = 256 * 1024
 _RECEIVES_PER_TURN: Final = 16
 _ENCRYPT_BYTES: Final = 64 * 1024
-"""Encrypted at a time, so that the encrypted copy of a large payload stays small."""
+"""Bytes encrypted at a time, so that the encrypted copy of a large payload stays small."""
 _RECORD_BYTES: Final = 16 * 1024
-"""A TLS record's largest content: smaller segments share one, larger ones are never joined."""
+"""The largest content of a TLS record: smaller segments share one, larger ones are not joined."""
 
 _PEM: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)\s*(.*?)\s*(-----END [A-Z0-9 ]+-----)", re.DOTALL)
 
 
 class TlsTransport:
-    """One side of a TLS connection. ``scratch`` receives encrypted bytes; one may serve all connections of a thread."""
+    """One side of a TLS connection. ``scratch`` receives encrypted bytes; connections of a thread may share it."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str, scratch: memoryview) -> None:
         self._sock = sock
@@ -47,11 +47,11 @@ class TlsTransport:
 
     @property
     def unsent(self) -> bool:
-        """Whether encrypted bytes wait for the socket to take them."""
+        """Whether encrypted bytes wait to be sent."""
         return bool(self._unsent) or self._encrypted.pending > 0
 
     def handshake(self) -> bool:
-        """Go on with it; True once it is done. Raises ssl.SSLError where one side does not accept the other."""
+        """Continue; return True once it is done. Raises ssl.SSLError if a side does not accept the other."""
         self.begin_turn()
         try:
             while True:
@@ -67,20 +67,20 @@ class TlsTransport:
             return False
         except ssl.SSLError:
             with contextlib.suppress(OSError):
-                self._flush()  # the alert that tells the broker why
+                self._flush()  # the alert with the reason
             raise
 
     def begin_turn(self) -> None:
-        """A new turn begins."""
+        """Begin a new turn."""
         self._receives_left = _RECEIVES_PER_TURN
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypted straight into ``buffer``."""
+        """Decrypt directly into ``buffer``."""
         while True:
             try:
-                return cast("int", self._ssl.read(len(buffer), buffer))  # the stubs know only the form without buffer
+                return cast("int", self._ssl.read(len(buffer), buffer))  # the stubs only have the form without a buffer
             except ssl.SSLWantReadError:
-                # Only now: after a turn everything received has been decrypted, and the socket tells of the rest.
+                # Only now: after a turn everything received is decrypted, and the selector reports the rest.
                 self._receive()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return 0
@@ -97,7 +97,7 @@ class TlsTransport:
             self._incoming.write_eof()
 
     def write(self, outgoing: deque[Segment]) -> None:
-        """Encrypt and send as much as the socket takes."""
+        """Encrypt and send as much as the socket accepts."""
         self._flush()
         while outgoing and not self.unsent:
             self._encrypt(outgoing)
@@ -126,7 +126,7 @@ class TlsTransport:
 
 
 def explain(error: ssl.SSLError, host: str) -> str:
-    """Why a handshake failed, and what to do."""
+    """Return why a handshake failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in {62, 64}:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
             what = f"the broker's certificate is not for {host!r}"
@@ -150,7 +150,7 @@ def explain(error: ssl.SSLError, host: str) -> str:
 
 
 def make_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The context that ``tls`` describes. Raises ConfigError where a file cannot be read or is not what it must be."""
+    """Create the context of ``tls``. Raises ConfigError if a file cannot be read or is not valid."""
     with _told("ssl.truststore.location", tls.truststore_location):
         context = ssl.create_default_context(cafile=tls.truststore_location or None, cadata=_inline_trust(tls) or None)
     context.check_hostname = tls.check_host_name
@@ -171,13 +171,13 @@ def _inline_trust(tls: TlsSettings) -> str:
 
 
 def _load_key(context: ssl.SSLContext, path: str, password: str) -> None:
-    # Without a password of ours OpenSSL would ask for one at the terminal.
+    # Without a password OpenSSL would prompt for one at the terminal.
     context.load_cert_chain(path, password=password)
 
 
 @contextlib.contextmanager
 def _told(key: str, value: str) -> Iterator[None]:
-    """Whatever goes wrong with the file or text of ``key``, as a ConfigError."""
+    """Raise any error with the file or text of ``key`` as a ConfigError."""
     shown = value if value == "***" else repr(value)
     try:
         yield
@@ -197,7 +197,7 @@ def _key_reason(error: ssl.SSLError) -> str:
 
 @contextlib.contextmanager
 def _private_file(*texts: str) -> Iterator[str]:
-    """``ssl`` takes a private key from files only: one that nobody else may read, gone at once."""
+    """Write a private key to a file that only this user may read, and delete it again: ``ssl`` reads files only."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -208,10 +208,10 @@ def _private_file(*texts: str) -> Iterator[str]:
 
 
 def normal_pem(text: str) -> str:
-    """The PEM blocks of ``text``, each on lines of its own: properties files often hold them in a single line."""
+    """Return the PEM blocks of ``text`` on separate lines: properties files often have them in a single line."""
     blocks = []
     for begin, body, end in _PEM.findall(text):
-        # Headers, as in old encrypted keys, are told from base64 by their colon and keep their lines.
+        # Headers of old encrypted keys keep their lines; their colon distinguishes them from base64.
         content = body if ":" in body else "\n".join(_lines("".join(body.split())))
         blocks.append(f"{begin}\n{content}\n{end}\n")
     return "".join(blocks)

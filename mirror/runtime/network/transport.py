@@ -1,7 +1,7 @@
-"""How bytes go through a connected socket: as they are (:class:`PlainTransport`), or over TLS (``runtime.tls``).
+"""Transports of a connected socket: without encryption (:class:`PlainTransport`), or over TLS (``tls.py``).
 
-A *turn* is one visit of the loop to a connection; what it may receive is bounded, so that one busy connection does not
-keep the others waiting.
+A *turn* is one visit of the loop to a connection. What it may receive is bounded, so that a busy connection does not
+delay the others.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from typing import Final, Protocol
 from mirror.wire.messages.base import Segment
 
 _SEGMENTS_PER_CALL: Final = 64
-"""Far below the system's IOV_MAX (1024); more would not make a call cheaper."""
+"""Far below the IOV_MAX of the system (1024); more would not make a call cheaper."""
 _RECEIVES_PER_TURN: Final = 64
 
 
 class Transport(Protocol):
-    """What a connection needs. Every method may raise OSError."""
+    """The transport of a connection. Every method may raise OSError."""
 
     @property
     def heard(self) -> bool:
-        """Whether the other side has said anything yet."""
+        """Whether the other side has sent anything yet."""
         ...
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes of its own wait for the socket to take them."""
+        """Whether bytes of the transport itself wait to be sent."""
         ...
 
     def handshake(self) -> bool:
-        """Go on with the handshake; True once it is done."""
+        """Continue the handshake; return True once it is done."""
         ...
 
     def begin_turn(self) -> None:
-        """A new turn begins."""
+        """Begin a new turn."""
         ...
 
     def read_into(self, buffer: memoryview) -> int:
-        """Receive; 0 at the end. Raises BlockingIOError where there is nothing more in this turn."""
+        """Receive; return 0 at the end. Raises BlockingIOError if there is nothing more in this turn."""
         ...
 
     def write(self, outgoing: deque[Segment]) -> None:
-        """Send as much of ``outgoing`` as the socket takes, and take that off it."""
+        """Send as much of ``outgoing`` as the socket accepts, and remove it from there."""
         ...
 
 
 class PlainTransport:
-    """The socket as it is."""
+    """The socket without encryption."""
 
     unsent = False
 
@@ -59,15 +59,15 @@ class PlainTransport:
         self.heard = False
 
     def handshake(self) -> bool:
-        """There is none."""
+        """Return True: there is no handshake."""
         return True
 
     def begin_turn(self) -> None:
-        """A new turn begins."""
+        """Begin a new turn."""
         self._receives_left = _RECEIVES_PER_TURN
 
     def read_into(self, buffer: memoryview) -> int:
-        """Straight from the system into ``buffer``."""
+        """Receive directly into ``buffer``."""
         if not self._receives_left:
             raise BlockingIOError
         self._receives_left -= 1
@@ -76,7 +76,7 @@ class PlainTransport:
         return count
 
     def write(self, outgoing: deque[Segment]) -> None:
-        """Segments go out as they are, without being joined."""
+        """Send the segments without joining them."""
         while outgoing:
             try:
                 sent = self._sock.sendmsg(islice(outgoing, _SEGMENTS_PER_CALL))
