@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
-from mirror.relay.progress.open_transactions import lines
+from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.telemetry.lag.lags import LagState, worst_first
 
@@ -209,7 +209,7 @@ def _seen(run: RunControl, now_ms: int) -> str:
     silent_ms = run.silent_ms(now_ms)
     if silent_ms is None:
         return ""  # written by a version that does not report it
-    if run.gone(now_ms):
+    if run.is_dead(now_ms):
         return f", not seen for {duration(silent_ms // 1000)}: it has died or cannot reach the target"
     return f", seen {_ago(run.seen_ms, now_ms)}"
 
@@ -235,8 +235,8 @@ def _summary(flow: FlowStatus) -> Text:
 def _open_transactions(flow: FlowStatus, most: int) -> list[Text]:
     """Return a line for each of the ``most`` oldest open transactions of the source: no lag counts their records."""
     open_ = (partition.withheld for partition in flow.partitions)
-    found = {transaction.tp: transaction for transaction in open_ if transaction and transaction.noted}
-    return [Text(line, style="yellow") for line in lines(found, most)]
+    found = {transaction.tp: transaction for transaction in open_ if transaction and transaction.is_noteworthy}
+    return [Text(line, style="yellow") for line in describe_oldest(found, most)]
 
 
 def _last_error(partition: PartitionStatus, now_ms: int) -> str:

@@ -93,7 +93,7 @@ class _StopRequest:
     def _result(self, found: RunControl, *, wait: bool) -> str:
         now_ms = _unix_ms()
         self._silent_ms = found.silent_ms(now_ms)
-        if found.gone(now_ms):
+        if found.is_dead(now_ms):
             self._control.mark_ended(found)
             return "gone"
         if wait:

@@ -9,7 +9,12 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.consumer.settings import CONSUMER_KEYS, ConsumerSettings
 from mirror.producer.settings import PRODUCER_KEYS, ProducerSettings
-from mirror.relay.model.client_defaults import PARTITION_FETCH_BYTES, RECODED_BYTES, batch_bytes, transaction_timeout_ms
+from mirror.relay.model.client_defaults import (
+    PARTITION_FETCH_BYTES,
+    RECOMPRESSED_BATCH_BYTES,
+    batch_bytes,
+    transaction_timeout_ms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +80,7 @@ def _producer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]
     found = _defaults(PRODUCER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["producer"].keys()) | {
         "delivery.timeout.ms": delivery_ms,
         "ack.timeout.ms": settings.ack_timeout_ms,
-        "batch.size": merged_bytes if flow.compression == "source" else min(merged_bytes, RECODED_BYTES),
+        "batch.size": merged_bytes if flow.compression == "source" else min(merged_bytes, RECOMPRESSED_BATCH_BYTES),
         "transaction.timeout.ms": transaction_timeout_ms(delivery_ms, request_ms, flow.commit_interval_ms),
     }
     if not flow.exactly_once:

@@ -1,7 +1,9 @@
-"""How much may be under way to a target, and how much may be taken from a source. Pure: ``now`` in ms is handed in.
+"""Limits on the bytes in flight to a target and on the bytes taken from a source.
 
-KIP-91: in a catch-up a record may spend nearly all of its budget in the accumulator. So a batch is handed to the
-producer, where its clock starts, only when it can soon be sent.
+Pure: ``now`` in ms is an argument.
+
+KIP-91: a producer that catches up may keep a record in its accumulator for nearly all of ``delivery.timeout.ms``.
+So a batch is handed to the producer, where its delivery timeout starts, only when it can soon be sent.
 """
 
 from __future__ import annotations
@@ -12,219 +14,229 @@ from typing import Final
 
 from mirror.timing import FOREVER_MS
 
-_FIRST: Final = 256 * 1024
-_LATE_MS: Final = 1_000
-_ASK_AGAIN_MS: Final = 100
-_CREDIT_MS: Final = 500
-_BOLD_MS: Final = 2_500
-"""From this much tolerable delay on, the window doubles with each round.
+_INITIAL_WINDOW_BYTES: Final = 256 * 1024
+_STALL_MS: Final = 1_000
+"""A batch is overtaken when batches sent this much later are acknowledged before it.
 
-A quota of Kafka's lets about ten seconds' worth pass at once, and asks for as much patience afterwards: what is under
-way by then must fit into the time that there is.
+Also the shortest time without an acknowledgement after which a full window lets one more sender try.
+"""
+_MEMORY_RETRY_MS: Final = 100
+_CREDIT_MS: Final = 500
+_DOUBLING_DELAY_MS: Final = 2_500
+"""If the tolerable delay is at least this long, the window doubles with each round trip.
+
+A Kafka quota lets about ten seconds' worth of bytes pass at once and then throttles for as long: the bytes in flight
+at that moment must still be delivered in time.
 """
 
 
 @dataclass(slots=True, eq=False)
 class InFlightBatch:
-    """A batch of ``size`` bytes that was handed over at ``sent_ms``; one that is set ``aside`` does not count."""
+    """A batch that was handed to the producer and is not acknowledged yet."""
 
     size: int
+    """Bytes."""
     sent_ms: int
-    aside: bool = False
+    overtaken: bool = False
+    """Later batches were acknowledged first, so this one no longer counts against the window."""
 
 
 class SendWindow:
-    """Bytes handed to a target's producers and not answered for; grows with answers, shrinks with their delay.
+    """Limit on the bytes that a target's producers have in flight; it adapts to the delay of acknowledgements.
 
-    It doubles with each round of answers in time, more slowly where ``tolerable_ms`` is short. An answer that took more
-    than that halves it; one by which the broker says that it throttles leaves one batch at a time, and none before the
-    broker listens again (KIP-219). Who finds no room stands in line, and is called when there is some: a batch each
-    in turn, or those who send most would have all of it. A sick partition must not take the others' room: a batch that
-    was overtaken, in that others which were sent a second later are answered for, is set aside. Where the window is
-    full and nothing moves, those who have nothing under way try one at a time: either it overtakes, or all are slow.
+    - An acknowledgement within ``tolerable_ms`` lets the window grow: it doubles with each round trip, or grows more
+      slowly if ``tolerable_ms`` is short. A later acknowledgement halves it.
+    - If the broker throttles, one batch at a time is sent, and none before the throttle time has passed (KIP-219).
+    - A sender that finds no room waits in a queue and is called when there is room. Senders take turns, a batch each:
+      otherwise the busiest partitions would take the whole window.
+    - A stuck partition must not use up the room of the others: a batch that was overtaken no longer counts.
+    - If the window is full and nothing is acknowledged, senders with nothing in flight may try one at a time. Either
+      their batch overtakes the others, or the whole target is slow.
     """
 
-    def __init__(self, most: int, tolerable_ms: int, now: int) -> None:
-        self._most: Final = most
+    def __init__(self, max_bytes: int, tolerable_ms: int, now: int) -> None:
+        self._max_bytes: Final = max_bytes
         self._tolerable_ms: Final = tolerable_ms
-        self._gain: Final = min(1.0, tolerable_ms / _BOLD_MS)
-        self._limit: float = max(1.0, min(_FIRST * self._gain, most))
-        self._counted = 0
-        self._out: dict[InFlightBatch, None] = {}
-        self._line: dict[Hashable, bool] = {}
+        self._gain: Final = min(1.0, tolerable_ms / _DOUBLING_DELAY_MS)
+        self._limit: float = max(1.0, min(_INITIAL_WINDOW_BYTES * self._gain, max_bytes))
+        self._counted_bytes = 0
+        self._in_flight: dict[InFlightBatch, None] = {}
+        self._queue: dict[Hashable, bool] = {}  # sender -> whether it has nothing in flight
         self._called: tuple[Hashable, int] | None = None
-        self._full = False
-        self._held_until_ms = self._shrunk_until_ms = now
-        self._moved_ms = self._answered_ms = self._latest_sent_ms = now
-        self._patience_ms = _LATE_MS
+        self._was_full = False
+        self._throttled_until_ms = self._shrunk_until_ms = now
+        self._progress_ms = self._acknowledged_ms = self._latest_sent_ms = now
+        self._patience_ms = _STALL_MS
 
     @property
-    def under_way(self) -> int:
-        """Bytes that count."""
-        return self._counted
+    def in_flight_bytes(self) -> int:
+        """Bytes in flight, without overtaken batches."""
+        return self._counted_bytes
 
     @property
-    def awaited(self) -> int:
-        """How many stand in line."""
-        return len(self._line)
+    def waiting_count(self) -> int:
+        """How many senders wait in the queue."""
+        return len(self._queue)
 
-    def may_send(self, who: Hashable, now: int, *, idle: bool) -> bool:
-        """Whether ``who`` may send a batch; ``idle``: it has none under way. Otherwise it stands in line."""
+    def may_send(self, sender: Hashable, now: int, *, idle: bool) -> bool:
+        """Whether ``sender`` may send a batch now; if not, it is queued. ``idle``: it has nothing in flight."""
         called, self._called = self._called, None
-        if called == (who, now):
+        if called == (sender, now):
             return True
-        if self._has_room(now) and next(iter(self._line), who) == who:
-            self._line.pop(who, None)
+        if self._has_room(now) and next(iter(self._queue), sender) == sender:
+            self._queue.pop(sender, None)
             return True
-        self.wait(who, idle=idle)
+        self.enqueue(sender, idle=idle)
         return False
 
-    def wait(self, who: Hashable, *, idle: bool) -> None:
-        """``who`` stands in line, where it stood if it did."""
-        self._line[who] = idle
+    def enqueue(self, sender: Hashable, *, idle: bool) -> None:
+        """Queue ``sender``; if it is queued already, it keeps its place."""
+        self._queue[sender] = idle
 
-    def leave(self, who: Hashable) -> None:
-        """``who`` wants nothing any more."""
-        self._line.pop(who, None)
+    def dequeue(self, sender: Hashable) -> None:
+        """Remove ``sender`` from the queue."""
+        self._queue.pop(sender, None)
 
-    def call(self, now: int) -> Hashable | None:
-        """Whose turn it is to send a batch, now; None where nobody's is. It stands in line no more."""
-        who: Hashable | None = None
-        if self._line and self._has_room(now):
-            who = next(iter(self._line))
-        elif now >= self._held_until_ms and now - self._moved_ms >= self._patience_ms:
-            who = next((one for one, idle in self._line.items() if idle), None)
-            self._moved_ms = now
-        if who is not None:
-            del self._line[who]
-            self._called = (who, now)
-        return who
+    def next_sender(self, now: int) -> Hashable | None:
+        """Remove and return the sender that may send a batch now; None if there is none."""
+        sender: Hashable | None = None
+        if self._queue and self._has_room(now):
+            sender = next(iter(self._queue))
+        elif now >= self._throttled_until_ms and now - self._progress_ms >= self._patience_ms:
+            sender = next((queued for queued, idle in self._queue.items() if idle), None)
+            self._progress_ms = now
+        if sender is not None:
+            del self._queue[sender]
+            self._called = (sender, now)
+        return sender
 
-    def next_ms(self, now: int) -> int:
-        """When to :meth:`call`, where nothing else happens before."""
-        if not self._line:
+    def due_ms(self, now: int) -> int:
+        """When to call :meth:`next_sender` if nothing else happens before."""
+        if not self._queue:
             return FOREVER_MS
-        if now < self._held_until_ms:
-            return self._held_until_ms
-        # With room in the window: somebody waits for memory.
-        return max(now + _ASK_AGAIN_MS, min(self._moved_ms + self._patience_ms, now + _LATE_MS))
+        if now < self._throttled_until_ms:
+            return self._throttled_until_ms
+        # A sender can be queued although the window has room: it waits for buffer memory.
+        return max(now + _MEMORY_RETRY_MS, min(self._progress_ms + self._patience_ms, now + _STALL_MS))
 
     def _has_room(self, now: int) -> bool:
-        if now < self._held_until_ms:
+        if now < self._throttled_until_ms:
             return False
-        if self._counted <= 0 or self._counted < self._limit:
+        if self._counted_bytes <= 0 or self._counted_bytes < self._limit:
             return True
-        self._full = True
+        self._was_full = True
         return False
 
-    def sent(self, size: int, now: int) -> InFlightBatch:
-        """A batch went out."""
-        if not self._out:
-            self._moved_ms = self._answered_ms = now  # before that nobody waited for an answer
-        ticket = InFlightBatch(size, now)
-        self._out[ticket] = None
-        self._counted += size
-        return ticket
+    def on_sent(self, size: int, now: int) -> InFlightBatch:
+        """Count a batch of ``size`` bytes that was handed to the producer."""
+        if not self._in_flight:
+            self._progress_ms = self._acknowledged_ms = now  # until now there was nothing to acknowledge
+        batch = InFlightBatch(size, now)
+        self._in_flight[batch] = None
+        self._counted_bytes += size
+        return batch
 
-    def let_go(self, ticket: InFlightBatch) -> None:
-        """A batch does not count any more."""
-        if ticket in self._out:
-            del self._out[ticket]
-            self._counted -= ticket.size
+    def release(self, batch: InFlightBatch) -> None:
+        """Stop counting ``batch``."""
+        if batch in self._in_flight:
+            del self._in_flight[batch]
+            self._counted_bytes -= batch.size
 
-    def acknowledged(self, ticket: InFlightBatch, throttle_ms: int, now: int) -> None:
-        """A batch is in the log."""
-        self.let_go(ticket)
-        self._patience_ms = max(_LATE_MS, 2 * (now - self._answered_ms))
-        self._answered_ms = self._moved_ms = now
-        self._latest_sent_ms = max(self._latest_sent_ms, ticket.sent_ms)
-        self._set_aside()
+    def on_acknowledged(self, batch: InFlightBatch, throttle_ms: int, now: int) -> None:
+        """Release ``batch``, which the target acknowledged, and adapt the window to its delay."""
+        self.release(batch)
+        self._patience_ms = max(_STALL_MS, 2 * (now - self._acknowledged_ms))
+        self._acknowledged_ms = self._progress_ms = now
+        self._latest_sent_ms = max(self._latest_sent_ms, batch.sent_ms)
+        self._release_overtaken()
         if throttle_ms > 0:
             self._limit = 1
-            self._held_until_ms = max(self._held_until_ms, now + throttle_ms)
-        elif ticket.aside:
-            pass  # late by itself: it says nothing of the others
-        elif now - ticket.sent_ms > self._tolerable_ms:
+            self._throttled_until_ms = max(self._throttled_until_ms, now + throttle_ms)
+        elif batch.overtaken:
+            pass  # only its own partition was slow: its delay tells nothing about the other partitions
+        elif now - batch.sent_ms > self._tolerable_ms:
             if now >= self._shrunk_until_ms:
                 self._limit = max(1, self._limit / 2)
-                # What is under way was sent under the old limit: it says nothing about the new one.
-                self._shrunk_until_ms = 2 * now - ticket.sent_ms
-        elif self._full:
-            self._limit = min(self._most, self._limit + ticket.size * self._gain)
-            self._full = self._counted >= self._limit
+                # The batches in flight were sent under the old limit: their delay tells nothing about the new one.
+                self._shrunk_until_ms = 2 * now - batch.sent_ms
+        elif self._was_full:
+            self._limit = min(self._max_bytes, self._limit + batch.size * self._gain)
+            self._was_full = self._counted_bytes >= self._limit
 
-    def _set_aside(self) -> None:
-        """Those that were overtaken; they are in the order of their sending."""
-        while self._out:
-            oldest = next(iter(self._out))
-            if oldest.sent_ms + _LATE_MS > self._latest_sent_ms:
+    def _release_overtaken(self) -> None:
+        while self._in_flight:
+            oldest = next(iter(self._in_flight))  # they are in the order in which they were sent
+            if oldest.sent_ms + _STALL_MS > self._latest_sent_ms:
                 return
-            oldest.aside = True
-            self.let_go(oldest)
+            oldest.overtaken = True
+            self.release(oldest)
 
 
 class RateLimiter:
-    """A limit on bytes per second (0: none), as debt that is worked off: what has come is never thrown away.
+    """Limit in bytes per second (0: none). Bytes beyond it are kept, and delay the next ones.
 
-    Who comes late for more, because the machine was busy, makes up for ``_CREDIT_MS`` of it at most. In whole numbers:
-    a float that is off by 1e-9 ms would let pass what is not paid for.
+    A caller that comes late, because the machine was busy, may catch up on at most ``_CREDIT_MS`` of the limit. The
+    arithmetic uses integers: a float that is off by 1e-9 ms would let unpaid bytes pass.
     """
 
     def __init__(self, bytes_per_second: int, now: int) -> None:
         self._rate: Final = bytes_per_second
-        self._free_at: int = now * bytes_per_second  # in ms times the rate, which is thousandths of a byte
-        self._began = False
+        self._free_at: int = now * bytes_per_second  # ms times bytes per second: thousandths of a byte
+        self._started = False
 
-    def took(self, size: int, now: int) -> None:
-        """``size`` bytes have come in."""
+    def on_received(self, size: int, now: int) -> None:
+        """Count ``size`` bytes that were received."""
         if self._rate:
-            credit_ms = _CREDIT_MS if self._began else 0  # the time before the first bytes was not the machine's
+            credit_ms = _CREDIT_MS if self._started else 0  # a late start is no reason to catch up
             self._free_at = max(self._free_at, (now - credit_ms) * self._rate) + size * 1000
-            self._began = True
+            self._started = True
 
     def wait_ms(self, now: int) -> int:
-        """How long to take nothing more."""
+        """How long to receive nothing more."""
         return max(0, self._free_at // self._rate - now) if self._rate else 0
 
 
 class SourceBudget:
-    """Bytes taken from the source and not done with, by partition; ``limit`` for all of them together.
+    """Limit on the bytes that all partitions together have taken from the source and still need.
 
-    A partition gets more only while what it would hold is at most what would be left free, as in the producer's memory
-    (``producer.batch.memory.BufferPool``): stuck ones leave room. One that holds nothing needs any room at all.
-    ``short``: somebody was refused room, and is to be asked again as soon as there is more: ``eased``.
+    A partition gets more only if what it would then hold is at most what would be left free, as in the producer's
+    memory (``producer.batch.memory.BufferPool``), so that stuck partitions leave room for the others. A partition that
+    holds nothing needs only some room.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit: Final = limit
         self._held = 0
-        self.short = self.eased = False
+        self.any_refused = False
+        """A partition was refused room since :meth:`clear_refused`."""
+        self.retry_refused = False
+        """Room was released since: refused partitions should be asked again."""
 
     @property
     def held(self) -> int:
-        """Bytes that all hold together."""
+        """Bytes that all partitions hold together."""
         return self._held
 
     @property
-    def room(self) -> int:
-        """Bytes that may still be taken; not positive where there is no room."""
+    def free(self) -> int:
+        """Bytes that may still be taken; zero or negative if there is no room."""
         return self._limit - self._held
 
-    def may_take(self, held: int, part: int) -> bool:
-        """Whether a partition that holds ``held`` bytes may take a ``part`` more."""
-        may = self.room > 0 and (held == 0 or held + part <= self.room - part)
-        self.short = self.short or not may
-        return may
+    def may_fetch(self, held: int, fetch_bytes: int) -> bool:
+        """Whether a partition that holds ``held`` bytes may take ``fetch_bytes`` more."""
+        allowed = self.free > 0 and (held == 0 or held + fetch_bytes <= self.free - fetch_bytes)
+        self.any_refused = self.any_refused or not allowed
+        return allowed
 
-    def took(self, size: int) -> None:
-        """Bytes came in."""
+    def add(self, size: int) -> None:
+        """Count ``size`` bytes that were taken from the source."""
         self._held += size
 
-    def let_go(self, size: int) -> None:
-        """Bytes are not needed any more."""
+    def release(self, size: int) -> None:
+        """Stop counting ``size`` bytes, which are no longer needed."""
         self._held -= size
-        self.eased = self.eased or self.short
+        self.retry_refused = self.retry_refused or self.any_refused
 
-    def ask_all(self) -> None:
-        """All are asked now whether they want more."""
-        self.short = self.eased = False
+    def clear_refused(self) -> None:
+        """Forget earlier refusals: every partition is about to be asked again."""
+        self.any_refused = self.retry_refused = False

@@ -1,4 +1,4 @@
-"""Chains of futures whose callbacks never wait: what one call answers decides the next. No I/O."""
+"""Chains of futures whose callbacks never block: the result of one call decides the next call. No I/O."""
 
 from __future__ import annotations
 
@@ -18,63 +18,64 @@ U = TypeVar("U")
 
 
 def done(value: T) -> Future[T]:
-    """A future with its result."""
+    """Return a future that already has the result ``value``."""
     future: Future[T] = Future()
     future.set_result(value)
     return future
 
 
 def failed(error: BaseException) -> Future[T]:
-    """A future with its exception."""
+    """Return a future that has already failed with ``error``."""
     future: Future[T] = Future()
     future.set_exception(error)
     return future
 
 
 def then(first: Future[T], step: Callable[[T], Future[U]], *, otherwise: Future[U] | None = None) -> Future[U]:
-    """The outcome of ``step`` with the result of ``first``.
+    """Call ``step`` with the result of ``first``, and return a future for the outcome of that.
 
-    Where ``first`` fails, its failure, or that of ``otherwise`` if that has failed, too.
+    If ``first`` fails, the returned future fails with the error of ``otherwise`` if that has failed, too, and with the
+    error of ``first`` otherwise.
     """
     outcome: Future[U] = Future()
 
-    def tell(last: Future[U]) -> None:
+    def copy_outcome(last: Future[U]) -> None:
         if (error := last.exception()) is not None:
             outcome.set_exception(error)
         else:
             outcome.set_result(last.result())
 
-    def go_on(told: Future[T]) -> None:
-        error = told.exception()
+    def run_step(completed: Future[T]) -> None:
+        error = completed.exception()
         if error is not None:
             earlier = otherwise.exception() if otherwise is not None and otherwise.done() else None
             outcome.set_exception(earlier or error)
             return
         try:
-            following = step(told.result())
-        except Exception as raised:  # noqa: BLE001 - who waits must hear of it
+            following = step(completed.result())
+        except Exception as raised:  # noqa: BLE001 - it is passed on to whatever waits for the outcome
             outcome.set_exception(raised)
             return
-        following.add_done_callback(tell)
+        following.add_done_callback(copy_outcome)
 
-    first.add_done_callback(go_on)
+    first.add_done_callback(run_step)
     return outcome
 
 
 def or_else(first: Future[T], kind: type[Exception], step: Callable[[], Future[T]]) -> Future[T]:
-    """The outcome of ``first``; where it fails with a ``kind`` of error, that of ``step``."""
+    """Return the outcome of ``first``, or that of ``step()`` if ``first`` fails with a ``kind`` of error."""
     outcome: Future[Future[T]] = Future()
 
-    def tell(told: Future[T]) -> None:
+    def choose(completed: Future[T]) -> None:
         try:
-            outcome.set_result(step() if isinstance(told.exception(), kind) else told)
-        except Exception as raised:  # noqa: BLE001 - who waits must hear of it
+            outcome.set_result(step() if isinstance(completed.exception(), kind) else completed)
+        except Exception as raised:  # noqa: BLE001 - it is passed on to whatever waits for the outcome
             outcome.set_exception(raised)
 
-    first.add_done_callback(tell)
+    first.add_done_callback(choose)
     return then(outcome, lambda last: last)
 
 
 def as_mirror_error(error: BaseException) -> MirrorError:
-    """``error``, or one that names what it was."""
+    """Return ``error``, wrapped into a KafkaError that names its type unless it is a MirrorError."""
     return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.errors import KafkaError
-from mirror.relay.progress.control import SEEN_EVERY_MS
+from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,12 +18,12 @@ _JOIN_S: Final = 2.0
 
 
 class Heartbeat:
-    """Renews the run's control record every :data:`SEEN_EVERY_MS` while the block runs, in a thread of its own.
+    """Renews the run's control record every :data:`HEARTBEAT_INTERVAL_MS` while the block runs, in a thread of its own.
 
     If the target does not answer, the next renewal tries again.
     """
 
-    def __init__(self, control: RunControlClient, *, every_ms: int = SEEN_EVERY_MS) -> None:
+    def __init__(self, control: RunControlClient, *, every_ms: int = HEARTBEAT_INTERVAL_MS) -> None:
         self._control: Final = control
         self._every_s: Final = every_ms / 1000
         self._stopped: Final = threading.Event()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
-from mirror.relay.progress.control import RunControl, from_offset, place_of
+from mirror.relay.progress.control import RunControl, control_partition, from_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class RunControlClient:
 
     def read(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
         """Return the flow's control record, or None if there is none. Raises KafkaError."""
-        group, tp = place_of(self._flow)
+        group, tp = control_partition(self._flow)
         return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=timeout_ms).get(tp))
 
     def claim(self) -> RunControl | None:
@@ -62,7 +62,7 @@ class RunControlClient:
             return None
         now_ms = _unix_ms()
         self._commit(RunControl(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
-        return previous if previous is not None and previous.fences(self.run) else None
+        return previous if previous is not None and previous.other_run_active(self.run) else None
 
     def claim_or_warn(self, warn: Callable[[str], None]) -> bool:
         """Claim the flow and return whether that succeeded; ``warn`` gets a line about a takeover or a failure."""
@@ -116,5 +116,5 @@ class RunControlClient:
         return control if control is not None and control.run == self.run else None
 
     def _commit(self, control: RunControl, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> None:
-        group, tp = place_of(self._flow)
+        group, tp = control_partition(self._flow)
         self._admin.commit_group_offsets(group, {tp: control.to_offset()}, timeout_ms=timeout_ms)

@@ -67,19 +67,19 @@ class TaskTelemetry:
 
     # --- the observer
 
-    def begins(self, look: Callable[[], TaskSnapshot]) -> None:
+    def task_started(self, look: Callable[[], TaskSnapshot]) -> None:
         """Start to sample the task once a second."""
         self._look = look
         self._first = self._last_exported = look()
         threading.Thread(target=self._keep_sampling, name="mirror-telemetry", daemon=True).start()
 
-    def passed(self, one: Range, span: Mapping[str, Any]) -> None:
+    def span_ended(self, one: Range, span: Mapping[str, Any]) -> None:
         """Export the span immediately."""
         if self._sampled and not self._finished.is_set():
             partition = partition_id(self._epoch, one.topic, one.partition, self._attempt)
             self._exports.export_span(subspan(partition, one.flow, span))
 
-    def done(self, one: Range, result: RangeResult) -> None:
+    def range_finished(self, one: Range, result: RangeResult) -> None:
         """Export the partition's span immediately, while other partitions are still being copied."""
         del one
         if self._finished.is_set():

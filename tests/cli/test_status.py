@@ -20,7 +20,7 @@ from mirror.cli.app import app
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.relay.progress.control import RunControl, place_of
+from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
@@ -154,7 +154,7 @@ def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) ->
 
 
 def give(orders: RunControl) -> None:
-    group, tp = place_of("f")
+    group, tp = control_partition("f")
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
 
@@ -293,7 +293,7 @@ def test_names_are_never_markup(site: Site) -> None:
 def test_what_another_client_wrote_is_shown_as_text(site: Site, arguments: tuple[str, ...]) -> None:
     """Who may commit for the group of a flow's orders names the host of a run."""
     site.a.add_topic("orders", [10])
-    group, tp = place_of("f")
+    group, tp = control_partition("f")
     host = "ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs"
     orders = RunControl(run="r\x1b[31m", host=host, since_ms=T0, epoch=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mirror.cli import stop as command
 from mirror.cli.app import app
-from mirror.relay.progress.control import RunControl, from_offset, place_of
+from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from tests.cli.test_status import CONFIG, give
 from tests.spark import fakes
 
@@ -40,7 +40,7 @@ def stop(config: Path, *arguments: str) -> Result:
 
 
 def orders() -> RunControl:
-    group, tp = place_of("f")
+    group, tp = control_partition("f")
     found = from_offset(fakes.Admin({"bootstrap.servers": "b:1"}).group_offsets(group, [tp]).get(tp))
     assert found is not None
     return found
@@ -85,7 +85,7 @@ def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: p
 
 def test_what_another_client_wrote_is_shown_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
-    group, tp = place_of("f")
+    group, tp = control_partition("f")
     names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
     result = stop(config, "--no-wait")

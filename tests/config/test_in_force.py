@@ -29,11 +29,11 @@ def test_every_key_of_a_client_that_has_an_effect_is_shown(read: Load, client: s
 def test_defaults_are_those_of_the_copy(read: Load) -> None:
     flow = effective_config(read())["flows"]["paris-berlin"]
     assert flow["consumer"]["max.partition.fetch.bytes"] == client_defaults.PARTITION_FETCH_BYTES
-    assert flow["producer"]["batch.size"] == client_defaults.BATCH_BYTES
+    assert flow["producer"]["batch.size"] == client_defaults.DEFAULT_BATCH_BYTES
     assert flow["producer"]["transaction.timeout.ms"] == 120_000 + 30_000 + 1_000
     tables = effective_config(read(CLUSTERS + FLOW + 'compression = "zstd"\ndelivery = "at-least-once"'))
     producer = tables["flows"]["paris-berlin"]["producer"]
-    assert producer["batch.size"] == client_defaults.RECODED_BYTES
+    assert producer["batch.size"] == client_defaults.RECOMPRESSED_BATCH_BYTES
     assert "transaction.timeout.ms" not in producer
 
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Producer as Confluent
 
-from mirror.relay.batches.classify import Skip
+from mirror.relay.batches.classify import SkipReason
 from mirror.relay.batches.reencode import Reason
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import DELETE_HORIZON
@@ -97,8 +97,8 @@ def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: 
     eventually(lambda: pair.source.ends(topic)[1] == stable, what="all markers are written")
     (result,) = pair.complete(topic)
     # confluent-kafka may split the records of one transaction into several batches.
-    assert result.skipped[Skip.CONTROL] == 12
-    assert result.skipped[Skip.ABORTED] >= 8
+    assert result.skipped[SkipReason.CONTROL] == 12
+    assert result.skipped[SkipReason.ABORTED] >= 8
     assert result.gaps == {GapKind.MARKERS: 12}
     assert result.end == stable
     assert [seen.key for seen in pair.target.records(topic)] == [record.key for record in committed]
@@ -108,8 +108,8 @@ def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: 
     first.commit_transaction(WITHIN_S)
     pair.source.await_stable(topic)
     (result,) = pair.complete(topic)
-    assert result.skipped[Skip.CONTROL] == 2
-    assert result.skipped[Skip.ABORTED] >= 1
+    assert result.skipped[SkipReason.CONTROL] == 2
+    assert result.skipped[SkipReason.ABORTED] >= 1
     assert [seen.key for seen in pair.target.records(topic)] == [record.key for record in committed + late]
     pair.equal(topic)
 

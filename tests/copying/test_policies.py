@@ -8,7 +8,7 @@ import time
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from mirror.relay.batches.reencode import DROPPED, Reason
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, Reason
 from mirror.relay.model.ranges import Outcome
 from mirror.wire.encode import CODECS
 from tests.copying.pair import MAX_BYTES, Pair
@@ -161,7 +161,7 @@ def test_compression_and_headers_of_the_flow_are_applied(pair: Pair, codec: str)
         write_batches(pair.source.address, topic, [batch_of(made(100), source_codec)], partition)
     added = (("from", b"here"), ("n", b""))
     results = pair.complete(topic, compression=codec, headers=added)
-    assert [result.deep for result in results] == [{Reason.ASKED: 1}] * 2
+    assert [result.deep for result in results] == [{Reason.CONFIGURED: 1}] * 2
     for partition, (source, target) in enumerate(pair.both(topic, 2)):
         assert {payload.codec for payload in pair.target.payloads(topic, partition)} == {CODECS[codec]}
         assert target == [seen._replace(headers=(*seen.headers, *added)) for seen in source]
@@ -172,8 +172,8 @@ def test_transform_of_the_flow_changes_and_drops_records(pair: Pair) -> None:
     nulls = [record._replace(value=None) for record in made(10, first=100)]
     write_batches(pair.source.address, topic, [batch_of(made(100), "gzip"), batch_of(nulls), batch_of([*made(3)])])
     (result,) = pair.complete(topic, transform="tests.copying.hooks:upper_without_odd")
-    assert result.skipped == {DROPPED: 56}
-    assert set(result.deep) == {Reason.ASKED}
+    assert result.skipped == {DROPPED_BY_TRANSFORM: 56}
+    assert set(result.deep) == {Reason.CONFIGURED}
     assert pair.target.records(topic) == [
         seen._replace(value=None if seen.value is None else seen.value.upper(), kind=TIMESTAMP_CREATE_TIME)
         for offset, seen in pair.source.seen(topic)

@@ -86,12 +86,12 @@ def test_rate_limit_holds_within_a_tenth(target_cluster: Cluster, tasks: int) ->
 def test_late_fetch_makes_up_for_its_delay(rate: int, takes: list[tuple[int, int]]) -> None:
     """Each fetch is late by at most the credit; together they are neither slower nor faster than the rate."""
     limiter, now, taken = RateLimiter(rate, 0), 0, 0
-    limiter.took(0, 0)
+    limiter.on_received(0, 0)
     for size, late_ms in takes:
         now += limiter.wait_ms(now)
         assert now >= taken * 1000 // rate, "never before the bytes so far are paid for"
         now = max(now, taken * 1000 // rate + late_ms)
-        limiter.took(size, now)
+        limiter.on_received(size, now)
         taken += size
         assert now + limiter.wait_ms(now) <= max(now, taken * 1000 // rate)
 
@@ -99,6 +99,6 @@ def test_late_fetch_makes_up_for_its_delay(rate: int, takes: list[tuple[int, int
 def test_idle_time_accumulates_no_credit() -> None:
     """After an hour without fetches, a copy does not fetch an hour's worth in one burst."""
     limiter = RateLimiter(1_000, 0)
-    limiter.took(0, 0)
-    limiter.took(1_000 + CREDIT_MS, 3_600_000)
+    limiter.on_received(0, 0)
+    limiter.on_received(1_000 + CREDIT_MS, 3_600_000)
     assert limiter.wait_ms(3_600_000) == 1_000

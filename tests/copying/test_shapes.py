@@ -83,7 +83,7 @@ def test_reencoded_batches_are_merged_up_to_batch_size_or_256_kib(
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(64)])
     (result,) = pair.complete(topic, writing=writing, headers=(("by", b"mirror"),))
-    assert result.deep == {Reason.ASKED: 64}
+    assert result.deep == {Reason.CONFIGURED: 64}
     # At the end of a fetch response, there may be fewer.
     most = max(batch.size for batch in pair.target.batches(topic))
     assert together * 30_000 < most < (together + 1) * 30_000
@@ -129,7 +129,7 @@ def test_records_of_ten_megabytes_are_copied(pair: Pair) -> None:
     again = pair.topics(both={"max_message_bytes": MAX_BYTES})
     write_batches(pair.source.address, again, [batch_of([*huge, *made(10)])])
     (result,) = pair.complete(again, writing=options, headers=(("by", b"mirror"),))
-    assert result.deep == {Reason.ASKED: 1}
+    assert result.deep == {Reason.CONFIGURED: 1}
     assert [record._replace(headers=record.headers[:-1]) for record in pair.target.records(again)] == (
         pair.source.records(again)
     )

@@ -15,7 +15,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.meters import Histogram
 from mirror.producer.batch.batches import Callback, RecordMetadata
-from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SendWindow, SourceBudget
@@ -151,11 +151,11 @@ class RecordingObserver(NullObserver):
         self.spans: list[Mapping[str, Any]] = []
         self.results: list[RangeResult] = []
 
-    def passed(self, one: Range, span: Mapping[str, Any]) -> None:
+    def span_ended(self, one: Range, span: Mapping[str, Any]) -> None:
         del one
         self.spans.append(span)
 
-    def done(self, one: Range, result: RangeResult) -> None:
+    def range_finished(self, one: Range, result: RangeResult) -> None:
         del one
         self.results.append(result)
 
@@ -234,7 +234,7 @@ class HandContext:
         self.comparisons.append((mark, Future()))
         return self.comparisons[-1][1]
 
-    def reencoder(self, copy: CopyHandle) -> Remake:
+    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         del copy
 
         def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
@@ -274,7 +274,7 @@ class HandContext:
         for _ in range(10_000):
             if self.to_step:
                 self.to_step.pop(0).step(self.clock.now())
-            elif (owner := self.send_window.call(self.clock.now())) is not None:
+            elif (owner := self.send_window.next_sender(self.clock.now())) is not None:
                 assert isinstance(owner, PartitionCopy)
                 owner.step(self.clock.now())
             else:
@@ -479,7 +479,7 @@ class CopyHarness:
 
     def _due_ms(self) -> int:
         now = self.clock.now()
-        return min(self.copy.due_ms(now), self.context.send_window.next_ms(now))
+        return min(self.copy.due_ms(now), self.context.send_window.due_ms(now))
 
     # --- the end
 
@@ -494,6 +494,6 @@ class CopyHarness:
 
     def assert_nothing_held(self) -> None:
         assert (self.copy.held_bytes, self.context.source_budget.held) == (0, 0)
-        assert not self.context.send_window.awaited
-        assert self.context.send_window.under_way == 0
+        assert not self.context.send_window.waiting_count
+        assert self.context.send_window.in_flight_bytes == 0
         assert all(part.released <= 1 for part in self.parts)

@@ -185,7 +185,7 @@ class Lookups:
         assert (leader_epoch, timeout_ms > 0) == (0, True)
         return done(10**6)
 
-    def orders(self) -> Future[RunControl | None]:
+    def run_control(self) -> Future[RunControl | None]:
         self.control_reads += 1
         return done(self.control if self.control_reads > self.control_from else None)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.errors import CorruptBatch
-from mirror.relay.batches.reencode import DROPPED, Reason, ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, Reason, ReencodeResult, ReencodeSpec, reencode
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.legacy import MessageSet
@@ -299,14 +299,14 @@ def test_a_transform_gives_what_is_copied_and_leaves_out_what_it_wants() -> None
 
     made = reencode([plain(base_offset=10)], ReencodeSpec(transform=shout, headers=(("h", b"1"),)))
     assert values(made) == [[b"AA", b"CC"]]
-    assert made.dropped == {DROPPED: 1}
+    assert made.dropped == {DROPPED_BY_TRANSFORM: 1}
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(10, 13)], "offsets are the source's"
     assert [one.headers for part in made.batches for one in records_of(part.batch)] == [(("h", b"1"),)] * 2
 
 
 def test_a_transform_that_leaves_all_out() -> None:
     made = reencode([plain()], ReencodeSpec(transform=lambda _: None))
-    assert (made.batches, made.dropped) == ([], {DROPPED: 3})
+    assert (made.batches, made.dropped) == ([], {DROPPED_BY_TRANSFORM: 3})
 
 
 def test_records_without_a_key_are_left_out_where_asked() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.relay.batches.encoder import Encoder
 from mirror.relay.batches.encoding_schedule import EncodingSchedule
-from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, Steps, reencode, remaking
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, Steps, reencode, reencode_steps
 from tests.polling import eventually
 from tests.relay.copy_harness import made
 
@@ -95,7 +95,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch:
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(EncodingSchedule, "ended", broken)
+    monkeypatch.setattr(EncodingSchedule, "on_ended", broken)
     go = threading.Event()
     futures = [encoder.submit(key, functools.partial(steps, 5, "x", [], go)) for key in ("a", "b")]
     go.set()
@@ -118,7 +118,7 @@ def test_closing_answers_everybody() -> None:
 def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
     source = [made(0, 3_000), made(5_000, 10)]
     recipe = ReencodeSpec(limit=2_000, codec="lz4")
-    futures = [encoder.submit(key, functools.partial(remaking, source, recipe)) for key in range(3)]
+    futures = [encoder.submit(key, functools.partial(reencode_steps, source, recipe)) for key in range(3)]
     expected = reencode(source, recipe)
     for future in futures:
         result = future.result(_WITHIN_S)
@@ -130,8 +130,8 @@ def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
 def test_a_long_job_can_be_interrupted_often() -> None:
     """A source of many records is not one step, and neither are many batches made of it."""
     source = made(0, 20_000)
-    assert len(list(remaking([source], ReencodeSpec()))) >= 20_000 // 1_024
-    assert len(list(remaking([source], ReencodeSpec(limit=5_000)))) >= 40
-    held = list(remaking([source], ReencodeSpec()))
+    assert len(list(reencode_steps([source], ReencodeSpec()))) >= 20_000 // 1_024
+    assert len(list(reencode_steps([source], ReencodeSpec(limit=5_000)))) >= 40
+    held = list(reencode_steps([source], ReencodeSpec()))
     assert held[0] >= source.size, "what was decompressed"
     assert held[-1] > held[0], "and what was made"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.batches.encoding_schedule import TURN_MS, EncodingSchedule, Turn, TurnOutcome
+from mirror.relay.batches.encoding_schedule import TURN_MS, EncodingJob, EncodingSchedule, TurnOutcome
 
 SPARE = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class Job(Turn):
+class Job(EncodingJob):
     takes_ms: int = 1
     needs: int = 0
     done_ms: int = 0
@@ -49,15 +49,15 @@ class Simulated:
             self.now += 1
             job.done_ms += 1
             self.most_held = max(self.most_held, sum(one.needs for one in self.begun))
-            verdict = self.turns.ran(job, self.now - began, job.needs)
-            if verdict is TurnOutcome.SET_BACK:
+            verdict = self.turns.on_ran(job, self.now - began, job.needs)
+            if verdict is TurnOutcome.RESTART:
                 job.done_ms = 0
                 self.begun.discard(job)
-            if verdict is not TurnOutcome.GO_ON:
+            if verdict is not TurnOutcome.CONTINUE:
                 return True
         job.ended_ms = self.now
         self.begun.discard(job)
-        self.turns.ended(job, job.needs)
+        self.turns.on_ended(job, job.needs)
         return True
 
     def run(self) -> None:

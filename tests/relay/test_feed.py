@@ -51,9 +51,9 @@ class Feeding:
             facts or TargetLimits(),
             policy or CopyPolicy(),
             batch_size,
-            remake=self._remake,
-            took=self.held.append,
-            part_done=self.held.remove,
+            reencode=self._remake,
+            on_held=self.held.append,
+            on_released=self.held.remove,
         )
 
     def _remake(self, sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Future[ReencodeResult]:
@@ -69,16 +69,16 @@ class Feeding:
 
     def take(self, *batches: Batch, end: int = 10**9) -> None:
         size = sum(one.size for one in batches)
-        self.feed.take_in(
+        self.feed.add_fetched(
             Fetched(tp=SOURCE, offset=0, next_offset=batches[-1].next_offset, batches=list(batches), size=size), end
         )
 
     def pieces(self, found: list[OutputBatch] | None = None) -> list[OutputBatch]:
         found = [] if found is None else found
-        while (piece := self.feed.next(WALL)) is not None:
+        while (piece := self.feed.peek(WALL)) is not None:
             found.append(self.feed.pop())
-            if piece.part is not None:
-                piece.part.done()
+            if piece.buffer is not None:
+                piece.buffer.release()
         return found
 
 
@@ -99,7 +99,7 @@ def test_pieces_cover_the_source_in_order_without_a_break(counts: list[int], hol
     assert sum(piece.count for piece in pieces) == sum(counts)
     assert sum(piece.gaps["compacted"] for piece in pieces) == sum(holes[: len(counts)])
     assert feeding.held == []
-    assert feeding.feed.idle
+    assert feeding.feed.empty
 
 
 def test_small_batches_are_put_together_up_to_the_batch_size() -> None:
@@ -109,13 +109,13 @@ def test_small_batches_are_put_together_up_to_the_batch_size() -> None:
     pieces = feeding.pieces()
     assert feeding.runs == [3, 3]
     assert [piece.count for piece in pieces if piece.batch is not None] == [3, 3, 1]
-    assert sum(piece.deep.get(Reason.SMALL, 0) for piece in pieces) == 6
+    assert sum(piece.reencoded.get(Reason.SMALL, 0) for piece in pieces) == 6
 
 
 def test_batches_of_two_codecs_are_not_put_together() -> None:
     feeding = Feeding()
     feeding.take(made(0), made(1, attributes=3))
-    assert [piece.deep for piece in feeding.pieces()] == [{}, {}]
+    assert [piece.reencoded for piece in feeding.pieces()] == [{}, {}]
 
 
 def test_of_thousands_of_small_batches_only_those_in_question_are_seen() -> None:
@@ -125,19 +125,19 @@ def test_of_thousands_of_small_batches_only_those_in_question_are_seen() -> None
     records = memoryview(bytearray(log))
     gc.collect()
     before = sum(isinstance(one, Batch) for one in gc.get_objects())
-    feeding.feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=5_000, batches=Batches(records, 0)), 10**9)
+    feeding.feed.add_fetched(Fetched(tp=SOURCE, offset=0, next_offset=5_000, batches=Batches(records, 0)), 10**9)
     copied = 0
-    while (piece := feeding.feed.next(WALL)) is not None:
+    while (piece := feeding.feed.peek(WALL)) is not None:
         assert sum(isinstance(one, Batch) for one in gc.get_objects()) - before < 100
         copied += feeding.feed.pop().count
-        if piece.part is not None:
-            piece.part.done()
+        if piece.buffer is not None:
+            piece.buffer.release()
         del piece
         if copied > 100:
             break
     copied += sum(piece.count for piece in feeding.pieces())
     assert copied == 5_000
-    assert feeding.feed.idle
+    assert feeding.feed.empty
     assert feeding.held == []
 
 
@@ -158,9 +158,9 @@ def test_markers_in_a_row_are_passed_at_once() -> None:
 def test_what_is_cut_off_lets_go_of_what_was_not_seen_yet() -> None:
     feeding = Feeding(batch_size=1)
     feeding.take(*(made(n) for n in range(10)))
-    feeding.feed.cut()
+    feeding.feed.clear()
     assert feeding.held == []
-    assert feeding.feed.idle
+    assert feeding.feed.empty
 
 
 def test_what_comes_after_the_end_is_left() -> None:
@@ -173,8 +173,8 @@ def test_a_remedy_is_for_what_it_was_found_in_and_nothing_behind_it() -> None:
     feeding = Feeding(batch_size=1, policy=CopyPolicy(on_no_key="skip"))
     feeding.take(made(0, 2), made(2, 2))
     first, _ = feeding.pieces()
-    assert feeding.feed.remedy(first, Reason.NO_KEY)
-    feeding.feed.begin(0)
+    assert feeding.feed.apply_remedy(first, Reason.NO_KEY)
+    feeding.feed.restart(0)
     feeding.take(made(0, 2), made(2, 2))
     pieces = feeding.pieces()
     assert [piece.reason for piece in pieces if piece.batch is not None] == [None]
@@ -185,25 +185,25 @@ def test_a_remedy_that_was_tried_is_none() -> None:
     feeding = Feeding(batch_size=1)
     feeding.take(made(0, 2))
     (first,) = feeding.pieces()
-    assert feeding.feed.remedy(first, Reason.BAD_TIMESTAMP)
-    feeding.feed.begin(0)
+    assert feeding.feed.apply_remedy(first, Reason.BAD_TIMESTAMP)
+    feeding.feed.restart(0)
     feeding.take(made(0, 2, timestamp=WALL))
     again = feeding.pieces()[0]
-    assert not feeding.feed.remedy(again, Reason.BAD_TIMESTAMP)
-    assert feeding.feed.remedy(again, Reason.TOO_LARGE)
+    assert not feeding.feed.apply_remedy(again, Reason.BAD_TIMESTAMP)
+    assert feeding.feed.apply_remedy(again, Reason.TOO_LARGE)
 
 
 def _lessons(refused: int, reason: Reason) -> list[int]:
     """How many offsets from the refused batch's on are made anew, after each of ``refused`` refusals in a row."""
     feeding, found = Feeding(batch_size=1), []
     for _ in range(refused):
-        feeding.feed.begin(0)
+        feeding.feed.restart(0)
         feeding.take(*(made(at, 2) for at in range(0, 60, 2)))
         shallow = [one for one in feeding.pieces() if one.batch is not None and one.reason is None]
-        assert feeding.feed.remedy(shallow[0], reason)
-        feeding.feed.begin(0)
+        assert feeding.feed.apply_remedy(shallow[0], reason)
+        feeding.feed.restart(0)
         feeding.take(*(made(at, 2) for at in range(0, 60, 2)))
-        deep = sum(sum(one.deep.values()) for one in feeding.pieces())
+        deep = sum(sum(one.reencoded.values()) for one in feeding.pieces())
         found.append(2 * deep - shallow[0].base_offset)
     return found
 
@@ -219,9 +219,9 @@ def test_batches_as_large_as_one_that_was_refused_are_made_anew_beforehand() -> 
     feeding.take(large, small)
     first, second = feeding.pieces()
     assert (first.reason, second.reason) == (None, None)
-    assert feeding.feed.remedy(first, Reason.TOO_LARGE)
+    assert feeding.feed.apply_remedy(first, Reason.TOO_LARGE)
     feeding.take(made(42, 2), made(44, 40))
-    assert [one.deep for one in feeding.pieces() if one.batch is None or one.reason is None] == [
+    assert [one.reencoded for one in feeding.pieces() if one.batch is None or one.reason is None] == [
         {},
         {Reason.TOO_LARGE: 1},
     ]
@@ -237,7 +237,7 @@ def test_small_batches_are_put_together_over_what_holds_nothing_to_copy() -> Non
     assert [piece.next_offset for piece in pieces] == [6, 6, 7]
     assert sum((Counter(piece.dropped) for piece in pieces), Counter()) == {"control": 3, "empty": 1}
     assert sum((piece.gaps for piece in pieces), Counter()) == {"markers": 3, "compacted": 1}
-    assert sum(sum(piece.deep.values()) for piece in pieces) == 3
+    assert sum(sum(piece.reencoded.values()) for piece in pieces) == 3
     assert feeding.held == []
 
 
@@ -246,22 +246,22 @@ def test_a_batch_whose_header_tells_of_a_time_out_of_bounds_is_made_anew_beforeh
     facts = TargetLimits(before_max_ms=3_600_000, after_max_ms=3_600_000)
     feeding = Feeding(batch_size=1, facts=facts, policy=CopyPolicy(on_bad_timestamp="clamp"))
     feeding.take(made(0, 2, timestamp=time))
-    assert sum(piece.deep.get(Reason.BAD_TIMESTAMP, 0) for piece in feeding.pieces()) == deep
+    assert sum(piece.reencoded.get(Reason.BAD_TIMESTAMP, 0) for piece in feeding.pieces()) == deep
 
 
 def test_what_is_cut_off_holds_nothing() -> None:
     feeding = Feeding(batch_size=1)
     feeding.take(made(0, 2), made(2, 2))
     feeding.feed.stop_at(OutputBatch(2, 4, 0), FlowError("no"))
-    feeding.feed.next(WALL)
+    feeding.feed.peek(WALL)
     piece = feeding.feed.pop()
-    assert piece.part is not None
-    piece.part.done()
+    assert piece.buffer is not None
+    piece.buffer.release()
     with pytest.raises(FlowError):
-        feeding.feed.next(WALL)
-    feeding.feed.cut()
+        feeding.feed.peek(WALL)
+    feeding.feed.clear()
     assert feeding.held == []
-    assert feeding.feed.idle
+    assert feeding.feed.empty
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -280,7 +280,7 @@ def test_nothing_from_the_end_on_is_copied_and_progress_stops_there(end: int) ->
     copied = [value for piece in pieces if piece.batch is not None for value in values_of(piece.batch.view)]
     assert copied == [b"%d" % number for number in range(end)]
     assert pieces[-1].next_offset == end
-    assert sum((Counter(piece.deep) for piece in pieces), Counter()) == ({Reason.TRIMMED: 1} if end % 10 else {})
+    assert sum((Counter(piece.reencoded) for piece in pieces), Counter()) == ({Reason.TRIMMED: 1} if end % 10 else {})
     assert not feeding.held
 
 
@@ -309,7 +309,7 @@ def test_of_batches_put_together_those_before_a_damaged_one_are_copied(bad: int)
     with pytest.raises(CorruptBatch, match=f"the batch at offset {bad} "):
         feeding.pieces(found)
     assert [piece.next_offset for piece in found if piece.batch is not None] == list(range(1, bad + 1))
-    feeding.feed.cut()
+    feeding.feed.clear()
 
 
 def test_what_is_cut_off_is_no_longer_encoded() -> None:
@@ -321,10 +321,10 @@ def test_what_is_cut_off_is_no_longer_encoded() -> None:
         return futures[-1]
 
     feed = Feeding().feed
-    feed._remake = later
-    feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=2, batches=[made(0), made(1)], size=1), 2)
-    assert feed.next(WALL) is None
-    feed.cut()
+    feed._reencode = later
+    feed.add_fetched(Fetched(tp=SOURCE, offset=0, next_offset=2, batches=[made(0), made(1)], size=1), 2)
+    assert feed.peek(WALL) is None
+    feed.clear()
     assert [one.cancelled() for one in futures] == [True]
 
 
@@ -333,8 +333,8 @@ def test_an_encoder_that_breaks_down_leaves_nothing_held() -> None:
     broken = Feeding(failing=MemoryError())
     broken.take(made(0), made(1))
     with pytest.raises(MemoryError):
-        broken.feed.next(WALL)
-    broken.feed.cut()
+        broken.feed.peek(WALL)
+    broken.feed.clear()
     assert not broken.held
 
 
@@ -342,15 +342,15 @@ def test_a_batch_that_goes_back_ends_what_is_copied() -> None:
     """Its records would be at the target twice."""
     feeding = Feeding()
     feeding.take(made(0, 3), made(2, 40), made(42))
-    assert [piece.next_offset for piece in [feeding.feed.next(WALL)] if piece] == [3]
+    assert [piece.next_offset for piece in [feeding.feed.peek(WALL)] if piece] == [3]
     feeding.feed.pop()
     with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
-        feeding.feed.next(WALL)
-    feeding.feed.cut()
-    feeding.feed.begin(3)
+        feeding.feed.peek(WALL)
+    feeding.feed.clear()
+    feeding.feed.restart(3)
     feeding.take(made(2, 40))
     with pytest.raises(CorruptBatch, match="the batch at offset 2 is corrupt: it follows offset 2"):
-        feeding.feed.next(WALL)
+        feeding.feed.peek(WALL)
 
 
 def test_what_goes_back_is_not_passed_over_with_what_holds_nothing() -> None:
@@ -361,12 +361,12 @@ def test_what_goes_back_is_not_passed_over_with_what_holds_nothing() -> None:
     with pytest.raises(CorruptBatch, match="the batch at offset 0 is corrupt: it follows offset 0"):
         feeding.pieces(found)
     assert [piece.next_offset for piece in found] == [1]
-    feeding.feed.cut()
+    feeding.feed.clear()
 
 
 def test_a_copy_may_begin_inside_a_batch() -> None:
     feeding = Feeding()
-    feeding.feed.begin(2)
+    feeding.feed.restart(2)
     feeding.take(made(0, 3), made(3, 40))
     assert [piece.count for piece in feeding.pieces() if piece.batch is not None] == [1, 40]
 
@@ -383,11 +383,11 @@ def test_large_batches_of_few_records_are_passed_on_but_go_together_where_they_a
     large = [batch(build((bytes(10_000),), base_offset=n)) for n in range(4)]
     feeding = Feeding(batch_size=10**6)
     feeding.take(*large)
-    assert [piece.deep for piece in feeding.pieces()] == [{}] * 4
+    assert [piece.reencoded for piece in feeding.pieces()] == [{}] * 4
     assert feeding.runs == []
     feeding = Feeding(batch_size=10**6, policy=CopyPolicy(headers=(("by", b"mirror"),)))
     feeding.take(*large)
-    assert [piece.deep for piece in feeding.pieces() if piece.deep] == [{Reason.ASKED: 4}]
+    assert [piece.reencoded for piece in feeding.pieces() if piece.reencoded] == [{Reason.CONFIGURED: 4}]
     assert feeding.runs == [4]
 
 
@@ -408,8 +408,8 @@ def test_of_batches_that_are_passed_on_no_more_are_seen_than_the_next() -> None:
             seen.append(one.base_offset)
             yield one
 
-    feeding.feed.take_in(Fetched(tp=SOURCE, offset=0, next_offset=12_000, batches=supply(), size=10**6), 10**9)  # type: ignore[arg-type]
-    while feeding.feed.next(WALL) is not None:
+    feeding.feed.add_fetched(Fetched(tp=SOURCE, offset=0, next_offset=12_000, batches=supply(), size=10**6), 10**9)  # type: ignore[arg-type]
+    while feeding.feed.peek(WALL) is not None:
         piece = feeding.feed.pop()
         assert len(seen) <= piece.next_offset // 40 + 1
     assert feeding.runs == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.progress.gaps import GapKind, classify
+from mirror.relay.progress.gaps import GapKind, find_gap
 from tests.relay.copy_harness import TOPIC_ID, progress_at
 
 
@@ -23,7 +23,7 @@ from tests.relay.copy_harness import TOPIC_ID, progress_at
     ],
 )
 def test_each_gap_has_its_kind(at: int, diverging: int | None, kind: GapKind | None, resume: int, lost: int) -> None:
-    gap = classify(progress_at(at), TOPIC_ID, 20, 80, diverging=diverging)
+    gap = find_gap(progress_at(at), TOPIC_ID, 20, 80, diverging=diverging)
     assert (None if gap is None else gap.kind) == kind
     if gap is not None:
         assert (gap.resume, gap.lost) == (resume, lost)
@@ -31,17 +31,17 @@ def test_each_gap_has_its_kind(at: int, diverging: int | None, kind: GapKind | N
 
 
 def test_another_topic_id_is_another_topic_whatever_the_offsets() -> None:
-    gap = classify(progress_at(50), "another", 20, 80)
+    gap = find_gap(progress_at(50), "another", 20, 80)
     assert gap is not None
     assert (gap.kind, gap.resume, gap.lost) == (GapKind.RECREATED, 20, 0)
     assert TOPIC_ID in str(gap)
-    assert classify(progress_at(50, topic_id=""), "another", 20, 80) is None
-    assert classify(progress_at(50), "", 20, 80) is None
+    assert find_gap(progress_at(50, topic_id=""), "another", 20, 80) is None
+    assert find_gap(progress_at(50), "", 20, 80) is None
 
 
 @given(st.integers(0, 99), st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 99))
 def test_who_passes_over_a_gap_goes_on_inside_the_log(at: int, earliest: int, more: int, diverging: int | None) -> None:
-    gap = classify(progress_at(at), TOPIC_ID, earliest, earliest + more, diverging=diverging)
+    gap = find_gap(progress_at(at), TOPIC_ID, earliest, earliest + more, diverging=diverging)
     if gap is not None:
         assert earliest <= gap.resume <= earliest + more
         assert gap.lost >= 0

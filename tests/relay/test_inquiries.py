@@ -10,7 +10,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.errors import FlowError
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.gaps import GapKind, SourceState, classify
+from mirror.relay.progress.gaps import GapKind, SourceState, find_gap
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.wire.api import Api
 from tests.fakes.admin import FakeAdmin
@@ -77,7 +77,7 @@ def test_the_offsets_of_a_new_topic_are_never_taken_for_those_of_the_former(sour
     now = source.make(records)
     state = source.state(source.former)
     assert (state.topic_id, state.end) == (now, records)
-    gap = classify(progress(5, source.former), state.topic_id, state.earliest, state.end)
+    gap = find_gap(progress(5, source.former), state.topic_id, state.earliest, state.end)
     assert gap is not None
     assert (gap.kind, gap.resume) == (GapKind.RECREATED, 0)
 

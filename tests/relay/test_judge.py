@@ -7,13 +7,13 @@ import struct
 import pytest
 
 from mirror.relay.batches.classify import (
-    BYTES_OF_SMALL_BATCH,
-    RECORDS_PER_SMALL_BATCH,
-    Skip,
+    MAX_SMALL_BATCH_BYTES,
+    MAX_SMALL_BATCH_RECORDS,
+    SkipReason,
     codec_of,
+    deep_reason,
     is_small,
-    must_go_deep,
-    skip,
+    skip_reason,
 )
 from mirror.relay.batches.reencode import Reason
 from mirror.wire.legacy import MessageSet
@@ -37,7 +37,7 @@ _OLD = MessageSet(memoryview(bytearray(struct.pack(">qiIbbii", 10, 14, 0, 0, 2, 
 def _deep(
     one: Batch | MessageSet, *, start: int = 10, end: int = 1_000, append_time: bool = False, rewrites: bool = False
 ) -> str | None:
-    return must_go_deep(one, start=start, end=end, target_log_append_time=append_time, rewrites=rewrites)
+    return deep_reason(one, start=start, end=end, target_log_append_time=append_time, rewrites=rewrites)
 
 
 @pytest.mark.parametrize(
@@ -71,30 +71,30 @@ def test_what_ends_behind_the_copy_is_trimmed() -> None:
 
 
 def test_a_flow_that_changes_records_passes_nothing_on() -> None:
-    assert _deep(_PLAIN, rewrites=True) is Reason.ASKED
+    assert _deep(_PLAIN, rewrites=True) is Reason.CONFIGURED
 
 
 @pytest.mark.parametrize(
     ("one", "aborted", "why"),
     [
         (_PLAIN, False, None),
-        (_EMPTY, False, Skip.EMPTY),
-        (_MARKER, False, Skip.CONTROL),
-        (batch(build(attributes=CONTROL)), False, Skip.CONTROL),
-        (_TRANSACTIONAL, True, Skip.ABORTED),
-        (_GAPS, True, Skip.ABORTED),
-        (_EMPTY, True, Skip.ABORTED),
+        (_EMPTY, False, SkipReason.EMPTY),
+        (_MARKER, False, SkipReason.CONTROL),
+        (batch(build(attributes=CONTROL)), False, SkipReason.CONTROL),
+        (_TRANSACTIONAL, True, SkipReason.ABORTED),
+        (_GAPS, True, SkipReason.ABORTED),
+        (_EMPTY, True, SkipReason.ABORTED),
         (_OLD, False, None),
     ],
 )
-def test_what_holds_nothing_to_copy_is_skipped(one: Batch | MessageSet, aborted: bool, why: Skip | None) -> None:
-    assert skip(one, aborted=aborted) is why
+def test_what_holds_nothing_to_copy_is_skipped(one: Batch | MessageSet, aborted: bool, why: SkipReason | None) -> None:
+    assert skip_reason(one, aborted=aborted) is why
 
 
 def test_small_batches_are_put_together_where_that_is_cheaper() -> None:
-    assert is_small(batch(build((b"",) * RECORDS_PER_SMALL_BATCH)))
-    assert not is_small(batch(build((b"",) * (RECORDS_PER_SMALL_BATCH + 1))))
-    assert not is_small(batch(build((bytes(BYTES_OF_SMALL_BATCH),))))
+    assert is_small(batch(build((b"",) * MAX_SMALL_BATCH_RECORDS)))
+    assert not is_small(batch(build((b"",) * (MAX_SMALL_BATCH_RECORDS + 1))))
+    assert not is_small(batch(build((bytes(MAX_SMALL_BATCH_BYTES),))))
 
 
 def test_the_codec_is_what_the_attributes_say() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.relay.progress.open_transactions import OpenTransaction, lines, observed
+from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest, update_open_transactions
 
 TP = TopicPartition("orders", 0)
 T0 = 1_800_000_000_000
@@ -20,9 +20,9 @@ def found(**values: object) -> OpenTransaction:
 
 
 def test_what_stands_still_below_the_high_watermark_grows_old() -> None:
-    one = observed({}, {TP: (34, 40), TopicPartition("t", 0): (5, 5)}, T0)
+    one = update_open_transactions({}, {TP: (34, 40), TopicPartition("t", 0): (5, 5)}, T0)
     assert one == {TP: found(records=6)}
-    two = observed({TP: replace(one[TP], producer_id=7)}, {TP: (34, 46)}, T0 + MINUTE)
+    two = update_open_transactions({TP: replace(one[TP], producer_id=7)}, {TP: (34, 46)}, T0 + MINUTE)
     assert two == {TP: found(seen_ms=T0 + MINUTE, producer_id=7)}
     assert two[TP].age_ms == MINUTE
 
@@ -31,10 +31,10 @@ def test_what_stands_still_below_the_high_watermark_grows_old() -> None:
 def test_what_moves_is_another_transaction(offset: int) -> None:
     """Or the log was cut back: nothing that was known holds."""
     before = {TP: found(producer_id=7, start_ms=5)}
-    assert observed(before, {TP: (offset, 46)}, T0 + 1) == {
+    assert update_open_transactions(before, {TP: (offset, 46)}, T0 + 1) == {
         TP: found(offset=offset, records=46 - offset, seen_ms=T0 + 1, since_ms=T0 + 1)
     }
-    assert observed(before, {TP: (46, 46)}, T0 + 1) == {}
+    assert update_open_transactions(before, {TP: (46, 46)}, T0 + 1) == {}
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_what_moves_is_another_transaction(offset: int) -> None:
 )
 def test_when_it_is_worth_a_word(values: dict[str, object], noted: bool, warned: bool) -> None:
     one = found(**values)
-    assert (one.noted, one.stands_still()) == (noted, warned)
+    assert (one.is_noteworthy, one.is_stuck()) == (noted, warned)
 
 
 def test_a_long_epoch_is_waited_for() -> None:
-    assert not found(since_ms=T0 - 2 * MINUTE).stands_still(3 * MINUTE)
-    assert found(since_ms=T0 - 3 * MINUTE).stands_still(3 * MINUTE)
+    assert not found(since_ms=T0 - 2 * MINUTE).is_stuck(3 * MINUTE)
+    assert found(since_ms=T0 - 3 * MINUTE).is_stuck(3 * MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_of_many_the_oldest_are_named() -> None:
     many = {
         TopicPartition("orders", number): found(partition=number, since_ms=T0 - number * MINUTE) for number in range(9)
     }
-    named = lines(many)
+    named = describe_oldest(many)
     assert [line.partition(":")[0] for line in named[:3]] == ["orders-8", "orders-7", "orders-6"]
     assert named[3:] == ["6 more partitions have records behind an open transaction"]
-    assert len(lines({TP: found()})) == 1
+    assert len(describe_oldest({TP: found()})) == 1
 
 
 def test_it_survives_the_ledger() -> None:

@@ -80,24 +80,24 @@ class Simulation:
             for sender in ready:
                 while self._may_send(sender, now):
                     serial = self._send(sender, now, serial)
-            for _ in range(self.window.awaited):
-                if (who := self.window.call(now)) is None:
+            for _ in range(self.window.waiting_count):
+                if (who := self.window.next_sender(now)) is None:
                     break
                 assert isinstance(who, int)
                 sender = self.senders[who]
                 while self._may_send(sender, now):
                     serial = self._send(sender, now, serial)
             coming = self.answers[0][0] if self.answers else until_ms
-            now = max(now + 1, min(int(-(-coming // 1)), self.window.next_ms(now), until_ms))
+            now = max(now + 1, min(int(-(-coming // 1)), self.window.due_ms(now), until_ms))
             ready = self._answer(now)
 
     def _may_send(self, sender: Sender, now: int) -> bool:
-        if sender.out and (sender.out[0].aside or not sender.answered):
+        if sender.out and (sender.out[0].overtaken or not sender.answered):
             return False
         return self.window.may_send(sender.name, now, idle=not sender.out)
 
     def _send(self, sender: Sender, now: int, serial: int) -> int:
-        ticket = self.window.sent(self.size, now)
+        ticket = self.window.on_sent(self.size, now)
         sender.out.append(ticket)
         if not sender.sick:
             when, throttle_ms = self.link.take(self.size, now)
@@ -112,7 +112,7 @@ class Simulation:
             sender.answered = True
             sender.sent += self.size
             self.oldest_ms = max(self.oldest_ms, now - ticket.sent_ms)
-            self.window.acknowledged(ticket, throttle_ms, now)
+            self.window.on_acknowledged(ticket, throttle_ms, now)
             self.bytes.append((now, self.size))
             self.ages.append((now, now - ticket.sent_ms))
             ready[sender.name] = sender

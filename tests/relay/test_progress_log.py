@@ -59,25 +59,25 @@ def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRec
 
 def test_what_was_kept_is_read(notes: ProgressTopic) -> None:
     wanted = {TP: kept(5, 6), OTHER: kept(7, 8, epoch=None)}
-    assert notes.keep(wanted, 10_000) == {}
+    assert notes.write(wanted, 10_000) == {}
     assert notes.read([TP, OTHER]) == wanted
     assert notes.read([OTHER, DATA]) == {OTHER: wanted[OTHER]}
 
 
 def test_the_last_note_wins(notes: ProgressTopic) -> None:
     for offset in (9, 5, 7):
-        assert notes.keep({TP: kept(offset)}, 10_000) == {}
+        assert notes.write({TP: kept(offset)}, 10_000) == {}
     assert notes.read([TP]) == {TP: kept(7)}
 
 
 def test_names_that_make_the_same_text_are_told_apart(notes: ProgressTopic) -> None:
     one, two = TopicPartition("a-1", 1), TopicPartition("a", 11)
-    assert notes.keep({one: kept(1), two: kept(2)}, 10_000) == {}
+    assert notes.write({one: kept(1), two: kept(2)}, 10_000) == {}
     assert notes.read([one, two]) == {one: kept(1), two: kept(2)}
 
 
 def test_a_note_taken_back_is_none(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    notes.keep({TP: kept(5)}, 10_000)
+    notes.write({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}, separators=(",", ":")).encode()
     put(cluster, key, None)
     assert notes.read([TP]) == {}
@@ -90,7 +90,7 @@ def test_no_topic_and_an_empty_one_hold_nothing(cluster: FakeCluster, notes: Pro
 
 
 def test_nothing_asked_nothing_done(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    assert (notes.read([]), notes.keep({}, 10_000)) == ({}, {})
+    assert (notes.read([]), notes.write({}, 10_000)) == ({}, {})
     assert cluster.received == []
 
 
@@ -122,7 +122,7 @@ GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0
 def test_what_is_not_understood_is_passed_over_with_a_word(
     cluster: FakeCluster, notes: ProgressTopic, caplog: pytest.LogCaptureFixture, value: bytes
 ) -> None:
-    notes.keep({TP: kept(5)}, 10_000)
+    notes.write({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}).encode()
     put(cluster, key, value)
     put(cluster, b"garbage", value)
@@ -142,14 +142,14 @@ def test_a_note_of_today_is_what_the_format_says(cluster: FakeCluster, notes: Pr
 def test_what_could_not_be_kept_is_told_for_each(cluster: FakeCluster, notes: ProgressTopic) -> None:
     refused: dict[TopicPartition | str, int] = {TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED}
     cluster.control.on(Api.PRODUCE, Action(errors=refused), times=None)
-    lost = notes.keep({TP: kept(5), OTHER: kept(6)}, 10_000)
+    lost = notes.write({TP: kept(5), OTHER: kept(6)}, 10_000)
     assert {tp: type(error) for tp, error in lost.items()} == dict.fromkeys([TP, OTHER], AuthorizationFailed)
 
 
 def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, notes: ProgressTopic) -> None:
     del cluster.topics[TOPIC]
     before = cluster.clock.now()
-    lost = notes.keep({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
+    lost = notes.write({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
     assert len(lost) == 50
     assert all(isinstance(error, KafkaTimeout) for error in lost.values())
     assert 5_000 <= cluster.clock.now() - before < 10_000
@@ -159,7 +159,7 @@ def test_a_broker_that_is_gone_is_waited_for_no_longer(cluster: FakeCluster) -> 
     for node in cluster.brokers:
         cluster.kill(node)
     notes = ProgressTopic({"bootstrap.servers": cluster.bootstrap}, "f")
-    assert isinstance(notes.keep({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
+    assert isinstance(notes.write({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
 
 
 # --- held against the target
@@ -250,7 +250,7 @@ def test_forgotten_progress_is_restored_or_reported_never_restarted(
     committed(log)
     note = kept(5, log.end_offset)
     since(log)
-    assert notes.still_true(DATA, note, 10_000) is true
+    assert notes.is_current(DATA, note, 10_000) is true
 
 
 def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: ProgressTopic) -> None:
@@ -260,10 +260,10 @@ def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: Progress
     committed_behind = log.append_values(b"good", attributes=TRANSACTIONAL, producer_id=6)
     log.end_transaction(6, commit=True)
     with pytest.raises(KafkaTimeout, match=r"a.orders-0: could be read up to offset 0 only, not to 3"):
-        notes.still_true(DATA, kept(5, 0), 300)
+        notes.is_current(DATA, kept(5, 0), 300)
     assert log.last_stable_offset < committed_behind
     cluster.after(500, lambda: log.end_transaction(5, commit=False))
-    assert notes.still_true(DATA, kept(5, 0), 10_000) is False
+    assert notes.is_current(DATA, kept(5, 0), 10_000) is False
 
 
 def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster, notes: ProgressTopic) -> None:
@@ -277,7 +277,7 @@ def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster
             log.delete_before(log.end_offset)
 
     cluster.control.add(overtake)
-    assert notes.still_true(DATA, note, 10_000) is False
+    assert notes.is_current(DATA, note, 10_000) is False
     assert log.start_offset > note.target_end
 
 
@@ -313,7 +313,7 @@ def test_only_what_is_missing_below_a_marks_end_was_cut_back(
     log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
     log.end_transaction(5, commit=True)
     since(log)
-    assert notes.cut_back(DATA, MARK, 1, 10_000) == cut
+    assert notes.truncated_at(DATA, MARK, 1, 10_000) == cut
 
 
 @pytest.mark.parametrize(("sequence", "cut"), [(7, None), (8, 1)])
@@ -326,4 +326,4 @@ def test_without_transactions_the_append_is_known_by_its_sequence(
         log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=number))
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=sequence))
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=9))
-    assert notes.cut_back(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut
+    assert notes.truncated_at(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut

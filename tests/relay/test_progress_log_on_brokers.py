@@ -32,26 +32,26 @@ def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, u
         transaction(commit=True)
         progress = Progress(offset=9, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=1)
         wanted = {tp: ProgressRecord(progress, end()), idle: ProgressRecord(progress, 0)}
-        assert notes.keep({tp: ProgressRecord(progress, 0)}, 10_000) == {}
-        assert notes.keep(wanted, 10_000) == {}
+        assert notes.write({tp: ProgressRecord(progress, 0)}, 10_000) == {}
+        assert notes.write(wanted, 10_000) == {}
         assert notes.read([tp, idle]) == wanted
-        assert notes.still_true(idle, wanted[idle], 10_000)
+        assert notes.is_current(idle, wanted[idle], 10_000)
 
         for _ in range(3):
             transaction(commit=False)
-            assert notes.still_true(tp, wanted[tp], 10_000)
+            assert notes.is_current(tp, wanted[tp], 10_000)
         voided = end()
         assert voided > wanted[tp].target_end
         transaction(commit=True)
-        assert not notes.still_true(tp, wanted[tp], 10_000)
-        assert not notes.still_true(tp, ProgressRecord(progress, voided), 10_000)
-        assert notes.still_true(tp, ProgressRecord(progress, end()), 10_000)
-        assert not notes.still_true(tp, ProgressRecord(progress, end() + 1), 10_000)
+        assert not notes.is_current(tp, wanted[tp], 10_000)
+        assert not notes.is_current(tp, ProgressRecord(progress, voided), 10_000)
+        assert notes.is_current(tp, ProgressRecord(progress, end()), 10_000)
+        assert not notes.is_current(tp, ProgressRecord(progress, end() + 1), 10_000)
 
         admin.delete_records({tp: end()})
         assert admin.list_offsets({tp: EARLIEST})[tp].offset == end()
-        assert not notes.still_true(tp, wanted[tp], 10_000)
-        assert notes.still_true(tp, ProgressRecord(progress, end()), 10_000)
+        assert not notes.is_current(tp, wanted[tp], 10_000)
+        assert notes.is_current(tp, ProgressRecord(progress, end()), 10_000)
 
 
 def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
@@ -67,5 +67,5 @@ def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
     for turn in range(3):
         progress = Progress(offset=turn, leader_epoch=None, source_cluster_id="s", topic_id="t", time_ms=turn)
         last = {tp: ProgressRecord(progress, tp.partition) for tp in tps}
-        assert notes.keep(last, 10_000) == {}
+        assert notes.write(last, 10_000) == {}
     assert notes.read(tps) == last

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.client import Record
 from mirror.errors import FlowError
-from mirror.relay.batches.reencode import DROPPED, ReencodeSpec, load_transform, reencode
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeSpec, load_transform, reencode
 from mirror.wire.decode import records_of
 from tests.relay.test_deep import TIME, _Made, gappy
 
@@ -51,7 +51,7 @@ def test_the_example_in_readme(transform: Callable[[Record], Record | None]) -> 
         (TIME + 2, b"k", None, ()),
         (TIME + 3, None, b"", (("masked", b"yes"),)),
     ]
-    assert made.dropped == {DROPPED: 1}
+    assert made.dropped == {DROPPED_BY_TRANSFORM: 1}
 
 
 def test_a_record_with_other_fields() -> None:

@@ -62,7 +62,7 @@ def _can_be_used(found: Progress) -> None:
     again.metadata.encode()
     assert progress.from_offset(again) == found
     assert datetime.fromtimestamp(found.time_ms / 1000, UTC) is not None
-    assert all(each >= 0 and each * 8_000 < 2**63 for each in found.left)
+    assert all(each >= 0 and each * 8_000 < 2**63 for each in found.unreported)
 
 
 @given(METADATA)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.timeline import (
-    MOST_EVENTS,
-    MOST_POINTS,
+    MAX_EVENTS,
+    MAX_POINTS,
     CopyPhase,
     CopyTimeline,
-    Curve,
     EventName,
+    ProgressCurve,
     SpanName,
     TimelineRecorder,
 )
@@ -71,7 +71,7 @@ def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
     run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.unix_ms() - 5_000)), stable_end=10)
     run.clock.advance(2_000)
     run.fetch(made(2, 1), stable_end=13)
-    story = run.copy.recorder.timeline.told(run.clock.now())
+    story = run.copy.recorder.timeline.snapshot(run.clock.now())
     assert (story.lag_before, story.late_before_ms) == (10, 5_000)
     assert (story.lag_after, story.late_after_ms) == (13, 7_000)
 
@@ -120,7 +120,7 @@ def test_retries_are_told_with_error_and_backoff() -> None:
     run.writer.sent[-1].answer(error)
     run.context.run_until_idle()
     run.closed()
-    assert run.copy.recorder.timeline.phase is CopyPhase.RESTING
+    assert run.copy.recorder.timeline.phase is CopyPhase.BACKING_OFF
     run.clock.advance(2_000)
     run.copy.step(run.clock.now())
     run.opened()
@@ -140,12 +140,12 @@ def test_retries_are_told_with_error_and_backoff() -> None:
 
 def test_a_leader_that_changes_is_told_and_the_first_one_is_not() -> None:
     chronicle = a_chronicle()
-    chronicle.led("target", 4, 1)
-    chronicle.led("target", 4, 1)
-    chronicle.led("source", None)
-    assert chronicle.told(0).events == []
-    chronicle.led("target", 5, 2)
-    (event,) = chronicle.told(0).events
+    chronicle.leader_observed("target", 4, 1)
+    chronicle.leader_observed("target", 4, 1)
+    chronicle.leader_observed("source", None)
+    assert chronicle.snapshot(0).events == []
+    chronicle.leader_observed("target", 5, 2)
+    (event,) = chronicle.snapshot(0).events
     assert (event["name"], event["side"], event["leader_epoch"], event["node"]) == (
         EventName.LEADER_CHANGE,
         "target",
@@ -159,27 +159,27 @@ def test_throttling_in_a_row_is_one_event() -> None:
     for _ in range(3):
         chronicle.throttled(200)
     chronicle.throttled(0)
-    story = chronicle.told(0)
+    story = chronicle.snapshot(0)
     (event,) = story.events
     assert event["throttle_ms"] == story.throttled_ms == 600
 
 
 def test_events_are_bounded_and_what_is_left_out_is_counted() -> None:
     chronicle = a_chronicle()
-    for number in range(MOST_EVENTS + 7):
-        chronicle.happened(EventName.RETRY, attempt=number)
-    story = chronicle.told(0)
-    assert len(story.events) == MOST_EVENTS
+    for number in range(MAX_EVENTS + 7):
+        chronicle.add_event(EventName.RETRY, attempt=number)
+    story = chronicle.snapshot(0)
+    assert len(story.events) == MAX_EVENTS
     assert story.events_left_out == 7
-    assert story.events[-1]["attempt"] == MOST_EVENTS + 6
+    assert story.events[-1]["attempt"] == MAX_EVENTS + 6
 
 
 def test_a_curve_is_bounded_and_keeps_its_ends() -> None:
-    curve = Curve()
+    curve = ProgressCurve()
     for number in range(100_000):
         curve.add(number * 50, number, 100_000, number * 10)
     points = curve.points()
-    assert len(points) <= MOST_POINTS + 2
+    assert len(points) <= MAX_POINTS + 2
     assert points[0] == [0, 0, 100_000, 0]
     assert points[-1] == [99_999 * 50, 99_999, 100_000, 999_990]
     assert points == sorted(points)

@@ -7,7 +7,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
-from mirror.relay.batches.trace_parents import EVERY_MS, LARGEST, TraceParents, trace_parent
+from mirror.relay.batches.trace_parents import MAX_BATCH_BYTES, SAMPLE_INTERVAL_MS, TraceParents, trace_parent
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.record_batches import batch, build
@@ -30,16 +30,16 @@ def with_headers(*headers: tuple[str, bytes | None], codec: str = "none", value:
 def test_the_first_record_s_trace_is_found_and_the_bytes_stay(codec: str) -> None:
     one = with_headers(("a", b"1"), ("traceparent", PARENT.encode()), codec=codec)
     before = bytes(one.view)
-    assert TraceParents(0).look(fetched(one), 0) == PARENT
+    assert TraceParents(0).sample(fetched(one), 0) == PARENT
     assert bytes(one.view) == before
 
 
 def test_now_and_then_only() -> None:
-    look = TraceParents(0).look
+    look = TraceParents(0).sample
     one = fetched(with_headers(("traceparent", PARENT.encode())))
     assert look(one, 5) == PARENT
-    assert look(one, 4 + EVERY_MS) is None
-    assert look(one, 5 + EVERY_MS) == PARENT
+    assert look(one, 4 + SAMPLE_INTERVAL_MS) is None
+    assert look(one, 5 + SAMPLE_INTERVAL_MS) == PARENT
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_now_and_then_only() -> None:
         fetched(with_headers(("traceparent", b"\xff\xfe"))),
         fetched(with_headers(value=b"traceparent" * 20)),
         fetched(batch(build([b"traceparent"], payload=b"traceparent and no record at all"))),
-        fetched(with_headers(("traceparent", PARENT.encode()), value=b"x" * LARGEST)),
+        fetched(with_headers(("traceparent", PARENT.encode()), value=b"x" * MAX_BATCH_BYTES)),
         # It unfolds to more than is looked at.
         fetched(with_headers(("traceparent", PARENT.encode()), value=b"x" * 5_000_000, codec="zstd")),
         fetched(batch(build([b"v"], attributes=4, payload=b"no zstd, traceparent"))),
@@ -59,7 +59,7 @@ def test_now_and_then_only() -> None:
     ],
 )
 def test_where_there_is_none_there_is_no_harm(told: Fetched) -> None:
-    assert TraceParents(0).look(told, 0) is None
+    assert TraceParents(0).sample(told, 0) is None
 
 
 @pytest.mark.parametrize(

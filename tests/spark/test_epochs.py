@@ -69,7 +69,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **more: object) -> None:
     """All ranges of ``plan`` ended so."""
-    results = [RangeResult.begun(one, one.start, outcome) for one in plan.ranges]
+    results = [RangeResult.initial(one, one.start, outcome) for one in plan.ranges]
     for one in results:
         for name, value in more.items():
             setattr(one, name, value)
@@ -102,7 +102,7 @@ def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_en
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a notebook. With a script, that says it."""
-    monkeypatch.setattr("mirror.spark.heartbeat.SEEN_EVERY_MS", 5)
+    monkeypatch.setattr("mirror.spark.heartbeat.HEARTBEAT_INTERVAL_MS", 5)
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
     epochs = EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
     epochs.plan(1, drains=False)
@@ -339,7 +339,7 @@ def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: Site) -> 
     assert first is not None
     outcomes = (Outcome.COMPLETE, Outcome.FAILED)
     attempts = [
-        Attempt(0, number, RangeResult.begun(one, one.start, outcome))
+        Attempt(0, number, RangeResult.initial(one, one.start, outcome))
         for one in first.ranges
         for number, outcome in zip((1, 0), outcomes, strict=True)
     ]

@@ -127,13 +127,13 @@ def test_watching_needs_no_coordinator(tmp_path: Path, monkeypatch: pytest.Monke
         first = test_status.only(watch)
         assert (first.end, first.high_watermark) == (10, 15)
         assert first.withheld is not None
-        assert not first.withheld.noted
+        assert not first.withheld.is_noteworthy
         site.later(70)
         site.a.begin_transaction("orders", 0, 8)
         again = test_status.only(watch).withheld
         assert again is not None
         assert (again.records, again.age_ms, again.producer_id) == (8, 70_000, 7)
-        assert again.stands_still()
+        assert again.is_stuck()
         site.a.end_transaction("orders", 0)
         site.later(5)
         assert test_status.only(watch).withheld is None

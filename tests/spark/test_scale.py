@@ -97,7 +97,7 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
 
     def through_the_ledger() -> None:
         ledger.write_plan(plan)
-        ledger.write_attempts(Attempt(0, 0, RangeResult.begun(each, each.start)) for each in plan.ranges)
+        ledger.write_attempts(Attempt(0, 0, RangeResult.initial(each, each.start)) for each in plan.ranges)
         known = ledger.plan()
         assert known == plan
         assert len(join_results(known, ledger.attempts())) == partitions

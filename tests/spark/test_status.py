@@ -13,7 +13,7 @@ from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.relay.progress.control import RunControl, place_of
+from mirror.relay.progress.control import RunControl, control_partition
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.ledger import Ledger
@@ -76,7 +76,7 @@ class Site:
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
 
     def run(self, *, ended: bool = False) -> None:
-        group, tp = place_of("f")
+        group, tp = control_partition("f")
         orders = RunControl(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 

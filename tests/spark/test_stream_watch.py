@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.progress.control import ASK_MS, RunControl
+from mirror.relay.progress.control import POLL_INTERVAL_MS, RunControl
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
@@ -60,7 +60,7 @@ def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkey
     with watch(options, claimed=True):
         eventually(lambda: (read := orders("").read()) is not None and read.seen_ms >= began.seen_ms, what="a sign")
         looked = time.monotonic()
-        eventually(lambda: time.monotonic() - looked > 2 * ASK_MS / 1000, what="two more looks")
+        eventually(lambda: time.monotonic() - looked > 2 * POLL_INTERVAL_MS / 1000, what="two more looks")
     assert len(given) == 1, "no more often than it must"
 
 

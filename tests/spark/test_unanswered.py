@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import Counted, Outcome
+from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
 from mirror.spark.driver.console import Consoles
@@ -57,7 +57,7 @@ def at(offset: int, topic_id: str = "id") -> TargetProgress:
 def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) -> None:
     one = result_without_answer(ONE, told, cut_short=True)
     assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
-    assert (one.counted, one.outcome) == (Counted.OFFSETS, Outcome.UNFINISHED)
+    assert (one.counted, one.outcome) == (CountBasis.OFFSETS, Outcome.UNFINISHED)
     assert str(one.error).startswith("the run was cut short")
     assert "the next run resumes there" in str(one.error)
     assert "its task was lost" in str(result_without_answer(ONE, told, cut_short=False).error)
@@ -97,12 +97,12 @@ def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
     totals.add([result(0, records=5, bytes=500)])
     totals.add([result_without_answer(ONE, None, cut_short=False)])
     (one,) = totals.results()
-    assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, Counted.RECORDS)
+    assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, CountBasis.RECORDS)
     assert one.outcome is Outcome.UNFINISHED
     totals = StreamTotals()
     totals.add([result_without_answer(ONE, None, cut_short=False)])
     totals.add([result(0, start=12, records=3)])
-    assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, Counted.RECORDS)]
+    assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, CountBasis.RECORDS)]
 
 
 def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,5 +178,5 @@ def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         run.run(one_flow, report)
     (one,) = report.partitions
-    assert (one.end, one.records, one.counted) == (ONE.start + 7, 7, Counted.OFFSETS)
+    assert (one.end, one.records, one.counted) == (ONE.start + 7, 7, CountBasis.OFFSETS)
     assert "cut short" in str(one.error)

@@ -62,11 +62,11 @@ def look() -> TaskSnapshot:
 
 def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = False) -> Any:
     telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, follows=follows, clock=SystemClock())
-    telemetry.begins(look)
+    telemetry.task_started(look)
     for one in results:
         for span in one.story.spans if one.story else ():
-            telemetry.passed(a_range(one.partition), span)
-        telemetry.done(a_range(one.partition), one)
+            telemetry.span_ended(a_range(one.partition), span)
+        telemetry.range_finished(a_range(one.partition), one)
     return telemetry
 
 

@@ -75,7 +75,7 @@ def main(codec: str, kind: str, most: int) -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak from here on
     before = _peak()
     try:
-        made = reencode([one], ReencodeSpec(limit=MB, most=most))
+        made = reencode([one], ReencodeSpec(limit=MB, max_source_bytes=most))
         told = f"{len(made.batches)} batches, {sum(each.batch.count for each in made.batches)} records"
     except MirrorError as error:
         told = f"{type(error).__name__}: {error}"

@@ -18,11 +18,11 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
-from mirror.relay.batches.classify import Skip, codec_of, is_small, must_go_deep, skip
+from mirror.relay.batches.classify import SkipReason, codec_of, deep_reason, is_small, skip_reason
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.model.client_defaults import RECODED_BYTES
+from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.legacy import MessageSet
@@ -33,7 +33,7 @@ _TOGETHER: Final = 64
 """So many batches are put together at most, however small they are: as objects they take 0.8 KB each, of the 50 KB that
 a partition may take (:func:`mirror.relay.task.copy_ranges.copy_ranges`)."""
 
-Remake = Callable[[Sequence[AnyBatch], ReencodeSpec], Future[ReencodeResult]]
+SubmitReencode = Callable[[Sequence[AnyBatch], ReencodeSpec], Future[ReencodeResult]]
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _QueuedBatch:
     part: BufferRef
     gaps: Counter[str]
     end: int
-    skip: Skip | None = None
+    skip: SkipReason | None = None
     reason: Reason | None = None
     remedies: frozenset[Reason] = frozenset()
     alone: bool = False
@@ -66,47 +66,47 @@ class BatchPipeline:
 
     def __init__(
         self,
-        facts: TargetLimits,
+        limits: TargetLimits,
         policy: CopyPolicy,
         batch_size: int,
         *,
-        remake: Remake,
-        took: Callable[[BufferRef], None],
-        part_done: Callable[[BufferRef], None],
+        reencode: SubmitReencode,
+        on_held: Callable[[BufferRef], None],
+        on_released: Callable[[BufferRef], None],
     ) -> None:
-        """``remake`` encodes elsewhere; ``took`` and ``part_done`` hear of bytes that are held, and of their end."""
-        self._took = took
-        self._part_done = part_done
-        self._facts = facts
+        """``reencode`` runs in another thread; ``on_held`` and ``on_released`` count the bytes that are held."""
+        self._on_held = on_held
+        self._on_released = on_released
+        self._limits = limits
         self._policy = policy
         self._rewrites = policy.rewrites
-        self._batch_size = batch_size if policy.compression is None else min(batch_size, RECODED_BYTES)
-        self._remake = remake
-        self._limit = self._largest = facts.max_message_bytes
+        self._batch_size = batch_size if policy.compression is None else min(batch_size, RECOMPRESSED_BATCH_BYTES)
+        self._reencode = reencode
+        self._limit = self._largest = limits.max_message_bytes
         # What the target taught: batches that begin below the offset are made anew for the reason.
         self._remedies: dict[Reason, int] = {}
         self._reach: dict[Reason, int] = {}
         self._unacceptable: set[int] = set()
         self._stop: tuple[int, MirrorError] | None = None
         self._broken_at = -1
-        self.begin(0)
+        self.restart(0)
 
-    def begin(self, start: int) -> None:
+    def restart(self, start: int) -> None:
         """From ``start`` on; what was there is forgotten. The caller lets go of its parts."""
         self._start = self._expected = start
         self._supplies: deque[_FetchedInput] = deque()
         # Empty only where the supplies are, too.
         self._backlog: deque[_QueuedBatch] = deque()
         self._made: deque[OutputBatch] = deque()
-        self.making: Future[ReencodeResult] | None = None
+        self.encoding: Future[ReencodeResult] | None = None
         self._run: list[_QueuedBatch] = []
 
     # --- what comes in
 
-    def take_in(self, fetched: Fetched, end: int) -> None:
+    def add_fetched(self, fetched: Fetched, end: int) -> None:
         """What of ``fetched`` lies before ``end``; bytes stay where they are."""
-        part = BufferRef(fetched.held, self._part_done, fetched, left=1)
-        self._took(part)
+        part = BufferRef(fetched.held, self._on_released, fetched, references=1)
+        self._on_held(part)
         self._supplies.append(_FetchedInput(without_aborted(fetched.batches, fetched.aborted), part, end))
         self._see(1)
 
@@ -117,9 +117,9 @@ class BatchPipeline:
             entry = self._entry(supply)
             if entry is not None:
                 self._backlog.append(entry)
-                supply.part.left += 1
+                supply.part.references += 1
             else:
-                self._supplies.popleft().part.done()
+                self._supplies.popleft().part.release()
         return len(self._backlog) >= count
 
     def _entry(self, supply: _FetchedInput) -> _QueuedBatch | None:
@@ -132,7 +132,9 @@ class BatchPipeline:
                 continue
             remedies = self._remedies_of(begins) if self._remedies else frozenset()
             wrong = self._goes_back(batch) if begins < self._expected else None
-            entry = _QueuedBatch(batch, supply.part, self._holes(batch), supply.end, skip(batch, aborted=aborted))
+            entry = _QueuedBatch(
+                batch, supply.part, self._holes(batch), supply.end, skip_reason(batch, aborted=aborted)
+            )
             entry.wrong, entry.alone = wrong, wrong is not None
             if entry.skip is None:
                 entry.remedies = remedies
@@ -168,51 +170,51 @@ class BatchPipeline:
         batch = entry.batch
         if entry.remedies:
             return next(reason for reason in self._remedies if reason in entry.remedies)
-        reason = must_go_deep(
+        reason = deep_reason(
             batch,
             start=self._start,
             end=entry.end,
-            target_log_append_time=self._facts.log_append_time,
+            target_log_append_time=self._limits.log_append_time,
             rewrites=self._rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
         return Reason.TOO_LARGE if reason is None and batch.size > self._largest else reason
 
     @property
-    def idle(self) -> bool:
+    def empty(self) -> bool:
         """Whether nothing is left to be handed on."""
-        return not (self._backlog or self._made or self.making)
+        return not (self._backlog or self._made or self.encoding)
 
     # --- what goes out
 
-    def next(self, wall_ms: int) -> OutputBatch | None:
+    def peek(self, wall_ms: int) -> OutputBatch | None:
         """The next piece; None where there is none (yet).
 
-        Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`cut`.
+        Raises what the encoding raised, CorruptBatch, and what :meth:`stop_at` was given; then call :meth:`clear`.
         """
         while not self._made:
-            if self.making is None and not self._backlog:
+            if self.encoding is None and not self._backlog:
                 return None
-            if self.making is None:
+            if self.encoding is None:
                 self._take_up(wall_ms)
-            elif self.making.done():
-                self._take_made(self.making)
+            elif self.encoding.done():
+                self._take_made(self.encoding)
             else:
                 return None
         if self._stop is not None and self._made[0].batch is not None and self._made[0].base_offset >= self._stop[0]:
             raise self._stop[1]
         return self._made[0]
 
-    def cut(self) -> None:
+    def clear(self) -> None:
         """Nothing of what is left is to be handed on; what is being encoded is no longer wanted."""
         for part in (one.part for some in (self._run, self._backlog, self._supplies) for one in some):
-            part.done()
+            part.release()
         for piece in self._made:
-            if piece.part is not None:
-                piece.part.done()
-        if self.making is not None:
-            self.making.cancel()
-        self._run, self.making = [], None
+            if piece.buffer is not None:
+                piece.buffer.release()
+        if self.encoding is not None:
+            self.encoding.cancel()
+        self._run, self.encoding = [], None
         self._backlog.clear()
         self._supplies.clear()
         self._made.clear()
@@ -224,11 +226,13 @@ class BatchPipeline:
             raise entry.wrong
         if entry.skip is None and (run := self._gather(wall_ms)):
             self._run = run
-            self.making = self._remake(_sources(run), self._recipe(run, wall_ms))
+            self.encoding = self._reencode(_sources(run), self._recipe(run, wall_ms))
             return
         self._take_off(1)
         batch = entry.batch
-        piece = OutputBatch(batch.base_offset, batch.next_offset, batch.leader_epoch, part=entry.part, gaps=entry.gaps)
+        piece = OutputBatch(
+            batch.base_offset, batch.next_offset, batch.leader_epoch, buffer=entry.part, gaps=entry.gaps
+        )
         if entry.skip is not None:
             piece.dropped[entry.skip] = 1
             self._pass_over(piece)
@@ -242,13 +246,13 @@ class BatchPipeline:
         """More with nothing to copy, of the same fetch: nobody has to wait for each of thousands of markers."""
         for _ in range(_AT_A_TIME):
             entry = self._backlog[0] if self._backlog else None
-            if entry is None or entry.wrong or entry.skip is None or entry.part is not piece.part:
+            if entry is None or entry.wrong or entry.skip is None or entry.part is not piece.buffer:
                 return
             self._take_off(1)
             piece.next_offset, piece.leader_epoch = entry.batch.next_offset, entry.batch.leader_epoch
             piece.dropped[entry.skip] = piece.dropped.get(entry.skip, 0) + 1
             piece.gaps.update(entry.gaps)
-            entry.part.done()
+            entry.part.release()
 
     def _take_off(self, count: int) -> None:
         for _ in range(count):
@@ -257,7 +261,7 @@ class BatchPipeline:
             self._see(1)
 
     def pop(self) -> OutputBatch:
-        """The piece that :meth:`next` showed was handed on."""
+        """The piece that :meth:`peek` showed was handed on."""
         return self._made.popleft()
 
     def _gather(self, wall_ms: int) -> list[_QueuedBatch]:
@@ -296,16 +300,16 @@ class BatchPipeline:
         """As far as a batch's header tells; a record in its middle may still be too old."""
         if isinstance(batch, MessageSet):
             return False
-        too_old = 0 <= batch.base_timestamp < self._facts.earliest_ms(wall_ms)
-        return bool(too_old or batch.max_timestamp > self._facts.latest_ms(wall_ms))
+        too_old = 0 <= batch.base_timestamp < self._limits.earliest_ms(wall_ms)
+        return bool(too_old or batch.max_timestamp > self._limits.latest_ms(wall_ms))
 
     def _recipe(self, run: list[_QueuedBatch], wall_ms: int) -> ReencodeSpec:
         remedies = run[0].remedies
         rule = None
         if Reason.BAD_TIMESTAMP in remedies:
             policy = self._policy.on_bad_timestamp
-            bounds = self._facts.bounds_ms(wall_ms, exact=policy == "fail")
-            rule = TimestampRule(*bounds, policy, self._facts.time_keys)
+            bounds = self._limits.bounds_ms(wall_ms, exact=policy == "fail")
+            rule = TimestampRule(*bounds, policy, self._limits.time_keys)
         return ReencodeSpec(
             codec=self._policy.compression,
             limit=self._limit,
@@ -317,7 +321,7 @@ class BatchPipeline:
         )
 
     def _take_made(self, making: Future[ReencodeResult]) -> None:
-        self.making, run = None, self._run
+        self.encoding, run = None, self._run
         try:
             made = making.result()
         except MirrorError:
@@ -329,14 +333,14 @@ class BatchPipeline:
         self._run = []
         reason = run[0].reason or Reason.SMALL
         size = sum(one.batch.size for one in made.batches)
-        part = BufferRef(size, self._part_done, left=1)
-        self._took(part)
+        part = BufferRef(size, self._on_released, references=1)
+        self._on_held(part)
         tried = run[0].remedies | {reason}
         for one in made.batches:
             piece = OutputBatch(
-                one.base_offset, one.next_offset, one.leader_epoch, part=part, reason=reason, tried=tried
+                one.base_offset, one.next_offset, one.leader_epoch, buffer=part, reason=reason, tried=tried
             )
-            part.left += 1
+            part.references += 1
             if one.base_offset in self._unacceptable:
                 piece.dropped[Reason.TOO_LARGE] = 1
             else:
@@ -344,15 +348,15 @@ class BatchPipeline:
             self._made.append(piece)
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)
-        tail = OutputBatch(last.base_offset, next_offset, last.leader_epoch, part=part, dropped=dict(made.dropped))
-        tail.deep = dict(Counter(entry.reason or Reason.SMALL for entry in run if entry.skip is None))
+        tail = OutputBatch(last.base_offset, next_offset, last.leader_epoch, buffer=part, dropped=dict(made.dropped))
+        tail.reencoded = dict(Counter(entry.reason or Reason.SMALL for entry in run if entry.skip is None))
         dropped = Counter(tail.dropped) + Counter(str(entry.skip) for entry in run if entry.skip is not None)
         tail.dropped = dict(dropped)
         for entry in run:
             tail.gaps.update(entry.gaps)
         self._made.append(tail)
         for entry in run:
-            entry.part.done()
+            entry.part.release()
 
     def _again(self, run: list[_QueuedBatch]) -> None:
         """Those of ``run``, each for itself."""
@@ -363,7 +367,7 @@ class BatchPipeline:
 
     # --- what the target taught
 
-    def remedy(self, piece: OutputBatch, reason: Reason) -> bool:
+    def apply_remedy(self, piece: OutputBatch, reason: Reason) -> bool:
         """From now on make what is in ``piece`` anew for ``reason``; False where that was done, and did not help."""
         if reason in piece.tried and (reason is not Reason.TOO_LARGE or piece.count <= 1):
             return False
@@ -383,7 +387,7 @@ class BatchPipeline:
         """The target does not take ``piece``: what comes before it is copied, and then ``error`` is raised."""
         self._stop = (piece.base_offset, error)
 
-    def leave_out(self, piece: OutputBatch) -> None:
+    def skip_record(self, piece: OutputBatch) -> None:
         """The one record of ``piece`` is not acceptable, and a policy says to go on without it."""
         self._unacceptable.add(piece.base_offset)
         self._remedies[Reason.TOO_LARGE] = max(piece.next_offset, self._remedies.get(Reason.TOO_LARGE, 0))

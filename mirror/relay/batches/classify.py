@@ -9,13 +9,13 @@ from mirror.relay.batches.reencode import Reason
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CODEC_MASK, AnyBatch
 
-RECORDS_PER_SMALL_BATCH: Final = 32
+MAX_SMALL_BATCH_RECORDS: Final = 32
 """To pass a batch on costs as much CPU as to decode and encode about this many records (bench_deep, bench_produce)."""
-BYTES_OF_SMALL_BATCH: Final = 8 * 1024
+MAX_SMALL_BATCH_BYTES: Final = 8 * 1024
 """A larger one of as few records is passed on all the same: each KB costs to compress, too."""
 
 
-class Skip(enum.StrEnum):
+class SkipReason(enum.StrEnum):
     """Nothing to copy: progress passes these, or lag would never reach zero behind them."""
 
     CONTROL = "control"
@@ -23,18 +23,18 @@ class Skip(enum.StrEnum):
     EMPTY = "empty"
 
 
-def skip(batch: AnyBatch, *, aborted: bool) -> Skip | None:
+def skip_reason(batch: AnyBatch, *, aborted: bool) -> SkipReason | None:
     """Why there is nothing to copy in ``batch``; None where there is."""
     if isinstance(batch, MessageSet):
         return None
     if batch.is_control:
-        return Skip.CONTROL
+        return SkipReason.CONTROL
     if aborted:
-        return Skip.ABORTED
-    return Skip.EMPTY if batch.count == 0 else None
+        return SkipReason.ABORTED
+    return SkipReason.EMPTY if batch.count == 0 else None
 
 
-def must_go_deep(
+def deep_reason(
     batch: AnyBatch, *, start: int, end: int, target_log_append_time: bool, rewrites: bool
 ) -> Reason | None:
     """Why ``batch`` cannot be passed on as bytes; None where it can. The copy is that of the offsets [start, end).
@@ -45,7 +45,7 @@ def must_go_deep(
     if isinstance(batch, MessageSet):
         return Reason.OLD_FORMAT
     if rewrites:
-        return Reason.ASKED
+        return Reason.CONFIGURED
     if batch.base_offset < start or batch.next_offset > end:
         return Reason.TRIMMED
     if batch.last_offset_delta != batch.count - 1:
@@ -59,7 +59,7 @@ def is_small(batch: AnyBatch) -> bool:
     """Whether to put it together with its neighbours costs less than to pass it on."""
     if isinstance(batch, MessageSet):
         return True  # none of them is passed on
-    return batch.size <= BYTES_OF_SMALL_BATCH and batch.count <= RECORDS_PER_SMALL_BATCH
+    return batch.size <= MAX_SMALL_BATCH_BYTES and batch.count <= MAX_SMALL_BATCH_RECORDS
 
 
 def codec_of(batch: AnyBatch) -> int:

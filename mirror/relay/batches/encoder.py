@@ -10,14 +10,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from mirror.relay.batches.encoding_schedule import EncodingSchedule, Turn, TurnOutcome
+from mirror.relay.batches.encoding_schedule import EncodingJob, EncodingSchedule, TurnOutcome
 from mirror.relay.batches.reencode import ReencodeResult, Steps
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Job(Turn):
+class _Job(EncodingJob):
     begin: Callable[[], Steps]
     future: Future[ReencodeResult]
     steps: Steps | None = None
@@ -114,14 +114,14 @@ class Encoder:
 
     def _goes_on(self, job: _Job, ran_s: float, held: int) -> bool:
         with self._changed:
-            verdict = self._turns.ran(job, ran_s * 1000, held)
-        if verdict is TurnOutcome.SET_BACK and job.steps is not None:
+            verdict = self._turns.on_ran(job, ran_s * 1000, held)
+        if verdict is TurnOutcome.RESTART and job.steps is not None:
             job.steps.close()
             job.steps = None
-        return verdict is TurnOutcome.GO_ON
+        return verdict is TurnOutcome.CONTINUE
 
     def _ended(self, job: _Job) -> None:
         job.steps = None
         with self._changed:
-            self._turns.ended(job, job.most)
+            self._turns.on_ended(job, job.most)
             self._jobs.discard(job)

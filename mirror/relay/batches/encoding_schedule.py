@@ -19,7 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-T = TypeVar("T", bound="Turn")
+T = TypeVar("T", bound="EncodingJob")
 
 TURN_MS: Final = 20
 _SMALL: Final = 4
@@ -29,13 +29,13 @@ _SMALL: Final = 4
 class TurnOutcome(enum.Enum):
     """What the job that runs does next."""
 
-    GO_ON = enum.auto()
-    GIVE_WAY = enum.auto()
-    SET_BACK = enum.auto()
+    CONTINUE = enum.auto()
+    YIELD = enum.auto()
+    RESTART = enum.auto()
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class EncodingJob:
     """One job of the partition ``key``; ``held`` are the bytes that it holds, or needs where it has not begun."""
 
     key: Hashable
@@ -86,14 +86,14 @@ class EncodingSchedule(Generic[T]):
         others = sum(one.held for one in self._interrupted if one is not turn)
         return others + turn.held <= self._spare
 
-    def ran(self, turn: T, ran_ms: float, held: int) -> TurnOutcome:
+    def on_ran(self, turn: T, ran_ms: float, held: int) -> TurnOutcome:
         """``turn`` runs since ``ran_ms`` and holds ``held`` bytes."""
         turn.held = held
         if ran_ms < TURN_MS:
-            return TurnOutcome.GO_ON
+            return TurnOutcome.CONTINUE
         self._admit()
         if not self._line:
-            return TurnOutcome.GO_ON
+            return TurnOutcome.CONTINUE
         if turn is not self._large:
             if self._fits(turn):
                 self._interrupted.add(turn)
@@ -103,11 +103,11 @@ class EncodingSchedule(Generic[T]):
             else:
                 self._interrupted.discard(turn)
                 self._too_large.append(turn)
-                return TurnOutcome.SET_BACK
+                return TurnOutcome.RESTART
         self._line.append(turn)
-        return TurnOutcome.GIVE_WAY
+        return TurnOutcome.YIELD
 
-    def ended(self, turn: T, held: int) -> None:
+    def on_ended(self, turn: T, held: int) -> None:
         """``turn``, which ran, is done, and has held ``held`` bytes at most: its partition's next job may run."""
         self._interrupted.discard(turn)
         if self._large is turn:

@@ -19,15 +19,15 @@ class BufferRef:
     """
 
     size: int
-    on_done: Callable[[BufferRef], None]
+    on_released: Callable[[BufferRef], None]
     fetched: Fetched | None = None
-    left: int = 0
+    references: int = 0
 
-    def done(self) -> None:
+    def release(self) -> None:
         """One of them is done."""
-        self.left -= 1
-        if self.left == 0:
-            self.on_done(self)
+        self.references -= 1
+        if self.references == 0:
+            self.on_released(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +44,10 @@ class OutputBatch:
     next_offset: int
     leader_epoch: int
     batch: Batch | None = None
-    part: BufferRef | None = None
+    buffer: BufferRef | None = None
     reason: Reason | None = None
     count: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    deep: dict[str, int] = field(default_factory=dict)
+    reencoded: dict[str, int] = field(default_factory=dict)
     gaps: Counter[str] = field(default_factory=Counter)
     tried: frozenset[Reason] = frozenset()

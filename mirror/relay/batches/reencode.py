@@ -27,7 +27,7 @@ from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 Transform = Callable[[Record], Record | None]
 Steps = Generator[int, None, "ReencodeResult"]
 
-DROPPED: Final = "dropped"
+DROPPED_BY_TRANSFORM: Final = "dropped"
 """Under this are counted the records that a transform left out."""
 
 _NO_LIMIT: Final = 2**31 - 1
@@ -50,7 +50,7 @@ class Reason(enum.StrEnum):
     SMALL = "small batches"
     OLD_FORMAT = "old format"
     APPEND_TIME = "log append time"
-    ASKED = "asked for"
+    CONFIGURED = "asked for"
     TOO_LARGE = "too large"
     BAD_TIMESTAMP = "bad timestamp"
     NO_KEY = "no key"
@@ -92,7 +92,7 @@ class ReencodeSpec:
     end: int = 2**63 - 1
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # one may hold a secret
     transform: Transform | None = None
-    most: int = MOST
+    max_source_bytes: int = MOST
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
 
@@ -114,7 +114,7 @@ class ReencodedBatch:
 class ReencodeResult:
     """The new batches in order, the last up to the end of the sources; none where no record is left.
 
-    ``dropped`` counts the records left out, by why: a :class:`Reason`, or :data:`DROPPED`.
+    ``dropped`` counts the records left out, by why: a :class:`Reason`, or :data:`DROPPED_BY_TRANSFORM`.
     """
 
     batches: list[ReencodedBatch] = field(default_factory=list)
@@ -132,7 +132,7 @@ def reencode(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> ReencodeResul
     Raises CorruptBatch and BatchTooLarge (they name the offset), RecordRejected where ``timestamps`` says "fail", and
     FlowError for a transform that fails.
     """
-    steps = remaking(sources, recipe)
+    steps = reencode_steps(sources, recipe)
     while True:
         try:
             next(steps)
@@ -141,7 +141,7 @@ def reencode(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> ReencodeResul
             return made
 
 
-def remaking(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Steps:
+def reencode_steps(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Steps:
     """As :func:`reencode`, a step at a time, for who encodes in turns.
 
     A step is a source decompressed, :data:`_STEP` records, or a new batch compressed, and gives the bytes that are held
@@ -153,7 +153,7 @@ def remaking(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Steps:
     for source in sources:
         writer.reads(0)
         cut = False
-        for number, record in enumerate(records_of(source, recipe.most, unfolded=writer.reads)):
+        for number, record in enumerate(records_of(source, recipe.max_source_bytes, unfolded=writer.reads)):
             if recipe.start <= record.offset < recipe.end:
                 try:
                     copy = change(record, dropped) if change is not None else record
@@ -242,7 +242,7 @@ def _change(recipe: ReencodeSpec) -> _Change | None:
     def change(record: Record, dropped: Counter[str]) -> Record | None:
         copy = record if recipe.transform is None else _transformed(recipe.transform, record)
         if copy is None:
-            dropped[DROPPED] += 1
+            dropped[DROPPED_BY_TRANSFORM] += 1
             return None
         if copy.key is None and recipe.keyless == "skip":
             dropped[Reason.NO_KEY.value] += 1

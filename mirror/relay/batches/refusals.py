@@ -16,14 +16,14 @@ INVALID_TIMESTAMP: Final = 32
 INVALID_RECORD: Final = 87
 
 
-def remedy(
+def handle_refusal(
     error: BaseException,
     piece: OutputBatch,
     feed: BatchPipeline,
     *,
     source: TopicPartition,
     policy: CopyPolicy,
-    facts: TargetLimits,
+    limits: TargetLimits,
 ) -> MirrorError | None:
     """None where the copy can go on from its progress, having taught ``feed`` what to make differently; else why not.
 
@@ -34,10 +34,10 @@ def remedy(
         return _too_large(error, piece, feed, source, policy)
     if isinstance(error, RecordRejected) and error.code == INVALID_TIMESTAMP:
         # Made anew under any policy: only then is it known which record it is.
-        return None if feed.remedy(piece, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
-    if isinstance(error, RecordRejected) and error.code == INVALID_RECORD and facts.compacted:
+        return None if feed.apply_remedy(piece, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
+    if isinstance(error, RecordRejected) and error.code == INVALID_RECORD and limits.compacted:
         # Made anew under any policy, each for itself: of many that were put together it is not known which one it is.
-        if feed.remedy(piece, Reason.NO_KEY):
+        if feed.apply_remedy(piece, Reason.NO_KEY):
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")
@@ -50,10 +50,10 @@ def remedy(
 def _too_large(
     error: RecordTooLarge, piece: OutputBatch, feed: BatchPipeline, source: TopicPartition, policy: CopyPolicy
 ) -> MirrorError | None:
-    if feed.remedy(piece, Reason.TOO_LARGE):
+    if feed.apply_remedy(piece, Reason.TOO_LARGE):
         return None
     if policy.on_too_large == "skip":
-        feed.leave_out(piece)
+        feed.skip_record(piece)
         return None
     size = piece.batch.size if piece.batch is not None else 0
     return FlowError(

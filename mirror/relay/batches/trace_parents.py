@@ -1,7 +1,6 @@
 """Finds, now and then, the trace that a record belongs to (W3C Trace Context), to link a copy's span to it.
 
-The payload stays as it is: a batch is decoded on the side, at most one of a partition in :data:`EVERY_MS`, small ones
-only. No I/O.
+The payload stays as it is: at most one small batch of a partition is decoded per :data:`SAMPLE_INTERVAL_MS`. No I/O.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from mirror.errors import MirrorError
 from mirror.wire.decode import records_of
 from mirror.wire.records import CODEC_MASK, HEADER_BYTES, Batch
 
-EVERY_MS: Final = 10_000
-LARGEST: Final = 128 * 1024
-LARGEST_DECODED: Final = 1024 * 1024
+SAMPLE_INTERVAL_MS: Final = 10_000
+MAX_BATCH_BYTES: Final = 128 * 1024
+MAX_DECODED_BYTES: Final = 1024 * 1024
 _HEADER: Final = "traceparent"
 _CODECS: Final = {0: "", 1: "gzip", 3: "lz4", 4: "zstd"}
 """By the number in a batch's attributes; snappy's framing is the record codec's business."""
@@ -29,14 +28,14 @@ class TraceParents:
     def __init__(self, now: int) -> None:
         self._next_ms = now
 
-    def look(self, fetched: Fetched, now: int) -> str | None:
+    def sample(self, fetched: Fetched, now: int) -> str | None:
         """The trace parent of the first record that came, if it is looked at this time, and carries one."""
         if now < self._next_ms or fetched.error is not None:
             return None
         batch = next(iter(fetched.batches), None)
-        if batch is None or batch.size > LARGEST:
+        if batch is None or batch.size > MAX_BATCH_BYTES:
             return None
-        self._next_ms = now + EVERY_MS
+        self._next_ms = now + SAMPLE_INTERVAL_MS
         if not isinstance(batch, Batch) or not _may_carry(batch):
             return None
         try:
@@ -59,7 +58,7 @@ def _may_carry(batch: Batch) -> bool:
         return _HEADER.encode() in bytes(payload)
     import cramjam
 
-    decoded = bytearray(LARGEST_DECODED)  # and no more, whatever a hostile batch unfolds to
+    decoded = bytearray(MAX_DECODED_BYTES)  # and no more, whatever a hostile batch unfolds to
     try:
         size = getattr(cramjam, codec).decompress_into(payload, decoded)
     except Exception:  # noqa: BLE001 - too large, or corrupt: each compression library has its own ways

@@ -1,36 +1,43 @@
-"""What a copy's clients have where the configuration says nothing, other than Kafka's clients. Pure."""
+"""Defaults of a copy's clients where they differ from those of Kafka's clients. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""``max.partition.fetch.bytes``. At that limit brokers cut the last batch off, and it comes again: with batches of
-210 KB and 1 MiB, Kafka's default, a fifth of what comes is for nothing, with 4 MiB a 20th."""
+"""``max.partition.fetch.bytes``.
 
-BATCH_BYTES: Final = 256 * 1024
-"""``batch.size``: what is encoded again goes together up to it, of what is there; nothing is waited for. With Kafka's
-16 KiB, half a compacted topic's batches would each stay a request of its own."""
+At that limit a broker cuts off the last batch, which is fetched again. With batches of 210 KB, a fifth of all fetched
+bytes is wasted that way with Kafka's default of 1 MiB, and a twentieth with 4 MiB.
+"""
 
-RECODED_BYTES: Final = 16 * 1024
-"""The most of it where the codec changes: how many bytes they become is not known before."""
+DEFAULT_BATCH_BYTES: Final = 256 * 1024
+"""``batch.size``: re-encoded batches are merged up to this size, without waiting for more input.
 
-AROUND: Final = 8
-"""This part of ``fetch.max.bytes`` is left for what stands around the bytes: objects, threads, the ends of pages."""
+With Kafka's 16 KiB, half of a compacted topic's batches would each need a request of its own.
+"""
 
-_SHORTEST_TRANSACTION_MS: Final = 60_000
+RECOMPRESSED_BATCH_BYTES: Final = 16 * 1024
+"""The limit on merging if the codec changes: the compressed size is not known in advance."""
+
+OVERHEAD_FRACTION: Final = 8
+"""One part in this many of ``fetch.max.bytes`` is reserved for what surrounds the fetched bytes: objects, threads,
+and the unused ends of memory pages."""
+
+_MIN_TRANSACTION_TIMEOUT_MS: Final = 60_000
 _INT32_MAX: Final = 2**31 - 1
 
 
-def batch_bytes(kafkas: int, buffer_memory: int) -> int:
-    """``batch.size`` in bytes; ``kafkas`` is that of Kafka's clients."""
-    # Less than the buffer: what takes all of it would have to wait until it is empty.
-    return max(kafkas, min(BATCH_BYTES, buffer_memory // AROUND))
+def batch_bytes(kafka_default: int, buffer_memory: int) -> int:
+    """Return ``batch.size`` in bytes; ``kafka_default`` is the default of Kafka's clients."""
+    # Well below the buffer's size: a batch that fills the whole buffer would have to wait until the buffer is empty.
+    return max(kafka_default, min(DEFAULT_BATCH_BYTES, buffer_memory // OVERHEAD_FRACTION))
 
 
 def transaction_timeout_ms(delivery_timeout_ms: int, request_timeout_ms: int, commit_interval_ms: int) -> int:
-    """``transaction.timeout.ms``: a transaction must not end before its batches' own time does.
+    """Return ``transaction.timeout.ms``: a transaction must outlive the delivery timeout of its batches.
 
-    Else an expiry would look like fencing.
+    Otherwise an expiry would look like fencing.
     """
-    return max(_SHORTEST_TRANSACTION_MS, min(_INT32_MAX, delivery_timeout_ms + request_timeout_ms + commit_interval_ms))
+    wanted_ms = delivery_timeout_ms + request_timeout_ms + commit_interval_ms
+    return max(_MIN_TRANSACTION_TIMEOUT_MS, min(_INT32_MAX, wanted_ms))

@@ -1,4 +1,4 @@
-"""What a task shows of itself while it copies, to whoever watches; nothing of it waits, and nothing may be raised."""
+"""What a task reports about itself while it copies. No call may block or raise."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ from mirror.relay.model.ranges import Range, RangeResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSnapshot:
-    """One look at a task.
-
-    Bytes: ``buffer`` is used of ``buffer_size`` (``buffer.memory``), ``in_flight`` is under way to the target, ``held``
-    was taken from the source and is still needed. ``networks`` are its network threads', by "source" and "target",
-    ``commits`` how long commits took; both count from the task's beginning.
-    """
+    """The state of a task at one moment. ``networks`` and ``commits`` count from the start of the task."""
 
     buffer: int
+    """Bytes of ``buffer_size`` that are in use."""
     buffer_size: int
+    """``buffer.memory`` in bytes."""
     in_flight: int
+    """Bytes that were sent to the target and are not acknowledged yet."""
     held: int
+    """Bytes that were taken from the source and are still needed."""
     networks: Mapping[str, NetworkSnapshot]
+    """The task's network threads, by "source" and "target"."""
     commits: Histogram
+    """How long commits took."""
 
     def since(self, earlier: TaskSnapshot) -> TaskSnapshot:
-        """As this one, with what was counted since ``earlier``."""
+        """Return a copy with counts since ``earlier`` only."""
         return replace(
             self,
-            networks={name: look.since(earlier.networks[name]) for name, look in self.networks.items()},
+            networks={name: network.since(earlier.networks[name]) for name, network in self.networks.items()},
             commits=self.commits.minus(earlier.commits),
         )
 
 
 class TaskObserver(Protocol):
-    """Told from the task's thread. Every call returns at once; what goes wrong in it is its own trouble."""
+    """Called by the task's thread. Every call returns at once and handles its own errors."""
 
-    def begins(self, look: Callable[[], TaskSnapshot]) -> None:
-        """A task begins; ``look`` may be called from any thread, as long as the task goes on."""
+    def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
+        """A task starts; ``take_snapshot`` may be called by any thread until the task ends."""
         ...
 
-    def passed(self, one: Range, span: Mapping[str, Any]) -> None:
-        """A part of this copy is over: one of :attr:`mirror.relay.model.timeline.CopyTimeline.spans`."""
+    def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
+        """A span of this copy has ended, one of :attr:`mirror.relay.model.timeline.CopyTimeline.spans`."""
         ...
 
-    def done(self, one: Range, result: RangeResult) -> None:
-        """The result of this copy stands."""
+    def range_finished(self, range_: Range, result: RangeResult) -> None:
+        """The result of this copy is final."""
         ...
 
 
 class NullObserver:
-    """Nobody looks."""
+    """An observer that ignores every call."""
 
-    def begins(self, look: Callable[[], TaskSnapshot]) -> None:
-        """Nothing."""
+    def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
+        """Do nothing."""
 
-    def passed(self, one: Range, span: Mapping[str, Any]) -> None:
-        """Nothing."""
+    def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
-    def done(self, one: Range, result: RangeResult) -> None:
-        """Nothing."""
+    def range_finished(self, range_: Range, result: RangeResult) -> None:
+        """Do nothing."""

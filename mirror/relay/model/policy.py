@@ -1,66 +1,69 @@
-"""How a flow wants its ranges copied: plain values, made from its configuration."""
+"""How a flow's ranges are to be copied: plain values, derived from its configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-COMMIT_BYTES: Final = 64 * 1024 * 1024
+MAX_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 """A transaction is committed once it holds this many bytes, however young it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPolicy:
-    """What the keys of a flow say, checked by ``config``; times in ms.
-
-    ``exactly_once`` or at least once. A commit comes as soon as a partition is caught up, ``commit_interval_ms`` after
-    the first record at the latest, ``commit_min_interval_ms`` after the one before at the earliest. ``on_gap`` is
-    "fail" or "skip"; so are ``on_too_large`` and ``on_no_key``, each for a single record that the target refuses;
-    ``on_bad_timestamp`` may be "clamp", too. ``start_over`` allows a copy to begin again where its progress is lost,
-    or its target's log is not what was copied into.
-    ``max_bytes_per_second`` is this task's share of the flow's limit (0: none). ``compression`` is a codec's name, or
-    None for the source's own; ``headers`` are added to every record; ``transform`` names a function
-    ("package.module:function", "" for none).
-
-    Of a stream: ``until_ms`` (ms since 1970) is when its epoch ends: what is not committed by then is dropped, and
-    copied in the next one. ``run`` and ``epoch`` say which epoch of which run this is, so that it ends when it is told
-    to (``relay.progress.control``; "": nobody tells), ``wind_up_ms`` how long that may take. Progress older than
-    ``renew_ms`` (0: of any age will do) is committed anew, before the target forgets it. For ``lease_ms`` after its end
-    an epoch goes on copying, exactly once, until the next one shuts it out.
-    """
+    """A flow's settings, validated by ``config``; times in ms."""
 
     exactly_once: bool = True
+    """Exactly once or at least once."""
     commit_interval_ms: int = 1_000
+    """A commit follows at most this long after its first record, and earlier once a partition is caught up."""
     commit_min_interval_ms: int = 20
+    """The shortest time between two commits."""
     on_gap: str = "fail"
+    """What to do about a gap: "fail" or "skip"."""
     on_too_large: str = "fail"
+    """What to do about a record that the target refuses as too large: "fail" or "skip"."""
     on_bad_timestamp: str = "fail"
+    """What to do about a record whose timestamp the target refuses: "fail", "skip" or "clamp"."""
     on_no_key: str = "fail"
+    """What to do about a record without a key that a compacted target refuses: "fail" or "skip"."""
     start_over: bool = False
+    """Whether a copy may start again if its progress is lost, or its target's log is not the one it wrote to."""
     max_bytes_per_second: int = 0
+    """This task's share of the flow's limit; 0: no limit."""
     compression: str | None = None
-    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  # one may hold a secret
+    """A codec's name; None: the codec of the source batch."""
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)  # a value may be a secret
+    """Headers that are added to every record."""
     transform: str = ""
+    """The name of a function ("package.module:function"); "": none."""
     until_ms: int | None = None
+    """In a stream: when the epoch ends (ms since 1970). The next epoch copies what is uncommitted by then."""
     run: str = ""
+    """The run whose ``epoch`` this is, so that it can be ended by ``relay.progress.control``; "": it cannot."""
     epoch: int = 0
     wind_up_ms: int = 5_000
+    """How long the epoch may take to end after it was asked to."""
     renew_ms: int = 0
+    """Progress older than this is committed again, before the target forgets it; 0: never."""
     lease_ms: int = 0
+    """How long an epoch continues to copy after its end, exactly once, until the next epoch fences it."""
 
     @property
     def rewrites(self) -> bool:
-        """Whether every record is to be changed, so that no batch can be passed on as it is."""
+        """Whether every record is changed, so that no batch can be passed on as bytes."""
         return self.compression is not None or bool(self.headers) or bool(self.transform)
 
 
 @dataclass(slots=True, kw_only=True)
 class CopyTimeouts:
-    """The times that a copy keeps to, in ms."""
+    """The timeouts of a copy, in ms."""
 
     delivery_timeout_ms: int
     request_timeout_ms: int
     stall_ms: int
-    """How long the source may return nothing before its state is looked up."""
+    """How long the source may return nothing before the copy looks up its state."""
     commit_interval_ms: int
+    """The longest time between a batch and its commit."""
     commit_min_interval_ms: int
+    """The shortest time between two commits."""

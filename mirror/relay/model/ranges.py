@@ -1,4 +1,7 @@
-"""What is to be copied and what came of it: the values that travel between planner, tasks and results."""
+"""What is to be copied and what came of it: the values that travel between planner, tasks and results.
+
+The field names of :class:`Range` and :class:`RangeResult` are JSON keys and columns of the ledger.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,14 @@ from typing import Any, Final
 from mirror.relay.model.timeline import CopyTimeline
 
 OPEN_END: Final = 2**63 - 1
-"""The end of a range that is followed until its epoch ends: no log comes so far."""
+"""The end of a range that is copied until its epoch ends: no log gets that long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """One source partition's ``[start, end)`` to copy, as the planner saw it.
+    """The source offsets ``[start, end)`` of one partition that a task is to copy, as the planner saw them.
 
-    The task that copies it checks ``start`` against the progress on the target: the plan is a record, not the truth.
-    ``stuck_since_ms`` (ms since 1970) is since when its first undelivered batch has waited, in epochs before this one.
-    A stream follows: its ranges end at :data:`OPEN_END`. ``sick_since_ms``, ``sick_trace`` and ``last_trace`` are as in
-    ``CopyTimeline``: they tell this epoch's trace where the story of a sick partition began.
-    ``source_end`` is where the source's log ended when this was planned, ``source_epoch`` the leader epoch in which it
-    did (None: it has none), ``first`` where the flow begins in it without progress (None: at ``start``).
+    The task checks ``start`` against the progress on the target: the progress decides, not the plan.
     """
 
     flow: str
@@ -30,31 +28,37 @@ class Range:
     partition: int
     start: int
     end: int
+    """:data:`OPEN_END` in a stream."""
     source_cluster_id: str
     topic_id: str
     stuck_since_ms: int | None = None
+    """Since when (ms since 1970) the first undelivered batch has waited, in the epochs before this one."""
     sick_since_ms: int | None = None
+    """As in :class:`CopyTimeline`, like the next two: they link this epoch's trace to the start of the trouble."""
     sick_trace: str = ""
     last_trace: str = ""
     source_end: int = 0
+    """The end of the source's log when this range was planned."""
     source_epoch: int | None = None
+    """The leader epoch that ``source_end`` was read in; None: the log has none."""
     first: int | None = None
+    """Where the flow starts in this partition if there is no progress; None: at ``start``."""
 
     @property
-    def anew(self) -> int:
-        """Where its copy begins where there is no progress, or none that counts."""
+    def fresh_start(self) -> int:
+        """The offset to start at if there is no progress, or none that is valid."""
         return self.start if self.first is None else self.first
 
     @property
-    def follows(self) -> bool:
-        """Whether it ends with its epoch only."""
+    def open_ended(self) -> bool:
+        """Whether only the end of its epoch ends this range."""
         return self.end == OPEN_END
 
 
 class Outcome(enum.StrEnum):
-    """How a range ended (design: "Expiry and isolation").
+    """How the copy of a range ended (design: "Expiry and isolation").
 
-    One that is followed is complete where its epoch ended in order.
+    An open-ended range is complete if its epoch ended in good order.
     """
 
     COMPLETE = "complete"
@@ -65,36 +69,23 @@ class Outcome(enum.StrEnum):
 
 
 SEVERITY: Final = (Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED)
-"""The worst last: of many partitions it is what is told of all."""
+"""From the best outcome to the worst; the worst of its partitions is the outcome of a flow."""
 
 
-class Counted(enum.StrEnum):
-    """Where a result's figures come from."""
+class CountBasis(enum.StrEnum):
+    """How the counts of a result were determined."""
 
     RECORDS = "records"
     """The task counted what it committed."""
     OFFSETS = "offsets"
-    """The task did not answer: the progress on the target says how many offsets lie behind it."""
+    """The task did not report; the progress on the target shows how many offsets were copied."""
     UNKNOWN = "unknown"
-    """The task did not answer, and neither did the target."""
+    """Neither the task nor the target reported."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RangeResult:
-    """What one attempt at a range did: it copied ``[start, end)``.
-
-    ``records``, ``batches`` and ``bytes`` (on the wire, headers included) count what was committed on the target;
-    ``seconds`` is the attempt's wall time; ``error`` is one line, or None for a complete range. ``skipped`` counts
-    source batches that hold nothing to copy and records that a policy left out, ``deep`` the batches that were encoded
-    anew, ``gaps`` the source offsets that were not there to be copied, each by its reason. ``expiries`` says of each
-    expiry what :meth:`mirror.errors.DeliveryTimeout.describe` does, with its offsets and when it was; ``retries``
-    counts the attempts after the first. ``stuck_since_ms`` (ms since 1970): since when an unfinished range's first
-    undelivered batch has waited. ``story`` is how it went; None where nothing was to be done. ``withheld`` is the open
-    transaction of the source that kept records from being copied, as plain values
-    (:class:`mirror.relay.progress.open_transactions.OpenTransaction`); the driver fills it in. ``counted`` says what
-    ``records`` and ``end`` are worth: by offsets, ``batches`` and ``bytes`` are not known, and ``records`` may include
-    offsets that hold no record; where it is unknown, none of the four is.
-    """
+    """What one epoch's copy of a range came to: it copied ``[start, end)``."""
 
     flow: str
     topic: str
@@ -103,31 +94,50 @@ class RangeResult:
     start: int
     end: int
     records: int = 0
+    """Committed on the target, as are ``batches`` and ``bytes``."""
     batches: int = 0
     bytes: int = 0
+    """On the wire, headers included."""
     seconds: float = 0.0
+    """Wall time."""
     outcome: Outcome = Outcome.UNFINISHED
     error: str | None = None
+    """One line; None for a complete range."""
     skipped: dict[str, int] = field(default_factory=dict)
+    """Source batches that hold nothing to copy, and records that a policy skipped, by reason."""
     deep: dict[str, int] = field(default_factory=dict)
+    """Source batches that were re-encoded, by reason."""
     gaps: dict[str, int] = field(default_factory=dict)
+    """Source offsets that did not exist, by reason."""
     expiries: list[dict[str, Any]] = field(default_factory=list)
+    """One record for each expiry: :meth:`mirror.errors.DeliveryTimeout.describe`, its offsets and its time."""
     retries: int = 0
+    """Attempts after the first."""
     stuck_since_ms: int | None = None
+    """Since when (ms since 1970) the first undelivered batch of an unfinished range has waited."""
     story: CopyTimeline | None = None
+    """The timeline of the copy; None if nothing was to be done."""
     withheld: dict[str, Any] | None = None
-    counted: Counted = Counted.RECORDS
+    """The open transaction that keeps source records from being copied, as plain values.
+
+    See :class:`mirror.relay.progress.open_transactions.OpenTransaction`; the driver fills it in.
+    """
+    counted: CountBasis = CountBasis.RECORDS
+    """By offsets, ``batches`` and ``bytes`` are unknown, and ``records`` may include offsets without a record.
+
+    If unknown, ``records``, ``batches``, ``bytes`` and ``end`` are all meaningless.
+    """
 
     @classmethod
-    def begun(
-        cls, one: Range, start: int, outcome: Outcome = Outcome.UNFINISHED, error: str | None = None
+    def initial(
+        cls, range_: Range, start: int, outcome: Outcome = Outcome.UNFINISHED, error: str | None = None
     ) -> RangeResult:
-        """The result of a range of which nothing is copied (yet), from ``start`` on."""
+        """Return the result of a range of which nothing is copied (yet), from ``start``."""
         return cls(
-            flow=one.flow,
-            topic=one.topic,
-            target_topic=one.target_topic,
-            partition=one.partition,
+            flow=range_.flow,
+            topic=range_.topic,
+            target_topic=range_.target_topic,
+            partition=range_.partition,
             start=start,
             end=start,
             outcome=outcome,

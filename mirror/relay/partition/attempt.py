@@ -89,7 +89,7 @@ class CopyAttempt:
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
         may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
-        return may_read and self._reader.pipeline.idle
+        return may_read and self._reader.pipeline.empty
 
     @property
     def phase(self) -> CopyPhase:
@@ -105,7 +105,7 @@ class CopyAttempt:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether it needs acknowledgements to send more, or to end."""
-        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.idle
+        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.empty
 
     @property
     def undelivered_since_ms(self) -> int | None:
@@ -117,7 +117,7 @@ class CopyAttempt:
     @property
     def all_delivered(self) -> bool:
         """Whether everything fetched is in the target's log."""
-        return self._reader.pipeline.idle and self.outbox.empty
+        return self._reader.pipeline.empty and self.outbox.empty
 
     @property
     def nothing_to_commit(self) -> bool:
@@ -178,12 +178,12 @@ class CopyAttempt:
             if not self._send(output, now):
                 break
             pipeline.pop()
-        if pipeline.making is not self._reencoding:
-            self._reencoding = pipeline.making  # None, too: the future would keep its result in memory
-            if pipeline.making is not None:
-                self._context.step_when_done(self._copy, pipeline.making)
+        if pipeline.encoding is not self._reencoding:
+            self._reencoding = pipeline.encoding  # None, too: the future would keep its result in memory
+            if pipeline.encoding is not None:
+                self._context.step_when_done(self._copy, pipeline.encoding)
         at_end = self._reader.position >= self._reader.end > outbox.sent_offset
-        if at_end and pipeline.idle and self._reader.error is None:  # offsets behind an error were not copied
+        if at_end and pipeline.empty and self._reader.error is None:  # offsets behind an error were not copied
             # The end of the range counts as reached even if its last offsets hold no records.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
             outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reader.end, epoch), now))
@@ -191,7 +191,7 @@ class CopyAttempt:
 
     def _next_output(self, unix_ms: int) -> OutputBatch | None:
         try:
-            return self._reader.pipeline.next(unix_ms)
+            return self._reader.pipeline.peek(unix_ms)
         except Exception as error:  # noqa: BLE001 - of a codec or transform: it ends this copy, and no other
             # Everything before it is committed first; then the error is raised.
             self._reader.fail(error)
@@ -224,7 +224,7 @@ class CopyAttempt:
     def _commit_due_ms(self) -> int:
         if self._copy.winding_up:
             return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
-        ended = self._reader.ended and self._reader.pipeline.idle
+        ended = self._reader.ended and self._reader.pipeline.empty
         return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
 
     def _process_commit(self, now: int) -> None:

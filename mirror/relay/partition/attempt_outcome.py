@@ -20,7 +20,7 @@ from mirror.errors import (
 )
 from mirror.relay.batches.batch_pipeline import BatchPipeline
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.refusals import remedy
+from mirror.relay.batches.refusals import handle_refusal
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.attempt import DeliveryFailed
@@ -108,7 +108,9 @@ class FailureClassifier:
 
     def _apply_remedy(self, error: BaseException, output: OutputBatch, committed: int) -> None:
         """Have the pipeline re-encode or skip what was refused. Raises MirrorError if there is no remedy."""
-        reason = remedy(error, output, self._pipeline, source=self._source, policy=self._policy, facts=self._limits)
+        reason = handle_refusal(
+            error, output, self._pipeline, source=self._source, policy=self._policy, limits=self._limits
+        )
         if reason is not None and output.base_offset == committed:
             raise reason
         if reason is not None:

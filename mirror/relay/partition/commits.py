@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.model.policy import COMMIT_BYTES
+from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
 from mirror.relay.partition.outbox import CommitCounts, Outbox
-from mirror.relay.progress.committed import NOTHING, Progress, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.timing import deadline, remaining
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Commits:
         """Commit before sending anything, even if progress is unchanged."""
         self.on_hold = False
         """While it is set, no commit begins."""
-        self.committed_totals = NOTHING
+        self.committed_totals = NO_TOTALS
         """What the attempt had sent of what is committed."""
         self.last_duration_ms = 0
         self.in_flight: CommitInFlight | None = None
@@ -72,7 +72,7 @@ class Commits:
         """Whether nothing more should be sent before the next commit ends."""
         if not self._writer.atomic:
             return self.required
-        return self.required or self._bytes >= COMMIT_BYTES or self.in_flight is not None
+        return self.required or self._bytes >= MAX_TRANSACTION_BYTES or self.in_flight is not None
 
     def on_send(self, size: int, now: int) -> None:
         """Count ``size`` bytes that are being sent."""
@@ -95,7 +95,7 @@ class Commits:
         latest_ms = self.uncommitted_since_ms + self._timeouts.commit_interval_ms
         if not self._writer.atomic:
             return 0 if self.required or (ended and self._outbox.empty) else latest_ms
-        if self.required or ended or self._bytes >= COMMIT_BYTES:
+        if self.required or ended or self._bytes >= MAX_TRANSACTION_BYTES:
             return 0
         return min(latest_ms, self._committed_ms + self._timeouts.commit_min_interval_ms) if caught_up else latest_ms
 

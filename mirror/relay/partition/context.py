@@ -9,7 +9,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
-from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
@@ -171,7 +171,7 @@ class CopyContext(Protocol):
         """Return ``mark`` for the present leader; None if its log may lack records, and has to be resolved again."""
         ...
 
-    def reencoder(self, copy: CopyHandle) -> Remake:
+    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         """Return a function that re-encodes batches of this copy in another thread."""
         ...
 

@@ -13,7 +13,7 @@ from mirror.relay.model.ranges import Range
 from mirror.relay.partition.source_reader import SourceReader
 from mirror.relay.partition.states import MAX_REFETCHES, MAX_UNEXPLAINED_GAPS
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.gaps import Gap, GapKind, SourceState, classify
+from mirror.relay.progress.gaps import Gap, GapKind, SourceState, find_gap
 
 
 class SourceGapCheck:
@@ -29,7 +29,7 @@ class SourceGapCheck:
         self._damaged_offset = -1
         self._fetches_of_damaged = 0
         self._source: Final = TopicPartition(copied.topic, copied.partition)
-        self._follows: Final = copied.follows
+        self._follows: Final = copied.open_ended
         self._policy: Final = policy
         self._reader: Final = reader
         self._stall_ms: Final = stall_ms
@@ -71,7 +71,7 @@ class SourceGapCheck:
     def _gap(self, progress: Progress, state: SourceState) -> Gap | None:
         error = self._reader.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
-        gap = classify(progress, state.topic_id, state.earliest, state.end, diverging=diverging)
+        gap = find_gap(progress, state.topic_id, state.earliest, state.end, diverging=diverging)
         if gap is None and self.stalled and not self._follows and state.end < self._reader.end:
             # The source ends before the planned end; what is left is still to be copied.
             return Gap(GapKind.TRUNCATED, progress.offset, progress.offset, 0)

@@ -168,12 +168,12 @@ class PartitionCopy:
         """Take a fetch's batches, or its error."""
         if self.state is not CopyState.COPYING or self.winding_up:
             return
-        trace = self._traces.look(fetched, now)  # before the reader, which releases what it does not want
+        trace = self._traces.sample(fetched, now)  # before the reader, which releases what it does not want
         if not self._reader.on_fetched(fetched, now):
             return
         self._current.budget_exhausted = False
         if trace is not None:
-            self.recorder.timeline.carried(trace)
+            self.recorder.timeline.add_trace(trace)
         if fetched.error is None:
             self._gap_check.on_fetched()
             self.recorder.set_topic_id(str(fetched.topic_id or ""))
@@ -275,8 +275,8 @@ class PartitionCopy:
         # run, and one that begins at its source's end would begin at a later end each time.
         # A leader epoch is committed only with the log's first offset: the log may be cut back and grow again before a
         # record of it is read, but not below its first offset.
-        epoch = self.range.source_epoch if self.range.anew else None
-        progress = start.progress or self.progress_at(self.range.anew, epoch)
+        epoch = self.range.source_epoch if self.range.fresh_start else None
+        progress = start.progress or self.progress_at(self.range.fresh_start, epoch)
         self._begin_at(replace(progress, target=start.mark), now, commit_required=True)
 
     def _begin_at(self, progress: Progress, now: int, *, commit_required: bool = False) -> None:
@@ -309,7 +309,7 @@ class PartitionCopy:
             self._target_check.update(attempt, now, ended=reader.ended)
             done = attempt.advance(now)
         except TargetShrank as shrank:
-            self._target_check.appended.low = attempt.outbox.regression
+            self._target_check.appended.regression = attempt.outbox.regression
             self._end_attempt(now, None, str(shrank))
             return
         except DeliveryFailed as failure:
@@ -325,7 +325,7 @@ class PartitionCopy:
         if done and reader.error is None:
             self._end_attempt(now, AttemptOutcome(Outcome.COMPLETE))
         elif self.winding_up and attempt.nothing_to_commit and (corrupt or not done):
-            complete = self.range.follows and attempt.outbox.empty
+            complete = self.range.open_ended and attempt.outbox.empty
             self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         elif done and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
             self._check_source()
@@ -347,7 +347,7 @@ class PartitionCopy:
     def on_committed(self, counts: CommitCounts) -> None:
         """Record a commit of the present attempt."""
         attempt, leader = self._current, self._context.target_leader(self)
-        self._target_check.appended.committed(attempt.commits.committed.target)
+        self._target_check.appended.on_committed(attempt.commits.committed.target)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)
         if self.state is CopyState.COPYING:
@@ -475,7 +475,7 @@ class PartitionCopy:
         copied, state = self.range, self.state
         opening = state is CopyState.OPENING or (state is CopyState.RESOLVING_PROGRESS and self._found is not None)
         first = opening and copied.stuck_since_ms is None and not self._failures.expiries
-        return first and self._retry.last_failure is None and copied.follows and copied.source_end == copied.start
+        return first and self._retry.last_failure is None and copied.open_ended and copied.source_end == copied.start
 
     _STEPS: ClassVar[dict[CopyState, Callable[[PartitionCopy, int], None]]] = {
         CopyState.OPENING: _step_opening,

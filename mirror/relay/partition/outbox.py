@@ -12,7 +12,7 @@ from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.flow_control import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
-from mirror.relay.progress.committed import NOTHING, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 
 _MIN_COUNTED_BYTES: Final = 16 * 1024
 """The least that a batch counts in the send window: its objects take about 4 KB, however small it is."""
@@ -31,7 +31,7 @@ class CommitCounts:
 
     def add(self, output: OutputBatch) -> None:
         """Add ``output``, which was acknowledged or needed no sending."""
-        for counts, more in ((self.skipped, output.dropped), (self.deep, output.deep), (self.gaps, output.gaps)):
+        for counts, more in ((self.skipped, output.dropped), (self.deep, output.reencoded), (self.gaps, output.gaps)):
             if more:  # rarely; Counter.update is slow
                 counts.update(more)
         if output.batch is not None:
@@ -102,7 +102,7 @@ class Outbox:
         self.regression: tuple[int, int] | None = None
         """(acknowledged offset, log end before it), if a batch was acknowledged below the log end."""
         self._acked_records = 0
-        self.sent = NOTHING
+        self.sent = NO_TOTALS
         """All that was sent, acknowledged or not."""
         self.counts = CommitCounts()
         self.first_time_ms: int | None = None
@@ -122,7 +122,7 @@ class Outbox:
         for pending in self._batches:
             if (first := pending.in_flight) is not None:
                 break
-        if first is not None and (first.aside or not self._answered):
+        if first is not None and (first.overtaken or not self._answered):
             return False
         self.waits_for_room = not self._window.may_send(self._owner, now, idle=first is None)
         return not self.waits_for_room
@@ -130,7 +130,7 @@ class Outbox:
     def wait_for_memory(self) -> None:
         """Queue in the window: acknowledgements free both the window and buffer.memory."""
         self.waits_for_room = True
-        self._window.wait(self._owner, idle=self.empty)
+        self._window.enqueue(self._owner, idle=self.empty)
 
     @property
     def empty(self) -> bool:
@@ -146,7 +146,7 @@ class Outbox:
         """Append a batch that was sent, or needs no sending."""
         output = pending.output
         if (batch := output.batch) is not None:
-            pending.in_flight = self._window.sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
+            pending.in_flight = self._window.on_sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
             if self.first_time_ms is None:
                 self.first_time_ms = batch.base_timestamp
             records, batches, size = self.sent
@@ -171,7 +171,7 @@ class Outbox:
     def _on_done(self, pending: PendingBatch, now: int) -> None:
         output, metadata = pending.output, pending.metadata
         if pending.in_flight is not None and metadata is not None:
-            self._window.acknowledged(pending.in_flight, metadata.throttle_ms, now)
+            self._window.on_acknowledged(pending.in_flight, metadata.throttle_ms, now)
             self._answered = True
             self.throttled_ms += metadata.throttle_ms
             if output.batch is not None:
@@ -180,8 +180,8 @@ class Outbox:
             self._on_appended(metadata.base_offset, output.count)
         self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
         self.counts.add(output)
-        if output.part is not None:
-            output.part.done()
+        if output.buffer is not None:
+            output.buffer.release()
 
     def _on_appended(self, base_offset: int, count: int) -> None:
         """``count`` records are in the target's log; the answer to a duplicate may have no offset (-1)."""
@@ -227,6 +227,6 @@ class Outbox:
         """Leave the send window: the attempt is over."""
         for pending in self._batches:
             if pending.in_flight is not None:
-                self._window.let_go(pending.in_flight)
-        self._window.leave(self._owner)
+                self._window.release(pending.in_flight)
+        self._window.dequeue(self._owner)
         self._batches.clear()

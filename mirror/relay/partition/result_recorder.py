@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.partition.expiries import other_source
-from mirror.relay.progress.committed import NOTHING, Progress, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ResultRecorder:
     """Builds the :class:`RangeResult` of one range."""
 
     def __init__(self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver) -> None:
-        self.result: Final = RangeResult.begun(copied, copied.start)
+        self.result: Final = RangeResult.initial(copied, copied.start)
         self.progress: Progress | None = None
         """The target's progress; None before it was read."""
         self.is_committed = False
@@ -39,7 +39,7 @@ class ResultRecorder:
         """
         self.topic_id = copied.topic_id
         """The id of the source topic that is read: the planned one until a newer one is known."""
-        self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.passed, copied))
+        self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
         self._observer: Final = observer
         self._range: Final = copied
         self._unix_ms: Final = unix_ms
@@ -63,8 +63,8 @@ class ResultRecorder:
         first = self.progress is None
         if first:
             self.result.start = progress.offset
-            if self._range.follows:
-                self._count(progress.left)
+            if self._range.open_ended:
+                self._count(progress.unreported)
         self.progress = progress
         self.result.end = progress.offset
         return first
@@ -93,19 +93,19 @@ class ResultRecorder:
         Each attempt then commits the progress again without them. An idle partition commits nothing else, and each
         epoch would count them again.
         """
-        return self._range.follows and progress.left != NOTHING
+        return self._range.open_ended and progress.unreported != NO_TOTALS
 
     def on_reread(self, ended: CopyAttempt | None) -> None:
         """The copy reads from another offset; what the ``ended`` attempt has committed counts as handed over."""
         if self.handed_over is not None and ended is not None:
-            self.handed_over = self.handed_over.less(ended.commits.committed_totals)
+            self.handed_over = self.handed_over.minus(ended.commits.committed_totals)
 
     def _count(self, totals: ProgressTotals) -> None:
         self.result.records += totals.records
         self.result.batches += totals.batches
         self.result.bytes += totals.bytes
 
-    def progress_at(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NOTHING) -> Progress:
+    def progress_at(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NO_TOTALS) -> Progress:
         """Make the progress to commit at ``offset``; ``sent`` is what the attempt has sent so far."""
         return Progress(
             offset=offset,
@@ -113,7 +113,7 @@ class ResultRecorder:
             source_cluster_id=self._range.source_cluster_id,
             topic_id=self.topic_id,
             time_ms=self._unix_ms(),
-            left=NOTHING if self.handed_over is None else sent.less(self.handed_over),
+            unreported=NO_TOTALS if self.handed_over is None else sent.minus(self.handed_over),
         )
 
     # --- while it copies
@@ -136,9 +136,9 @@ class ResultRecorder:
             # The transaction's commit marker follows its records.
             self.target_end = outbox.target_end + int(atomic)
         timeline = self.timeline
-        timeline.led("source", commits.committed.leader_epoch)
+        timeline.leader_observed("source", commits.committed.leader_epoch)
         if leader is not None:
-            timeline.led("target", leader[1], leader[0])
+            timeline.leader_observed("target", leader[1], leader[0])
         self._begin_timeline(outbox, reader)
         timeline.committed(
             self.result.end,
@@ -152,10 +152,10 @@ class ResultRecorder:
     def on_step(self, attempt: CopyAttempt, reader: SourceReader, now: int) -> None:
         """The attempt was stepped."""
         outbox, timeline = attempt.outbox, self.timeline
-        if not timeline.begun:
+        if not timeline.started:
             self._begin_timeline(outbox, reader)
         elif reader.last_stable_offset != FOREVER_MS:
-            timeline.end = reader.last_stable_offset
+            timeline.source_end = reader.last_stable_offset
         if outbox.throttled_ms:
             timeline.throttled(outbox.throttled_ms)
             outbox.throttled_ms = 0
@@ -165,17 +165,17 @@ class ResultRecorder:
         """The source's first response has no records: the wait for it was idle time."""
         self._begin_timeline(attempt.outbox, reader)
         if self.timeline.phase is CopyPhase.FETCHING:
-            self.timeline.was(CopyPhase.IDLE)
+            self.timeline.relabel_phase(CopyPhase.IDLE)
 
     def _begin_timeline(self, outbox: Outbox, reader: SourceReader) -> None:
         """Begin the timeline once the source has reported its end, and the age of its first record is known."""
         answered = reader.last_stable_offset != FOREVER_MS
-        if answered and (outbox.first_time_ms is not None or reader.caught_up) and not self.timeline.begun:
-            self.timeline.begins(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
+        if answered and (outbox.first_time_ms is not None or reader.caught_up) and not self.timeline.started:
+            self.timeline.start(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
 
     def on_gap(self, kind: str, offsets: int) -> None:
         """A gap in the source was skipped."""
-        self.timeline.happened(EventName.GAP, kind=kind, offsets=offsets)
+        self.timeline.add_event(EventName.GAP, kind=kind, offsets=offsets)
 
     # --- when an attempt, or the copy, ends
 
@@ -184,16 +184,16 @@ class ResultRecorder:
         if outcome is not None and outcome.expiry is not None:
             # An expiry without a batch is one of all that was to be copied.
             start = self.result.end
-            offsets = {"start": start, "end": start if self._range.follows else max(start, self._range.end)}
+            offsets = {"start": start, "end": start if self._range.open_ended else max(start, self._range.end)}
             self.result.expiries.append({**offsets, **outcome.expiry})
         if outcome is not None and outcome.outcome is Outcome.FENCED:
-            self.timeline.happened(EventName.FENCED, error=outcome.error)
+            self.timeline.add_event(EventName.FENCED, error=outcome.error)
         if reason:
-            self.timeline.attempted(attempt, reason)
+            self.timeline.attempt_ended(attempt, reason)
 
     def on_retry(self, attempt: int, error: str | None, backoff_ms: int) -> None:
         """Another attempt follows in ``backoff_ms``."""
-        self.timeline.happened(EventName.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
+        self.timeline.add_event(EventName.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
 
     def close(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> None:
         """Make the result final."""
@@ -203,7 +203,7 @@ class ResultRecorder:
         if outcome.outcome is Outcome.UNFINISHED:
             result.stuck_since_ms = stuck_since_ms
         result.story = self._timeline(now)
-        self._observer.done(self._range, result)
+        self._observer.range_finished(self._range, result)
 
     def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
         """Return the result of an epoch that ends now, while the copy continues."""
@@ -214,11 +214,11 @@ class ResultRecorder:
         result.stuck_since_ms = stuck_since_ms
         result.seconds = max(0.001, (now - self._began_ms) / 1000)
         result.story = self._timeline(now)
-        self._observer.done(self._range, result)
+        self._observer.range_finished(self._range, result)
         return result
 
     def _timeline(self, now: int) -> CopyTimeline:
-        timeline, copied = self.timeline.told(now), self._range
+        timeline, copied = self.timeline.snapshot(now), self._range
         timeline.sick_since_ms, timeline.sick_trace = copied.sick_since_ms, copied.sick_trace
         timeline.last_trace = copied.last_trace
         if timeline.lag_before is None and copied.source_end:

@@ -54,7 +54,7 @@ class RetryController:
         """Count an attempt."""
         self._attempts += 1
         self._recorder.result.retries = self._attempts - 1
-        self._recorder.timeline.attempts()
+        self._recorder.timeline.attempt_started()
 
     def on_attempt_ended(self, outcome: AttemptOutcome | None, reason: str, waited_ms: int | None) -> None:
         """Record the end of an attempt.
@@ -90,7 +90,7 @@ class RetryController:
     def _is_retriable(self) -> bool:
         """Whether the outcome may change: of an expiry; of any failure, if the partition is followed."""
         outcome = None if self._outcome is None else self._outcome.outcome
-        return outcome is Outcome.EXPIRED or (outcome is Outcome.FAILED and self._range.follows)
+        return outcome is Outcome.EXPIRED or (outcome is Outcome.FAILED and self._range.open_ended)
 
     @property
     def keeps_backing_off(self) -> bool:

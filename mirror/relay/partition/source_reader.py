@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.consumer.fetched import Fetched
-from mirror.relay.batches.batch_pipeline import BatchPipeline, Remake
+from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
 from mirror.relay.batches.output_batch import BufferRef
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
@@ -21,7 +21,7 @@ class SourceReader:
         policy: CopyPolicy,
         batch_size: int,
         *,
-        remake: Remake,
+        remake: SubmitReencode,
         budget: SourceBudget,
     ) -> None:
         self.end = end
@@ -29,7 +29,7 @@ class SourceReader:
         self.held_bytes = 0
         """Fetched bytes that are still needed."""
         self.pipeline = BatchPipeline(
-            limits, policy, batch_size, remake=remake, took=self._on_held, part_done=self._on_part_done
+            limits, policy, batch_size, reencode=remake, on_held=self._on_held, on_released=self._on_part_done
         )
         self._budget = budget
         self._parts: set[BufferRef] = set()
@@ -44,7 +44,7 @@ class SourceReader:
         """As of the last response; FOREVER_MS before the first one."""
         self.error: BaseException | None = None
         """Ended the reading; what was read before it is still copied."""
-        self.pipeline.begin(offset)
+        self.pipeline.restart(offset)
         for part in list(self._parts):
             self._release(part)  # the bytes stay in memory while the encoder reads them
 
@@ -56,11 +56,11 @@ class SourceReader:
     @property
     def caught_up(self) -> bool:
         """Whether all that the source had at its last response was handed to the producer."""
-        return self.pipeline.idle and (self.ended or self.position >= self.last_stable_offset)
+        return self.pipeline.empty and (self.ended or self.position >= self.last_stable_offset)
 
     def confirm_end(self, end: int) -> bool:
         """Accept ``end`` as the last stable offset if everything before it was read; return whether it was."""
-        if self.pipeline.idle and self.position >= end:
+        if self.pipeline.empty and self.position >= end:
             self.last_stable_offset = end
             return True
         return False
@@ -74,18 +74,18 @@ class SourceReader:
             self.error = fetched.error
         else:
             self.position, self.last_stable_offset = fetched.next_offset, fetched.last_stable_offset
-            self.pipeline.take_in(fetched, self.end)
+            self.pipeline.add_fetched(fetched, self.end)
         return True
 
     def fail(self, error: BaseException) -> None:
         """End the reading: what comes next cannot be copied. What was handed to the producer before counts."""
         self.error = error
-        self.pipeline.cut()
+        self.pipeline.clear()
 
     def _on_held(self, part: BufferRef) -> None:
         self._parts.add(part)
         self.held_bytes += part.size
-        self._budget.took(part.size)
+        self._budget.add(part.size)
 
     def _on_part_done(self, part: BufferRef) -> None:
         if part in self._parts:
@@ -96,4 +96,4 @@ class SourceReader:
     def _release(self, part: BufferRef) -> None:
         self._parts.remove(part)
         self.held_bytes -= part.size
-        self._budget.let_go(part.size)
+        self._budget.release(part.size)

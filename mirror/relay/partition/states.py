@@ -24,16 +24,16 @@ MAX_REFETCHES: Final = 2
 EPOCH_ENDED: Final = "the epoch ended before it was complete"
 _AWAITED: Final = {
     CopyPhase.FENCING: "the target's transaction coordinator",
-    CopyPhase.SETTLING: "the leader of the target partition",
+    CopyPhase.RESOLVING_PROGRESS: "the leader of the target partition",
     CopyPhase.FETCHING: "the source",
     CopyPhase.MEMORY: "room in buffer.memory",
     CopyPhase.PRODUCING: "the target's acknowledgements",
     CopyPhase.COMMITTING: "the end of its transaction",
-    CopyPhase.LOOKING: "the source, to learn why it does not have what comes next",
+    CopyPhase.CHECKING_SOURCE: "the source, to learn why it does not have what comes next",
 }
 """What a copy waits for in a phase; the other phases wait for the copy itself."""
 _TARGET_PHASES: Final = frozenset(
-    {CopyPhase.FENCING, CopyPhase.SETTLING, CopyPhase.MEMORY, CopyPhase.PRODUCING, CopyPhase.COMMITTING}
+    {CopyPhase.FENCING, CopyPhase.RESOLVING_PROGRESS, CopyPhase.MEMORY, CopyPhase.PRODUCING, CopyPhase.COMMITTING}
 )
 """The phases in which a copy waits for the target."""
 
@@ -70,10 +70,10 @@ class CopyState(enum.Enum):
 
 PHASE_OF_STATE: Final = {
     CopyState.OPENING: CopyPhase.FENCING,
-    CopyState.RESOLVING_PROGRESS: CopyPhase.SETTLING,
-    CopyState.CHECKING_SOURCE: CopyPhase.LOOKING,
+    CopyState.RESOLVING_PROGRESS: CopyPhase.RESOLVING_PROGRESS,
+    CopyState.CHECKING_SOURCE: CopyPhase.CHECKING_SOURCE,
     CopyState.ABORTING: CopyPhase.ABORTING,
-    CopyState.BACKING_OFF: CopyPhase.RESTING,
+    CopyState.BACKING_OFF: CopyPhase.BACKING_OFF,
 }
 """The phase that the timeline records; while COPYING, the attempt determines it."""
 

@@ -12,7 +12,7 @@ from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
 from mirror.relay.progress.lookups import StartPosition
-from mirror.relay.progress.target_log import Appended, TargetMark, truncated
+from mirror.relay.progress.target_log import TargetLogTracker, TargetMark, truncated_error
 
 if TYPE_CHECKING:
     from mirror.relay.partition.target_writer import TargetWriter
@@ -24,7 +24,7 @@ class TargetLogCheck:
     """The mark of the target's log of one copy, over all its attempts, and its comparison with new leaders' logs."""
 
     def __init__(self, copy: CopyHandle, context: CopyContext) -> None:
-        self.appended: Final = Appended()
+        self.appended: Final = TargetLogTracker()
         self._copy: Final = copy
         self._context: Final = context
         self._record_check: Future[None] | None = None
@@ -32,22 +32,22 @@ class TargetLogCheck:
 
     def begin(self, start: StartPosition) -> None:
         """The start was resolved. Raises FlowError if the attempt before had shown that the log lost records."""
-        self.appended.verified, self._record_check, self._comparison = start.mark, start.later, None
-        if start.later is not None:
-            self._context.step_when_done(self._copy, start.later)
-        if (regression := self.appended.take_low()) is not None and start.progress is not None:
+        self.appended.verified, self._record_check, self._comparison = start.mark, start.deferred_check, None
+        if start.deferred_check is not None:
+            self._context.step_when_done(self._copy, start.deferred_check)
+        if (regression := self.appended.take_regression()) is not None and start.progress is not None:
             # The acknowledged offset is sufficient proof, even if the log has grown again since.
             acked, log_end = regression
             mark = TargetMark(topic_id="", end=log_end)
-            raise truncated(self._copy.range.flow, self._copy.target, mark, acked, start.progress)
+            raise truncated_error(self._copy.range.flow, self._copy.target, mark, acked, start.progress)
 
     def mark(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
         """Return the mark to commit with the progress of ``attempt``."""
         outbox = attempt.outbox
         if writer.atomic:
-            return self.appended.at(outbox.expected_end, writer.producer_id, None)
+            return self.appended.mark_at(outbox.expected_end, writer.producer_id, None)
         # What is in flight may never arrive: the mark excludes it.
-        return self.appended.at(outbox.log_end, writer.producer_id, outbox.last_batch)
+        return self.appended.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
 
     def update(self, attempt: CopyAttempt, now: int, *, ended: bool) -> None:
         """Process finished lookups, and compare the log if its leader has changed; ``ended``: the range was read.
@@ -70,10 +70,10 @@ class TargetLogCheck:
             compared, self._comparison = self._comparison, None
             if isinstance(late := compared.exception(), KafkaTimeout):
                 self._check_deadline(attempt, late, now, ended=ended)
-            elif not self.appended.compared(result_of(compared)):
+            elif not self.appended.on_compared(result_of(compared)):
                 msg = "the target has a new leader, and its log does not reach as far as the last one's"
                 raise TargetShrank(msg)
-        if self._comparison is None and (mark := self.appended.to_compare(self._leader_epoch())) is not None:
+        if self._comparison is None and (mark := self.appended.mark_to_compare(self._leader_epoch())) is not None:
             self._comparison = self._context.compare_target(self._copy, mark, self._context.timeouts.stall_ms)
             self._context.step_when_done(self._copy, self._comparison)
         # A commit now would store a higher mark, and hide what the new leader lacks below it.

@@ -27,12 +27,12 @@ class ProgressTotals(NamedTuple):
     batches: int = 0
     bytes: int = 0
 
-    def less(self, other: ProgressTotals) -> ProgressTotals:
+    def minus(self, other: ProgressTotals) -> ProgressTotals:
         """What ``other`` does not have."""
         return ProgressTotals(self.records - other.records, self.batches - other.batches, self.bytes - other.bytes)
 
 
-NOTHING: Final = ProgressTotals()
+NO_TOTALS: Final = ProgressTotals()
 _MOST_LEFT: Final = 2**50
 """More than a copy can leave behind an epoch; results of thousands of partitions still add up to an int64."""
 
@@ -51,7 +51,7 @@ class Progress:
     source_cluster_id: str
     topic_id: str
     time_ms: int = 0
-    left: ProgressTotals = NOTHING
+    unreported: ProgressTotals = NO_TOTALS
     target: TargetMark | None = None
 
 
@@ -82,7 +82,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "cluster": progress.source_cluster_id,
         "topic": progress.topic_id,
         "time": progress.time_ms,
-        **({"left": progress.left} if progress.left != NOTHING else {}),
+        **({"left": progress.unreported} if progress.unreported != NO_TOTALS else {}),
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(about, separators=(",", ":")))
@@ -90,14 +90,14 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
 
 def from_offset(committed: OffsetAndMetadata) -> Progress:
     """What was committed; one of a stranger has no cluster, no topic and no time. Raises nothing, whatever it holds."""
-    about = stored.fields(committed.metadata)
+    about = stored.parse_object(committed.metadata)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
         source_cluster_id=stored.text(about.get("cluster")),
         topic_id=stored.text(about.get("topic")),
         time_ms=stored.time_ms(about.get("time")) or 0,
-        left=_sums(about.get("left")),
+        unreported=_sums(about.get("left")),
         target=mark_of(about.get("target")),
     )
 
@@ -128,4 +128,4 @@ class ProgressStore:
 def _sums(value: object) -> ProgressTotals:
     found = [stored.number(each, _MOST_LEFT) for each in value] if isinstance(value, list) else []
     known = [each for each in found if each is not None]
-    return ProgressTotals(*known) if len(found) == len(known) == len(NOTHING) else NOTHING
+    return ProgressTotals(*known) if len(found) == len(known) == len(NO_TOTALS) else NO_TOTALS

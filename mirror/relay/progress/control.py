@@ -20,11 +20,11 @@ from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.progress_topic import topic_of
 from mirror.timing import FOREVER_MS
 
-ASK_MS: Final = 1_000
+POLL_INTERVAL_MS: Final = 1_000
 """How often a task looks."""
-SEEN_EVERY_MS: Final = 10_000
+HEARTBEAT_INTERVAL_MS: Final = 10_000
 """How often a run that goes on says so."""
-GONE_AFTER_MS: Final = 60_000
+DEAD_AFTER_MS: Final = 60_000
 """A run that has not said so for this long has died, or cannot reach the target."""
 
 
@@ -48,11 +48,11 @@ class RunControl:
         """How long nothing has been heard of the run at ``wall_ms`` (ms since 1970); None where that is not known."""
         return max(0, wall_ms - self.seen_ms) if self.seen_ms else None
 
-    def gone(self, wall_ms: int) -> bool:
+    def is_dead(self, wall_ms: int) -> bool:
         """Whether the run has been silent for so long that nothing can be there any more."""
-        return (self.silent_ms(wall_ms) or 0) >= GONE_AFTER_MS
+        return (self.silent_ms(wall_ms) or 0) >= DEAD_AFTER_MS
 
-    def ends(self, run: str, epoch: int) -> str | None:
+    def end_reason(self, run: str, epoch: int) -> str | None:
         """Why ``epoch`` of ``run`` is over; None where it is not."""
         if self.run != run:
             return f"another run of this flow took over: {self.run}, on {self.host}"
@@ -60,7 +60,7 @@ class RunControl:
             return "it was told to stop"
         return "there is something new to plan" if epoch < self.epoch else None
 
-    def fences(self, run: str) -> bool:
+    def other_run_active(self, run: str) -> bool:
         """Whether somebody else runs this flow now."""
         return self.run != run and not self.ended
 
@@ -80,7 +80,7 @@ class RunControl:
         return replace(self, stop=True, ended=ended or self.ended)
 
 
-def place_of(flow: str) -> tuple[str, TopicPartition]:
+def control_partition(flow: str) -> tuple[str, TopicPartition]:
     """The group, and the partition that it is committed for: one that whoever copies may commit for in any case."""
     return f"mirror.{flow}.orders", TopicPartition(topic_of(flow), 0)
 
@@ -89,7 +89,7 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
     """What was committed; None where that is nothing, or a stranger's. Raises nothing, whatever it holds."""
     if committed is None:
         return None
-    about = stored.fields(committed.metadata)
+    about = stored.parse_object(committed.metadata)
     run, host, since_ms = stored.text(about.get("run")), about.get("host"), stored.time_ms(about.get("since"))
     if not run or not isinstance(host, str) or since_ms is None:
         return None
@@ -105,7 +105,7 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
 
 
 class ControlPoller:
-    """Whether one epoch of one run goes on: asks every :data:`ASK_MS`, and never waits for the answer.
+    """Whether one epoch of one run goes on: asks every :data:`POLL_INTERVAL_MS`, and never waits for the answer.
 
     Who cannot ask goes on: it is told by the others' fencing, and by its epoch's end.
     """
@@ -118,18 +118,18 @@ class ControlPoller:
         self._asked: Future[RunControl | None] | None = None
 
     def due_ms(self) -> int:
-        """When :meth:`why_over` is wanted next, where no answer comes before."""
+        """When :meth:`poll` is wanted next, where no answer comes before."""
         return self._next_ms if self._asked is None else FOREVER_MS
 
-    def why_over(self, now: int) -> str | None:
+    def poll(self, now: int) -> str | None:
         """Why the epoch is over, as far as is known; None while it is not."""
         asked = self._asked
         if asked is None and now >= self._next_ms:
-            self._next_ms = now + ASK_MS
+            self._next_ms = now + POLL_INTERVAL_MS
             self._asked = self._ask()
             return None
         if asked is None or not asked.done():
             return None
         self._asked = None
         orders = None if asked.exception() is not None else asked.result()
-        return None if orders is None else orders.ends(self._run, self._epoch)
+        return None if orders is None else orders.end_reason(self._run, self._epoch)

@@ -46,7 +46,7 @@ class Gap:
     offset: int
     resume: int
     lost: int
-    about: str = ""
+    detail: str = ""
 
     def __str__(self) -> str:
         copied = f"{self.kind}: copied up to offset {self.offset}"
@@ -58,14 +58,14 @@ class Gap:
                 more = f"the target holds {self.lost} offsets that the source does not have any more"
                 return f"{copied}, but the source's log was cut back to {self.resume} (data loss there): {more}"
             case _:
-                return f"{copied} of a topic that was deleted and made again{self.about}"
+                return f"{copied} of a topic that was deleted and made again{self.detail}"
 
     def advice(self, flow_wants: str = 'on-gap = "skip"') -> str:
         """What a user can do, to stand behind the text."""
         return f"set {flow_wants} to go on at offset {self.resume}, or copy it under another flow name or target topic"
 
 
-def classify(progress: Progress, topic_id: str, earliest: int, end: int, *, diverging: int | None = None) -> Gap | None:
+def find_gap(progress: Progress, topic_id: str, earliest: int, end: int, *, diverging: int | None = None) -> Gap | None:
     """The gap between ``progress`` and a source log of topic ``topic_id`` that holds ``[earliest, end)``, if any.
 
     ``diverging`` is where the log parts from the one that was copied, as far as leader epochs told (KIP-320).

@@ -16,10 +16,10 @@ from mirror.cluster.types import Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.control import RunControl, from_offset, place_of
+from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
-from mirror.relay.progress.target_log import TargetMark, is_of_another_topic, recreated, truncated
+from mirror.relay.progress.target_log import TargetMark, is_other_topic, recreated_error, truncated_error
 
 _Offsets = Outcomes[TopicPartition, OffsetResult]
 _DOUBTED_S: Final = 1.0
@@ -163,11 +163,11 @@ class ClusterLookups:
 
     # --- of the target, in a thread that may wait
 
-    def read_notes(self, timeout_ms: int | None = None) -> dict[TopicPartition, ProgressRecord]:
+    def read_progress_records(self, timeout_ms: int | None = None) -> dict[TopicPartition, ProgressRecord]:
         """What is noted of the targets' progress, within ``timeout_ms``. Raises KafkaError."""
         return self._notes.read(self._targets, timeout_ms)
 
-    def settle(
+    def resolve_start(
         self,
         tp: TopicPartition,
         log: LogBounds,
@@ -187,8 +187,8 @@ class ClusterLookups:
         known = mark or (None if kept is None else _mark_of(kept))
         why = self._made_again(tp, known, kept, fresh)
         if why is None and known is not None and log.end < known.end:
-            why = truncated(self._flow, tp, known, log.end, None if kept is None else kept.progress)
-        if why is None and kept is not None and self._notes.still_true(tp, kept, self._timeout_ms):
+            why = truncated_error(self._flow, tp, known, log.end, None if kept is None else kept.progress)
+        if why is None and kept is not None and self._notes.is_current(tp, kept, self._timeout_ms):
             return StartPosition(kept.progress, kept.target_end, _not_before(kept, fresh))
         if why is None and kept is None and log.end == 0:
             return StartPosition(None, 0, fresh)
@@ -196,26 +196,26 @@ class ClusterLookups:
             return StartPosition(None, log.end, fresh)
         raise why or self._progress_lost(tp, log, kept)
 
-    def suspect(
+    def check_suspect_log(
         self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, fresh: TargetMark
     ) -> StartPosition:
         """The log of target ``tp`` does not look as ``mark`` says: whether something is missing. Raises KafkaError.
 
         ``cut`` is where it left the mark's leader epoch (-1: not known), ``fresh`` what holds if nothing is missing.
         """
-        if is_of_another_topic(mark, fresh.topic_id):
-            why = recreated(self._flow, tp, mark, fresh.topic_id, progress)
+        if is_other_topic(mark, fresh.topic_id):
+            why = recreated_error(self._flow, tp, mark, fresh.topic_id, progress)
         else:
-            lost = self._notes.cut_back(tp, mark, cut, self._timeout_ms)
+            lost = self._notes.truncated_at(tp, mark, cut, self._timeout_ms)
             if lost is None:
                 return StartPosition(progress, mark.end, fresh)
-            why = truncated(self._flow, tp, mark, lost, progress)
+            why = truncated_error(self._flow, tp, mark, lost, progress)
         if not self._start_over:
             raise why
         log = self.target_bounds(tp, self._timeout_ms).result()
         return StartPosition(None, log.end, replace(fresh, end=log.end, leader_epoch=log.leader_epoch))
 
-    def check_note(self, tp: TopicPartition, kept: ProgressRecord | None, fresh: TargetMark) -> None:
+    def check_recreated(self, tp: TopicPartition, kept: ProgressRecord | None, fresh: TargetMark) -> None:
         """Target ``tp`` was begun as ``fresh``, empty, before its note could be read. Raises FlowError."""
         why = self._made_again(tp, None if kept is None else _mark_of(kept), kept, fresh)
         if why is not None and not self._start_over:
@@ -227,8 +227,8 @@ class ClusterLookups:
         if known is None:
             return None
         # A log that never held anything is no log that was written to: as long as it is the same, it has an end.
-        if is_of_another_topic(known, fresh.topic_id) or (fresh.end == 0 < known.end and known.topic_id == ""):
-            return recreated(self._flow, tp, known, fresh.topic_id, None if kept is None else kept.progress)
+        if is_other_topic(known, fresh.topic_id) or (fresh.end == 0 < known.end and known.topic_id == ""):
+            return recreated_error(self._flow, tp, known, fresh.topic_id, None if kept is None else kept.progress)
         return None
 
     def _progress_lost(self, tp: TopicPartition, log: LogBounds, kept: ProgressRecord | None) -> FlowError:
@@ -241,15 +241,17 @@ class ClusterLookups:
             " there; to copy again from the flow's start, records already there once more, set start-over = true"
         )
 
-    def orders(self) -> Future[RunControl | None]:
+    def run_control(self) -> Future[RunControl | None]:
         """What the flow's runs are told just now."""
-        group, tp = place_of(self._flow)
+        group, tp = control_partition(self._flow)
         found = self._target.group_offsets_async(group, [tp], self._timeout_ms)
         return then(found, lambda offsets: done(from_offset(offsets.get(tp))))
 
-    def keep(self, notes: dict[TopicPartition, ProgressRecord], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
+    def write_progress_records(
+        self, notes: dict[TopicPartition, ProgressRecord], timeout_ms: int
+    ) -> dict[TopicPartition, KafkaError]:
         """Note down these; what could not be, with its reason."""
-        return self._notes.keep(notes, timeout_ms) if notes else {}
+        return self._notes.write(notes, timeout_ms) if notes else {}
 
 
 def _of(found: Outcomes[TopicPartition, V], tp: TopicPartition) -> V:
@@ -285,4 +287,4 @@ class StartPosition:
     progress: Progress | None
     target_end: int
     mark: TargetMark | None = None
-    later: Future[None] | None = None
+    deferred_check: Future[None] | None = None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mirror.cluster.types import TopicPartition
 
-STANDS_STILL_MS: Final = 60_000
+STUCK_AFTER_MS: Final = 60_000
 """A last stable offset that has not moved for so long, with records behind it, is worth a warning."""
 _NOTED_MS: Final = 10_000
 """From this age on a command that asks only once names a transaction: a younger one is most likely healthy."""
@@ -54,7 +54,7 @@ class OpenTransaction:
         return max(0, self.seen_ms - min(self.since_ms, self.since_ms if self.start_ms is None else self.start_ms))
 
     @property
-    def noted(self) -> bool:
+    def is_noteworthy(self) -> bool:
         """Whether a command that asks only once should name it.
 
         Where the coordinator does not tell its age, the time of its last record has to stand in for it.
@@ -63,9 +63,9 @@ class OpenTransaction:
             return max(self.age_ms, self.seen_ms - self.last_record_ms) >= _NOTED_MS
         return self.age_ms >= _NOTED_MS
 
-    def stands_still(self, epoch_ms: int = 0) -> bool:
+    def is_stuck(self, epoch_ms: int = 0) -> bool:
         """Whether it is worth a warning, where the next observation comes after ``epoch_ms``."""
-        return self.age_ms >= max(STANDS_STILL_MS, epoch_ms)
+        return self.age_ms >= max(STUCK_AFTER_MS, epoch_ms)
 
     def describe(self) -> str:
         """One line: what is not copied, whose transaction it is, and what to do."""
@@ -105,7 +105,7 @@ OpenTransactions = Mapping[TopicPartition, OpenTransaction]
 """By source partition, those that have one."""
 
 
-def observed(
+def update_open_transactions(
     before: OpenTransactions, stable: Mapping[TopicPartition, tuple[int, int]], now_ms: int
 ) -> dict[TopicPartition, OpenTransaction]:
     """The partitions whose last stable offset is below what readers of all records see.
@@ -134,7 +134,7 @@ def observed(
     return found
 
 
-def lines(found: OpenTransactions, most: int = 3) -> list[str]:
+def describe_oldest(found: OpenTransactions, most: int = 3) -> list[str]:
     """A line for each of the ``most`` oldest, and one for how many more there are."""
     oldest = sorted(found.values(), key=lambda one: (-one.age_ms, one.tp))
     more = len(oldest) - most

@@ -20,7 +20,7 @@ from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.target_log import TargetMark, mark_of, still_there
+from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
@@ -113,7 +113,7 @@ class ProgressTopic:
             )
         return found
 
-    def keep(self, kept: Mapping[TopicPartition, ProgressRecord], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
+    def write(self, kept: Mapping[TopicPartition, ProgressRecord], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
         """Note these, within ``timeout_ms``. Returns what may *not* have been kept, each with why; raises nothing.
 
         At its best effort: a note that is missing only makes a forgotten progress one that must be settled by hand.
@@ -155,7 +155,7 @@ class ProgressTopic:
 
     # --- whether a note still holds
 
-    def still_true(self, tp: TopicPartition, kept: ProgressRecord, timeout_ms: int) -> bool:
+    def is_current(self, tp: TopicPartition, kept: ProgressRecord, timeout_ms: int) -> bool:
         """Whether nothing was copied into ``tp`` since the note was made.
 
         So it is where the target holds no committed record at or behind ``kept.target_end``: only markers and aborted
@@ -173,7 +173,7 @@ class ProgressTopic:
             except OffsetOutOfRange:
                 return False  # retention, or a truncation, was quicker
 
-    def cut_back(self, tp: TopicPartition, mark: TargetMark, cut: int, timeout_ms: int) -> int | None:
+    def truncated_at(self, tp: TopicPartition, mark: TargetMark, cut: int, timeout_ms: int) -> int | None:
         """The offset that the log of ``tp`` was cut back to, below the end of ``mark``; None where nothing is missing.
 
         ``cut`` is where the log left the mark's leader epoch, -1 where that is not known. What retention has deleted is
@@ -189,7 +189,7 @@ class ProgressTopic:
             if end < mark.end or mark.producer_id < 0:
                 return lost
             try:
-                there = still_there(_read(consumer, tp, at, min(end, at + _NEAR), timer), mark, at)
+                there = holds_append(_read(consumer, tp, at, min(end, at + _NEAR), timer), mark, at)
             except OffsetOutOfRange:
                 return None  # retention was quicker
             return None if there else lost
@@ -248,7 +248,7 @@ def _key(tp: TopicPartition) -> bytes:
 
 def _tp(key: bytes | None) -> TopicPartition:
     """The inverse of :func:`_key`. Raises ValueError for anything else."""
-    about = stored.fields(key)
+    about = stored.parse_object(key)
     return TopicPartition(_text(about, "topic"), _number(about, "partition"))
 
 
@@ -269,7 +269,7 @@ def _value(kept: ProgressRecord) -> bytes:
 
 def _kept(value: bytes) -> ProgressRecord:
     """The inverse of :func:`_value`. Raises ValueError for anything else."""
-    about = stored.fields(value)
+    about = stored.parse_object(value)
     if _number(about, "v") != _VERSION:
         msg = f"version {about['v']}, this program knows {_VERSION}"
         raise ValueError(msg)

@@ -13,7 +13,7 @@ from mirror.relay.futures import done, or_else, then
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.lookups import ClusterLookups, LogBounds, StartPosition, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord
-from mirror.relay.progress.target_log import TargetMark, is_of_another_topic
+from mirror.relay.progress.target_log import TargetMark, is_other_topic
 
 _TOPICS_MS: Final = 500
 """Topics are described once for all copies that begin within this time."""
@@ -44,7 +44,7 @@ class StartPositions:
         self._first_notes: Future[Notes] | None = None
         self._all_notes: Future[Notes] | None = None
 
-    def settle(
+    def resolve_start(
         self, tp: TopicPartition, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[StartPosition]:
         """As :meth:`mirror.relay.partition.context.CopyContext.settle`."""
@@ -60,7 +60,7 @@ class StartPositions:
             def settled(told: _Compared) -> Future[StartPosition]:
                 if told.holds:
                     return done(StartPosition(progress, told.fresh.end, told.fresh))
-                return self._submit(inquiries.suspect, tp, progress, mark, told.cut, told.fresh)
+                return self._submit(inquiries.check_suspect_log, tp, progress, mark, told.cut, told.fresh)
 
             return then(self._compared(tp, mark, topics, timeout_ms), settled)
         bounds = inquiries.target_bounds(tp, timeout_ms)
@@ -88,7 +88,7 @@ class StartPositions:
             topic_id, epoch = known.topic_id(tp), known.leader_epoch(tp)
             epoch = mark.leader_epoch if epoch is None else epoch
             fresh = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
-            if is_of_another_topic(mark, topic_id):
+            if is_other_topic(mark, topic_id):
                 return done(_Compared(fresh, -1, holds=False))
             ends = self._inquiries.epoch_end(tp, mark.leader_epoch, timeout_ms)
             return then(ends, lambda end: done(_Compared(fresh, end, holds=end >= mark.end)))
@@ -100,7 +100,7 @@ class StartPositions:
     def _without_progress(
         self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, fresh: TargetMark
     ) -> Future[StartPosition]:
-        settle = self._inquiries.settle
+        settle = self._inquiries.resolve_start
         if log.end > 0 or mark is not None:
             return then(self._notes(), lambda notes: self._submit(settle, tp, log, notes.get(tp), mark, fresh))
 
@@ -108,14 +108,14 @@ class StartPositions:
         def begin(notes: Notes | None) -> Future[StartPosition]:
             if notes is not None:
                 return self._submit(settle, tp, log, notes.get(tp), mark, fresh)
-            return done(StartPosition(None, log.end, fresh, later=self._checked_later(tp, fresh)))
+            return done(StartPosition(None, log.end, fresh, deferred_check=self._checked_later(tp, fresh)))
 
         first: Future[Notes | None] = then(self._notes_soon(), done)
         return then(or_else(first, KafkaTimeout, lambda: done(None)), begin)
 
     def _checked_later(self, tp: TopicPartition, fresh: TargetMark) -> Future[None]:
         def check(notes: Notes) -> Future[None]:
-            self._inquiries.check_note(tp, notes.get(tp), fresh)
+            self._inquiries.check_recreated(tp, notes.get(tp), fresh)
             return done(None)
 
         return then(self._notes_at_last(), check)
@@ -135,14 +135,14 @@ class StartPositions:
     def _notes_soon(self) -> Future[Notes]:
         first = self._first_notes
         if first is None or (_failed(first) and not isinstance(first.exception(), KafkaTimeout)):
-            self._first_notes = first = self._submit(self._inquiries.read_notes, _FIRST_NOTES_MS)
+            self._first_notes = first = self._submit(self._inquiries.read_progress_records, _FIRST_NOTES_MS)
         return first
 
     def _notes(self) -> Future[Notes]:
         """Where they cannot be read, that is waited for together, not by one after the other."""
         if self._all_notes is None or _failed(self._all_notes):
             self._all_notes = or_else(
-                self._notes_soon(), KafkaTimeout, lambda: self._submit(self._inquiries.read_notes)
+                self._notes_soon(), KafkaTimeout, lambda: self._submit(self._inquiries.read_progress_records)
             )
         return self._all_notes
 

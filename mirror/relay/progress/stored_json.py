@@ -13,7 +13,7 @@ _LAST_MS: Final = 253_402_300_799_999
 _INT64_MAX: Final = 2**63 - 1
 
 
-def fields(data: str | bytes | None) -> dict[str, Any]:
+def parse_object(data: str | bytes | None) -> dict[str, Any]:
     """The JSON object in ``data``; empty where there is none, or it cannot be read.
 
     Brackets within brackets end in a RecursionError, bytes that are no UTF-8 in a UnicodeDecodeError (a ValueError).

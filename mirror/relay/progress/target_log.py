@@ -69,12 +69,12 @@ def _batch_of(value: object) -> tuple[int, int] | None:
     return None if epoch is None or sequence is None else (epoch, sequence)
 
 
-def is_of_another_topic(mark: TargetMark, topic_id: str) -> bool:
+def is_other_topic(mark: TargetMark, topic_id: str) -> bool:
     """Whether what ``mark`` speaks of is not in the topic that has this id now; nothing is missing of an empty log."""
     return mark.end > 0 and bool(mark.topic_id and topic_id) and mark.topic_id != topic_id
 
 
-def still_there(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
+def holds_append(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
     """Whether the target still holds the append that ``mark`` speaks of, as far as its batches from ``at`` on tell.
 
     Asked where the log has a leader epoch later than the mark's below the mark's end: either the append itself is of
@@ -102,7 +102,7 @@ def _is_append(batch: AnyBatch, mark: TargetMark) -> bool:
     return mark.batch in {None, (batch.producer_epoch, batch.base_sequence)}
 
 
-class Appended:
+class TargetLogTracker:
     """The mark of one copy, over all its attempts: ``verified`` is the last one that was kept, or compared.
 
     Where the target partition has another leader epoch than that, it has to be compared before anything is committed:
@@ -111,24 +111,24 @@ class Appended:
 
     def __init__(self) -> None:
         self.verified: TargetMark | None = None
-        self.low: tuple[int, int] | None = None
+        self.regression: tuple[int, int] | None = None
         """(acknowledged offset, known end): an append went where the log had been known to reach further."""
         self._asked_in: int | None = None
         self._compared_in: int | None = None
 
-    def at(self, end: int, producer_id: int, batch: tuple[int, int] | None) -> TargetMark | None:
+    def mark_at(self, end: int, producer_id: int, batch: tuple[int, int] | None) -> TargetMark | None:
         """The mark of a commit, where the log reaches to ``end`` by then, with this append."""
         known = self.verified
         if known is None or end <= known.end:
             return known
         return replace(known, end=end, producer_id=producer_id, batch=batch)
 
-    def committed(self, mark: TargetMark | None) -> None:
+    def on_committed(self, mark: TargetMark | None) -> None:
         """A commit has kept ``mark``."""
-        if mark is not None and self.low is None:
+        if mark is not None and self.regression is None:
             self.verified = mark
 
-    def compared(self, now: TargetMark | None) -> bool:
+    def on_compared(self, now: TargetMark | None) -> bool:
         """The present leader was asked; whether its log has all (``now`` is the mark that holds for it)."""
         if now is not None and self.verified is not None:
             # A broker that was behind may have described an earlier epoch than the one that the leader was asked in.
@@ -137,12 +137,12 @@ class Appended:
             self.verified = replace(self.verified, topic_id=now.topic_id, leader_epoch=max(epochs, default=None))
         return now is not None
 
-    def take_low(self) -> tuple[int, int] | None:
-        """:attr:`low`, once: the target has been settled again since."""
-        low, self.low = self.low, None
+    def take_regression(self) -> tuple[int, int] | None:
+        """:attr:`regression`, once: the target has been settled again since."""
+        low, self.regression = self.regression, None
         return low
 
-    def to_compare(self, leader_epoch: int | None) -> TargetMark | None:
+    def mark_to_compare(self, leader_epoch: int | None) -> TargetMark | None:
         """The mark to ask the present leader for, where it is not the one that was compared last.
 
         ``leader_epoch`` is as the client last heard. It may also be older than the one that was described then, until
@@ -155,7 +155,9 @@ class Appended:
         return known
 
 
-def recreated(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: str, progress: Progress | None) -> FlowError:
+def recreated_error(
+    flow: str, tp: TopicPartition, mark: TargetMark, topic_id: str, progress: Progress | None
+) -> FlowError:
     """The target topic was deleted and made again."""
     ids = f" (topic id {mark.topic_id}, now {topic_id})" if mark.topic_id and mark.topic_id != topic_id else ""
     return FlowError(
@@ -164,7 +166,7 @@ def recreated(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: str, pr
     )
 
 
-def truncated(flow: str, tp: TopicPartition, mark: TargetMark, cut: int, progress: Progress | None) -> FlowError:
+def truncated_error(flow: str, tp: TopicPartition, mark: TargetMark, cut: int, progress: Progress | None) -> FlowError:
     """The target's log was cut back to ``cut``, and may have grown again."""
     return FlowError(
         f"target-truncated: target {tp} lost records that it had acknowledged: flow {flow} had written up to offset"

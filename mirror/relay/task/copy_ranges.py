@@ -18,7 +18,12 @@ from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.model.client_defaults import AROUND, PARTITION_FETCH_BYTES, batch_bytes, transaction_timeout_ms
+from mirror.relay.model.client_defaults import (
+    OVERHEAD_FRACTION,
+    PARTITION_FETCH_BYTES,
+    batch_bytes,
+    transaction_timeout_ms,
+)
 from mirror.relay.model.observer import NullObserver, TaskObserver
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -65,7 +70,7 @@ def copy_ranges(
         copy = partial(_copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver())
         results = _copy_with_lease(copy) if policy.lease_ms and policy.exactly_once else copy()
     except MirrorError as error:
-        results = [RangeResult.begun(failed, failed.start, Outcome.FAILED, str(error)) for failed in ranges]
+        results = [RangeResult.initial(failed, failed.start, Outcome.FAILED, str(error)) for failed in ranges]
     for result in results:
         result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results
@@ -200,7 +205,7 @@ def _source_options(
         settings.max_partition_fetch_bytes, max(_MIN_PARTITION_FETCH_BYTES, buffer_memory // (2 * partitions))
     )
     total = settings.fetch_max_bytes
-    ahead = max(1, total - total // AROUND - total // _RESPONSES_FRACTION)
+    ahead = max(1, total - total // OVERHEAD_FRACTION - total // _RESPONSES_FRACTION)
     if bytes_per_second:
         # What is fetched ahead arrives in one burst: limit it to what one second allows.
         ahead = min(ahead, max(_MIN_PARTITION_FETCH_BYTES, bytes_per_second))
@@ -221,5 +226,5 @@ def _target_limits(admin: Admin, targets: Sequence[TopicPartition]) -> dict[str,
 
 
 def _write_progress(lookups: ClusterLookups, records: dict[TopicPartition, ProgressRecord]) -> None:
-    for tp, error in lookups.keep(records, _PROGRESS_TOPIC_TIMEOUT_MS).items():
+    for tp, error in lookups.write_progress_records(records, _PROGRESS_TOPIC_TIMEOUT_MS).items():
         _log.warning("the progress of %s is committed, but could not be written to the progress topic: %s", tp, error)

@@ -68,7 +68,7 @@ class EpochLifecycle:
         self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
     ) -> Collection[PartitionCopy]:
         """End the epoch if it is time; return the copies to step. ``active`` are the ``copies`` that are not done."""
-        if self._control is not None and not self._winding_up and (reason := self._control.why_over(now)) is not None:
+        if self._control is not None and not self._winding_up and (reason := self._control.poll(now)) is not None:
             _log.info("epoch %d of run %s ends early: %s", self._policy.epoch, self._policy.run, reason)
             self._ends_at, self._ended_by_control = self._unix_ms(), True
         if self._unix_ms() < self._ends_at:

@@ -66,7 +66,7 @@ class FetchSteering:
         """Tell followed copies of their brokers' responses: one that has nothing new has not stalled."""
         if now < self._check_responses_at:
             return
-        followed = [copy for copy in self._reading.values() if copy.range.follows]
+        followed = [copy for copy in self._reading.values() if copy.range.open_ended]
         if followed:
             responses = self._consumer.last_responses()
             for copy in followed:
@@ -79,12 +79,12 @@ class FetchSteering:
     def update(self, now: int, stepped: Iterable[CopyHandle], active: Collection[CopyHandle]) -> None:
         """Apply new positions, then pause and resume: the ``stepped`` copies, and every 100 ms all ``active`` ones."""
         candidates = {*stepped, *self._apply_positions()}
-        if self._budget.eased:
+        if self._budget.retry_refused:
             # A copy that was refused room is asked before one that has just freed some, which would take it again.
             self._update_all_at = min(self._update_all_at, self._updated_all_at + _UPDATE_REFUSED_MS)
         if now >= self._update_all_at:
             candidates, self._updated_all_at, self._update_all_at = {*active}, now, now + _UPDATE_ALL_MS
-            self._budget.ask_all()
+            self._budget.clear_refused()
         wanted = {copy.source: self._may_fetch(copy, now) for copy in candidates if copy.source in self._assigned}
         if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:
             self._consumer.pause(pause)
@@ -108,7 +108,7 @@ class FetchSteering:
 
     def _may_fetch(self, copy: CopyHandle, now: int) -> bool:
         wants = copy.wants_more
-        if wants and not self._budget.may_take(copy.held_bytes, self._max_partition_bytes):
+        if wants and not self._budget.may_fetch(copy.held_bytes, self._max_partition_bytes):
             copy.on_fetch_skipped(now)
             copy.on_budget_exhausted()
             return False
@@ -119,7 +119,7 @@ class FetchSteering:
     @property
     def room(self) -> int:
         """Bytes that a poll may return."""
-        return self._budget.room
+        return self._budget.free
 
     def throttled_ms(self, now: int) -> int:
         """How long the flow's rate limit forbids to fetch."""
@@ -135,18 +135,18 @@ class FetchSteering:
         due_ms = self._check_responses_at
         if self._paused:
             due_ms = min(due_ms, max(now + 1, self._update_all_at))
-        if self._budget.short and (retry_at := self._updated_all_at + _UPDATE_REFUSED_MS) > now:
+        if self._budget.any_refused and (retry_at := self._updated_all_at + _UPDATE_REFUSED_MS) > now:
             due_ms = min(due_ms, retry_at)
         return due_ms
 
     def may_retry_refused(self, now: int) -> bool:
         """Whether a copy that was refused room could be given some that is freed at ``now``."""
-        return self._budget.short and now >= self._updated_all_at + _UPDATE_REFUSED_MS
+        return self._budget.any_refused and now >= self._updated_all_at + _UPDATE_REFUSED_MS
 
     def on_polled(self, fetched: Iterable[Fetched], now: int) -> Iterable[CopyHandle]:
         """Deliver the results of a poll; yield the copies that received some."""
         for result in fetched:
-            self._limiter.took(result.size, now)
+            self._limiter.on_received(result.size, now)
             copy = self._reading.get(result.tp)
             if copy is not None:
                 copy.on_fetched(result, now)

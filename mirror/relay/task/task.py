@@ -13,7 +13,7 @@ from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.meters import Histogram
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
@@ -127,7 +127,7 @@ class Task:
         It is not called if all copies end before, or a control command ends the epoch.
         """
         self._epoch.use_hand_over(hand_over)
-        self.observer.begins(self.snapshot)
+        self.observer.task_started(self.snapshot)
         now = self._clock.now()
         for copied in ranges:
             copy = PartitionCopy(copied, self._policy, limits[copied.target_topic], batch_size, self, now)
@@ -143,7 +143,7 @@ class Task:
         return TaskSnapshot(
             buffer=clients.memory.size - clients.memory.free,
             buffer_size=clients.memory.size,
-            in_flight=self.send_window.under_way,
+            in_flight=self.send_window.in_flight_bytes,
             held=self.source_budget.held,
             networks={"source": clients.consumer.network(), "target": clients.admin.network()},
             commits=self.commit_durations.copy(),
@@ -190,8 +190,8 @@ class Task:
 
     def _step_queued(self, now: int, stepped: set[PartitionCopy]) -> None:
         """Step those that queue in the send window, in turn, each once: if memory is full, they queue again."""
-        queued = self.send_window.awaited
-        while queued and (copy := self.send_window.call(now)) is not None:
+        queued = self.send_window.waiting_count
+        while queued and (copy := self.send_window.next_sender(now)) is not None:
             queued -= 1
             assert isinstance(copy, PartitionCopy)  # noqa: S101 - only copies queue
             copy.step(now)
@@ -200,7 +200,9 @@ class Task:
     def _write_progress(self, now: int) -> None:
         if now >= self._write_progress_at:
             self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS
-            self._workers.submit(self._clients.lookups.keep, self.progress_records(), self.timeouts.stall_ms)
+            self._workers.submit(
+                self._clients.lookups.write_progress_records, self.progress_records(), self.timeouts.stall_ms
+            )
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
@@ -211,7 +213,7 @@ class Task:
         until = min(
             min(self._due.values(), default=now + _MAX_WAIT_MS),
             now + _MAX_WAIT_MS,
-            self.send_window.next_ms(now),
+            self.send_window.due_ms(now),
             self._epoch.due_ms(now),
             steering.due_ms(now),
         )
@@ -266,13 +268,13 @@ class Task:
         self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[StartPosition]:
         """Query the target on the network thread; lookups that wait run in a thread."""
-        return self._start_positions.settle(copy.target, progress, mark, timeout_ms)
+        return self._start_positions.resolve_start(copy.target, progress, mark, timeout_ms)
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Query the target on the network thread."""
         return self._start_positions.compare(copy.target, mark, timeout_ms)
 
-    def reencoder(self, copy: CopyHandle) -> Remake:
+    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         """Return a function that re-encodes in the encoder's thread; partitions take turns."""
         return self._workers.reencoder(copy.source)
 
@@ -288,7 +290,7 @@ class Task:
     def on_batch_answered(self, copy: CopyHandle, failed: bool) -> None:
         """Step ``copy`` with the next turn; wake the task for it if a batch failed, or a copy waits for an answer."""
         self._to_step.append(copy)  # before _wake checks whether the task waits
-        awaited = copy.awaits_acknowledgement or self.send_window.awaited
+        awaited = copy.awaits_acknowledgement or self.send_window.waiting_count
         if failed or awaited or self._steering.may_retry_refused(self._clock.now()):
             self._wake()
 
@@ -299,7 +301,7 @@ class Task:
             self._clients.consumer.wake()
 
     def _read_control(self) -> Future[RunControl | None]:
-        control = self._clients.lookups.orders()
+        control = self._clients.lookups.run_control()
         control.add_done_callback(lambda _: self._wake())
         return control
 

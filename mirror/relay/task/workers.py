@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from mirror.relay.batches.batch_pipeline import Remake
+from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
-from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, load_transform, remaking
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, load_transform, reencode_steps
 from mirror.wire.records import AnyBatch
 
 _LOOKUP_THREADS: Final = 4
@@ -32,12 +32,12 @@ class TaskWorkers:
         """Run ``lookup``, which may wait, in a thread."""
         return self._lookups.submit(lookup, *arguments)
 
-    def reencoder(self, owner: Hashable) -> Remake:
+    def reencoder(self, owner: Hashable) -> SubmitReencode:
         """Return a function that re-encodes batches in the encoder's thread; owners take turns."""
 
         def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
-            spec = replace(spec, transform=self._transform, most=self._max_decompressed_bytes)
-            return self._encoder.submit(owner, partial(remaking, sources, spec))
+            spec = replace(spec, transform=self._transform, max_source_bytes=self._max_decompressed_bytes)
+            return self._encoder.submit(owner, partial(reencode_steps, sources, spec))
 
         return submit
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.open_transactions import lines
+from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
@@ -165,10 +165,10 @@ class EpochPlanner:
 
     def _warn_of_open_transactions(self, plan: Plan) -> None:
         """Warn once of each transaction that holds back a last stable offset."""
-        blocking = {tp: open_ for tp, open_ in plan.withheld.items() if open_.stands_still(self.epoch_ms)}
+        blocking = {tp: open_ for tp, open_ in plan.withheld.items() if open_.is_stuck(self.epoch_ms)}
         new = {tp: open_ for tp, open_ in blocking.items() if (tp, open_.offset) not in self._warned_of}
         self._warned_of = {(tp, open_.offset) for tp, open_ in blocking.items()}
-        for line in lines(new):
+        for line in describe_oldest(new):
             self._ledger.add_message(line)
 
     # --- clusters, and control of the flow
@@ -195,7 +195,11 @@ class EpochPlanner:
         try:
             control = client.read()
             claimed_ms = self._control_committed_ms
-            if control is not None and control.fences(self.run) and (claimed_ms is not None or control.run > self.run):
+            if (
+                control is not None
+                and control.other_run_active(self.run)
+                and (claimed_ms is not None or control.run > self.run)
+            ):
                 return True
             if control is None or control.run != self.run:
                 before = client.claim()

@@ -211,4 +211,4 @@ def record(options: FlowOptions, messages: list[WriterCommitMessage | None]) -> 
 
 def failed(range_: Range, line: str) -> RangeResult:
     """Return the result of a range of which nothing was copied, with ``line`` as its error."""
-    return RangeResult.begun(range_, range_.start, Outcome.FAILED, " ".join(line.split()))
+    return RangeResult.initial(range_, range_.start, Outcome.FAILED, " ".join(line.split()))

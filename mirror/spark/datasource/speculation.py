@@ -64,13 +64,13 @@ def wait_for_other_attempt(
         pause(POLL_MS / 1000)
         try:
             control = other.control()
-            if control is None or control.fences(spec.run):
+            if control is None or control.other_run_active(spec.run):
                 return
             if spec.until_ms is None:
                 before, offsets = offsets, other.offsets()
                 alive = offsets != before
             else:
-                alive = clock.unix_ms() < spec.until_ms and control.ends(spec.run, spec.epoch) is None
+                alive = clock.unix_ms() < spec.until_ms and control.end_reason(spec.run, spec.epoch) is None
         except KafkaError:
             continue
         if alive:

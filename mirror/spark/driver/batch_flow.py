@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
-from mirror.relay.progress.open_transactions import lines
+from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.progress_bar import ProgressBar
@@ -202,8 +202,8 @@ class FlowRunner:
         found: OpenTransactions = plan.withheld
         with contextlib.suppress(MirrorError), Admin(self._options_of(flow.source)) as source:
             found = still_open(source, plan.withheld, SystemClock().unix_ms())
-        self._withheld = {tp: open_ for tp, open_ in found.items() if open_.noted}
-        for line in lines(self._withheld):
+        self._withheld = {tp: open_ for tp, open_ in found.items() if open_.is_noteworthy}
+        for line in describe_oldest(self._withheld):
             self._warn(flow, line)
 
     def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:

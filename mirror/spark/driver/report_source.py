@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import FlowError
-from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
+from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.results import StreamTotals, join_results
@@ -108,9 +108,9 @@ class RunReader:
         plan = self._ledger.plan(self._ledger.last_planned_epoch() or 0)
         if plan is None:
             return []
-        pending = [RangeResult.begun(range_, range_.start, Outcome.UNFINISHED, _NO_RESULT) for range_ in plan.ranges]
+        pending = [RangeResult.initial(range_, range_.start, Outcome.UNFINISHED, _NO_RESULT) for range_ in plan.ranges]
         for result in pending:
-            result.counted = Counted.UNKNOWN
+            result.counted = CountBasis.UNKNOWN
         return sorted([*plan.results_without_task, *pending], key=lambda result: (result.topic, result.partition))
 
     def with_timeline(self, result: RangeResult) -> RangeResult:
@@ -219,7 +219,7 @@ def _ms(text: str) -> int:
 def _result(values: Mapping[str, Any]) -> RangeResult:
     """Read a result from the summary. Keys that this version does not know are ignored."""
     timeline = CopyTimeline(**_fields_of(CopyTimeline, values["story"])) if values.get("story") else None
-    enums = {"outcome": Outcome(values["outcome"]), "counted": Counted(values.get("counted") or Counted.RECORDS)}
+    enums = {"outcome": Outcome(values["outcome"]), "counted": CountBasis(values.get("counted") or CountBasis.RECORDS)}
     return RangeResult(**{"end": values["start"], **_fields_of(RangeResult, values), **enums, "story": timeline})
 
 

@@ -167,7 +167,7 @@ class StreamFlow:
         epoch = self._ledger.last_planned_epoch() or 0
         if epoch > self._planned and (plan := self._ledger.plan(epoch)) is not None:
             self._planned = epoch
-            self._progress.on_plan(plan, follows=any(range_.follows for range_ in plan.ranges))
+            self._progress.on_plan(plan, follows=any(range_.open_ended for range_ in plan.ranges))
 
     def _collect(self, epoch: int) -> None:
         plan = self._ledger.plan(epoch)

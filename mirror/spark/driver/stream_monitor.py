@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin
 from mirror.errors import MirrorError
-from mirror.relay.progress.control import ASK_MS, SEEN_EVERY_MS
+from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock
 from mirror.spark.run_control import RunControlClient
 
@@ -81,14 +81,14 @@ class StreamMonitor:
                 if line != reported:
                     self._warn(line)
                 reported = line
-                self._ended.wait(ASK_MS / 1000)
+                self._ended.wait(POLL_INTERVAL_MS / 1000)
 
     # --- control commands
 
     def _follow_control(self, config: MirrorConfig, flow: FlowConfig) -> None:
         with Admin(config.clusters[flow.target].client_options()) as target:
             client = RunControlClient(target, flow.name, self._options.run)
-            while not self._ended.wait(ASK_MS / 1000):
+            while not self._ended.wait(POLL_INTERVAL_MS / 1000):
                 self._follow_once(client)
 
     def _follow_once(self, client: RunControlClient) -> None:
@@ -98,9 +98,9 @@ class StreamMonitor:
             self.stop_requested = self.stop_requested or control.stop
             if self.stop_requested and not control.stop:
                 client.stop()
-            elif (control.silent_ms(self._unix_ms()) or 0) >= SEEN_EVERY_MS:
+            elif (control.silent_ms(self._unix_ms()) or 0) >= HEARTBEAT_INTERVAL_MS:
                 client.renew_from(control)
-        elif control is not None and control.fences(self._options.run):
+        elif control is not None and control.other_run_active(self._options.run):
             # Before this run has claimed the flow, the record of a dead run may still exist; it began earlier.
             self.fenced_by = control if self._claimed or control.run > self._options.run else None
         elif self.stop_requested:

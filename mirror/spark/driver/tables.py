@@ -8,8 +8,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from mirror.relay.batches.classify import Skip
-from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
+from mirror.relay.batches.classify import SkipReason
+from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.results import FlowReport
 
 _LOSSES = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
-_NOTHING_TO_COPY = frozenset(Skip)
+_NOTHING_TO_COPY = frozenset(SkipReason)
 _UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 
@@ -36,8 +36,8 @@ def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> T
     complete = sum(result.outcome is Outcome.COMPLETE for result in report.partitions)
     table.add_column("topic", "total", overflow="fold")
     table.add_column("partition", f"{len(report.partitions)}", justify="right")
-    table.add_column("records", _total(f"{records:,}", report, Counted.UNKNOWN), justify="right")
-    table.add_column("bytes", _total(decimal(size), report, Counted.UNKNOWN, Counted.OFFSETS), justify="right")
+    table.add_column("records", _total(f"{records:,}", report, CountBasis.UNKNOWN), justify="right")
+    table.add_column("bytes", _total(decimal(size), report, CountBasis.UNKNOWN, CountBasis.OFFSETS), justify="right")
     table.add_column("rate", _rate(size, seconds), justify="right")
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
     shown = _worst(report.partitions, most)
@@ -68,8 +68,8 @@ def _cells(result: RangeResult) -> list[str | Text]:
     return [
         Text(result.topic),
         f"{result.partition}",
-        _UNKNOWN if result.counted is Counted.UNKNOWN else f"{result.records:,}",
-        decimal(result.bytes) if result.counted is Counted.RECORDS else _UNKNOWN,
+        _UNKNOWN if result.counted is CountBasis.UNKNOWN else f"{result.records:,}",
+        decimal(result.bytes) if result.counted is CountBasis.RECORDS else _UNKNOWN,
         _rate(result.bytes, result.seconds),
         Text(result.outcome.value, style=_STYLES.get(result.outcome, "red")),
     ]
@@ -93,7 +93,7 @@ def remarks(result: RangeResult) -> str:
     return "; ".join(texts)
 
 
-def _total(text: str, report: FlowReport, *unknown: Counted) -> str:
+def _total(text: str, report: FlowReport, *unknown: CountBasis) -> str:
     """Return ``text``, with "or more" if the figures of some partitions are unknown, or "unknown" if all are."""
     lacking = sum(result.counted in unknown for result in report.partitions)
     if lacking == len(report.partitions) > 0:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import SEVERITY, Counted, Outcome, RangeResult
+from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 
@@ -86,10 +86,10 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_UNKNOWN_FIGURES: Final[dict[Counted, tuple[str, ...]]] = {
-    Counted.RECORDS: (),
-    Counted.OFFSETS: ("batches", "bytes"),
-    Counted.UNKNOWN: ("end", "records", "batches", "bytes"),
+_UNKNOWN_FIGURES: Final[dict[CountBasis, tuple[str, ...]]] = {
+    CountBasis.RECORDS: (),
+    CountBasis.OFFSETS: ("batches", "bytes"),
+    CountBasis.UNKNOWN: ("end", "records", "batches", "bytes"),
 }
 """The figures that a result lacks, by where its other figures come from."""
 
@@ -121,7 +121,7 @@ def join_results(
 
 def _with_withheld(result: RangeResult, withheld: OpenTransactions) -> RangeResult:
     found = withheld.get(TopicPartition(result.topic, result.partition))
-    return replace(result, withheld=found.to_json()) if found is not None and found.noted else result
+    return replace(result, withheld=found.to_json()) if found is not None and found.is_noteworthy else result
 
 
 def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
@@ -234,10 +234,10 @@ def _has_counts(result: RangeResult) -> bool:
 
 def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
     # A task that was lost reports no position: the previous one stays valid.
-    last_counted = previous if result.counted is Counted.UNKNOWN else result
+    last_counted = previous if result.counted is CountBasis.UNKNOWN else result
     return replace(
         result,
-        start=result.start if previous.counted is Counted.UNKNOWN else previous.start,
+        start=result.start if previous.counted is CountBasis.UNKNOWN else previous.start,
         end=last_counted.end,
         counted=last_counted.counted,
         records=previous.records + result.records,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import Counted, Outcome, Range, RangeResult
+from mirror.relay.model.ranges import CountBasis, Outcome, Range, RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,16 +38,16 @@ def result_without_answer(range_: Range, target: TargetProgress | None, *, cut_s
     ``cut_short`` says that the task did not answer because its run was ended.
     """
     reason = _CUT_SHORT if cut_short else _LOST
-    result = RangeResult.begun(range_, range_.start, Outcome.UNFINISHED)
+    result = RangeResult.initial(range_, range_.start, Outcome.UNFINISHED)
     if target is None or target.error is not None:
         unread = "" if target is None else f", and its progress could not be read from the target ({target.error})"
-        result.counted = Counted.UNKNOWN
+        result.counted = CountBasis.UNKNOWN
         result.error = f"{reason}{unread}; the next run resumes from the progress on the target"
         return result
     progress = target.progress.get(target_partition(range_))
     recreated = progress is not None and progress.topic_id and range_.topic_id and progress.topic_id != range_.topic_id
     if progress is not None and not recreated:
         result.end = max(range_.start, min(progress.offset, range_.end))
-    result.counted, result.records = Counted.OFFSETS, result.end - result.start
+    result.counted, result.records = CountBasis.OFFSETS, result.end - result.start
     result.error = f"{reason}: everything before offset {result.end} is committed, and the next run resumes there"
     return result

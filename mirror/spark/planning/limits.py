@@ -61,7 +61,7 @@ def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
         end = ends.get(id(backlog), range_.end)
         if id(backlog) in limits:
             line = f"{NEXT_EPOCH}: {range_.end - range_.start} records wait ({limits[id(backlog)]})"
-            found.waiting.append(RangeResult.begun(range_, range_.start, Outcome.UNFINISHED, line))
+            found.waiting.append(RangeResult.initial(range_, range_.start, Outcome.UNFINISHED, line))
             found.truncated.append((range_, range_.end))
         else:
             found.ranges.append(replace(range_, end=end) if end < range_.end else range_)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import LATEST, TopicPartition
 from mirror.errors import KafkaError, MirrorError
-from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, observed
+from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, update_open_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -49,7 +49,7 @@ def still_open(source: Admin, before: OpenTransactions, now_ms: int) -> dict[Top
         return dict(before)
     high = high_watermarks(source, found, call_timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
     stable = {tp: (result.offset, high[tp]) for tp, result in found.items() if tp in high}
-    now_open = observed(before, stable, now_ms)
+    now_open = update_open_transactions(before, stable, now_ms)
     unchanged = {
         tp: now_open[tp]
         for tp, transaction in before.items()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.config.models import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.gaps import GapKind, classify, other_source_text
+from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,7 +160,7 @@ def plan_range(
         return without_task(Outcome.COMPLETE, seen.first) if nothing else range_from(seen.first)
     if progress.source_cluster_id not in {"", source_cluster_id}:
         return without_task(Outcome.FAILED, progress.offset, other_source_text(progress, source_cluster_id))
-    gap = None if seen.leader == NO_LEADER else classify(progress, seen.topic_id, seen.earliest, seen.end)
+    gap = None if seen.leader == NO_LEADER else find_gap(progress, seen.topic_id, seen.earliest, seen.end)
     beyond = seen.until is not None and progress.offset >= seen.until
     # Records after the flow's own end may be deleted from the source.
     if gap is not None and not (beyond and gap.kind is GapKind.RETENTION):

@@ -17,7 +17,7 @@ from mirror.client import Admin, TopicDescription, TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore
-from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, observed
+from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, update_open_transactions
 from mirror.spark.ledger.obstacles import TargetTopics, too_long
 from mirror.spark.ledger.partition_health import is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
@@ -164,7 +164,7 @@ def _withheld(
         for partition in partitions
         if partition.leader != NO_LEADER
     }
-    found = observed(request.withheld or {}, stable, request.now_ms)
+    found = update_open_transactions(request.withheld or {}, stable, request.now_ms)
     to_look_up = {
         tp: transaction
         for tp, transaction in found.items()
@@ -239,8 +239,8 @@ def _bounded(decision: Range | RangeResult, bounds: DrainBounds) -> Range | Rang
         return decision
     if end > decision.start:
         return replace(decision, end=end)
-    return RangeResult.begun(decision, decision.start, Outcome.COMPLETE)
+    return RangeResult.initial(decision, decision.start, Outcome.COMPLETE)
 
 
 def _empty_result(decision: Range | RangeResult) -> RangeResult:
-    return decision if isinstance(decision, RangeResult) else RangeResult.begun(decision, decision.start)
+    return decision if isinstance(decision, RangeResult) else RangeResult.initial(decision, decision.start)

@@ -19,7 +19,7 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.errors import MAX_NAMES_SHOWN
 from mirror.relay.partition.target_writer import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of
-from mirror.relay.progress.control import place_of
+from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.progress_topic import topic_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def groups_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | No
             found[group_of(flow.name, TopicPartition(flow.target_topic(name), partition))] = None
         if len(found) == SHARDS:
             break
-    return [*sorted(found), place_of(flow.name)[0]]
+    return [*sorted(found), control_partition(flow.name)[0]]
 
 
 def ids_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | None]) -> list[str]:
@@ -186,7 +186,7 @@ def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: Missi
     }
     if not lacking:
         return
-    control_group = place_of(flow.name)[0]
+    control_group = control_partition(flow.name)[0]
     operations = list(dict.fromkeys(operation for absent in lacking.values() for operation in absent))
     lines, resource, why = missing.problems, f"groups with the prefix {_prefix(flow)}", "progress is committed there"
     if lacking.keys() == {control_group}:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.open_transactions import OpenTransaction, lines
+from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
@@ -161,7 +161,10 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         overhead_seconds=overhead,
         overhead_measured=measured is not None,
         changes=topics.changes,
-        warnings=[*topics.warnings, *lines({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.noted})],
+        warnings=[
+            *topics.warnings,
+            *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
+        ],
         withheld=list(snapshot.withheld.values()),
     )
 

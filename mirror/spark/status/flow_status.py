@@ -79,7 +79,7 @@ class FlowStatus:
             "source": self.source,
             "target": self.target,
             "time_ms": self.time_ms,
-            "run": None if self.run is None else {**asdict(self.run), "gone": self.run.gone(self.time_ms)},
+            "run": None if self.run is None else {**asdict(self.run), "gone": self.run.is_dead(self.time_ms)},
             "lag": self.totals.records,
             "unknown": self.totals.unknown,
             **_measures(self.totals),

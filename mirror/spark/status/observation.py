@@ -9,8 +9,8 @@ from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartitio
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
 from mirror.relay.progress.committed import ProgressStore
-from mirror.relay.progress.gaps import Gap, classify
-from mirror.relay.progress.open_transactions import OpenTransaction, observed
+from mirror.relay.progress.gaps import Gap, find_gap
+from mirror.relay.progress.open_transactions import OpenTransaction, update_open_transactions
 from mirror.spark.ledger.obstacles import colliding, too_long
 from mirror.spark.planning.open_transactions import high_watermarks, with_producers
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics
@@ -133,7 +133,7 @@ class FlowObserver:
         The first observation looks up all their producers, later ones only those of last stable offsets that did not
         move.
         """
-        found = observed(self._withheld or {}, stable, time_ms)
+        found = update_open_transactions(self._withheld or {}, stable, time_ms)
         to_look_up = {
             tp: transaction
             for tp, transaction in found.items()
@@ -196,7 +196,7 @@ class FlowObserver:
         until = self._until.get(tp)
         if until is not None and progress.offset >= until:
             return None  # The flow has come to its end here.
-        return classify(progress, topic_id, offsets.earliest, offsets.end)
+        return find_gap(progress, topic_id, offsets.earliest, offsets.end)
 
 
 def _list_offsets(

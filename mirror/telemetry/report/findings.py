@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mirror.relay.batches.classify import Skip
+from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase, EventName
 from mirror.relay.progress.gaps import GapKind
@@ -19,7 +19,7 @@ from mirror.telemetry.report.failures import FAILED
 
 LOSSES: Final = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
 """Gaps that are lost records. The others, such as compaction, are normal."""
-NOTHING_TO_COPY: Final = frozenset(Skip)
+NOTHING_TO_COPY: Final = frozenset(SkipReason)
 """Reasons to skip a source batch that has no records to copy."""
 
 _THROTTLED_SHARE: Final = 0.1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mirror.relay.model.ranges import RangeResult
-from mirror.relay.model.timeline import MOST_TRACES, CopyTimeline, SpanName
+from mirror.relay.model.timeline import MAX_TRACES, CopyTimeline, SpanName
 from mirror.telemetry.report.curves import Point, thin
 
 MOST_EVENTS: Final = 200
@@ -129,5 +129,5 @@ def _joined(before: CopyTimeline, story: CopyTimeline, events: Sequence[dict[str
         commit_ms=before.commit_ms + story.commit_ms,
         commit_max_ms=max(before.commit_max_ms, story.commit_max_ms),
         throttled_ms=before.throttled_ms + story.throttled_ms,
-        traces=list(dict.fromkeys([*before.traces, *story.traces]))[:MOST_TRACES],
+        traces=list(dict.fromkeys([*before.traces, *story.traces]))[:MAX_TRACES],
     )

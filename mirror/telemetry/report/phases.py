@@ -12,14 +12,14 @@ from mirror.telemetry.report.findings import active_ms
 
 MEANINGS: Final[dict[str, str]] = {
     CopyPhase.FENCING: "shutting out earlier attempts, and reading the progress",
-    CopyPhase.SETTLING: "finding out whether progress was forgotten, where there is none",
+    CopyPhase.RESOLVING_PROGRESS: "finding out whether progress was forgotten, where there is none",
     CopyPhase.FETCHING: "waiting for the source, which has more",
     CopyPhase.MEMORY: "waiting for room in buffer.memory, or in what may be under way to the target",
     CopyPhase.PRODUCING: "waiting for the target's acknowledgements",
     CopyPhase.COMMITTING: "waiting for the end of a transaction, or of a commit of progress",
-    CopyPhase.LOOKING: "finding out why the source does not have what comes next",
+    CopyPhase.CHECKING_SOURCE: "finding out why the source does not have what comes next",
     CopyPhase.ABORTING: "dropping what was not committed",
-    CopyPhase.RESTING: "waiting before it is tried again, after an expiry or a failure",
+    CopyPhase.BACKING_OFF: "waiting before it is tried again, after an expiry or a failure",
     CopyPhase.IDLE: "caught up: the source had nothing new",
 }
 """In the order in which they are shown."""
@@ -29,7 +29,7 @@ _SAYS: Final[dict[str, str]] = {
         "mostly shut out earlier attempts: the target's transaction coordinator is slow, or it waits for the markers of"
         " a transaction that was left open."
     ),
-    CopyPhase.SETTLING: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
+    CopyPhase.RESOLVING_PROGRESS: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
     CopyPhase.FETCHING: (
         "mostly waited for the source. Its disks (a backlog is read from disk, not from memory), its network, a quota"
         ' or the flow\'s max-bytes-per-second is the limit; "fetch.max.bytes" under [flows.FLOW.consumer] may help over'
@@ -47,9 +47,9 @@ _SAYS: Final[dict[str, str]] = {
         "mostly waited for transactions to end: their coordinator, or a replica that it writes its markers to, is slow."
         " A longer commit-interval-ms under [flows.FLOW] makes fewer of them."
     ),
-    CopyPhase.LOOKING: "mostly asked why the source does not have what comes next: see its leader changes.",
+    CopyPhase.CHECKING_SOURCE: "mostly asked why the source does not have what comes next: see its leader changes.",
     CopyPhase.ABORTING: "mostly dropped what was not committed: see their expiries and retries.",
-    CopyPhase.RESTING: "mostly waited to be tried again: see their expiries and retries.",
+    CopyPhase.BACKING_OFF: "mostly waited to be tried again: see their expiries and retries.",
 }
 _PREVAILS: Final = 0.4
 

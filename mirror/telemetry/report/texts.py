@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mirror.relay.model.ranges import Counted, Outcome, RangeResult
+from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.advice import Level
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding
@@ -95,12 +95,12 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
         Tile(
             "Records copied",
             f"{sum(one.records for one in parts):,}",
-            f"in {counted(batches, 'batch', 'batches')}{_unknown(parts, Counted.UNKNOWN)}",
+            f"in {counted(batches, 'batch', 'batches')}{_unknown(parts, CountBasis.UNKNOWN)}",
         ),
         Tile(
             "Bytes copied",
             size(copied),
-            f"on the wire, headers included{_unknown(parts, Counted.UNKNOWN, Counted.OFFSETS)}",
+            f"on the wire, headers included{_unknown(parts, CountBasis.UNKNOWN, CountBasis.OFFSETS)}",
         ),
         Tile("Rate", rate(copied, took_ms), f"over {span(took_ms)}"),
         _left(parts),
@@ -111,7 +111,7 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
     ]
 
 
-def _unknown(parts: Sequence[RangeResult], *lacking: Counted) -> str:
+def _unknown(parts: Sequence[RangeResult], *lacking: CountBasis) -> str:
     number = sum(one.counted in lacking for one in parts)
     return f"; not known of {counted(number, 'partition')}" if number else ""
 

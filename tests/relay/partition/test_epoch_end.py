@@ -10,7 +10,7 @@ from mirror.errors import BrokerError, DeliveryTimeout
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import EPOCH_ENDED, CopyState
-from mirror.relay.progress.committed import NOTHING, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from tests.fakes.clock import FakeClock
 from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
 
@@ -138,9 +138,9 @@ def test_copy_opening_at_the_epoch_s_end_counts_the_last_epoch_s_records_and_rea
     """The plan was made before they were copied: by the plan alone, the copy would be unfinished."""
     run = CopyHarness(OPEN_END)
     _wind_up(run)
-    run.opened_with(replace(progress_at(2), left=ProgressTotals(2, 1, 700)))
+    run.opened_with(replace(progress_at(2), unreported=ProgressTotals(2, 1, 700)))
     assert run.context.read_position is None
-    assert run.commit().left == NOTHING
+    assert run.commit().unreported == NO_TOTALS
     result = run.ended_with(Outcome.COMPLETE)
     assert (result.end, result.records) == (2, 2)
 

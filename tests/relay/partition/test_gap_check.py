@@ -119,7 +119,7 @@ def test_renewed_progress_has_the_topic_id_it_had() -> None:
     run = CopyHarness(OPEN_END)
     run.context.retries_allowed = True
     for _ in range(2):
-        run.opened_with(replace(progress_at(5), left=ProgressTotals(5, 2, 700)))
+        run.opened_with(replace(progress_at(5), unreported=ProgressTotals(5, 2, 700)))
         assert run.commit().topic_id == TOPIC_ID
         run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
         run.source_checked(topic_id="another", end=100)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout, RecordRejected
-from mirror.relay.model.policy import COMMIT_BYTES
+from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.states import CopyState
 from mirror.wire.messages.fetch import AbortedTransaction
@@ -169,9 +169,9 @@ def test_copy_that_catches_up_commits_after_its_interval() -> None:
 
 
 def test_large_transaction_is_committed_before_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert COMMIT_BYTES == 64 * 1024 * 1024
+    assert MAX_TRANSACTION_BYTES == 64 * 1024 * 1024
     limit = 3 * made(0).size
-    monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", limit)
+    monkeypatch.setattr("mirror.relay.partition.commits.MAX_TRANSACTION_BYTES", limit)
     run = CopyHarness(10**6).opened(0)
     for offset in range(3):
         assert run.committing is None
@@ -184,7 +184,7 @@ def test_large_transaction_is_committed_before_its_interval(monkeypatch: pytest.
 
 
 def test_at_least_once_sends_any_number_of_bytes_without_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror.relay.partition.commits.COMMIT_BYTES", made(0).size)
+    monkeypatch.setattr("mirror.relay.partition.commits.MAX_TRANSACTION_BYTES", made(0).size)
     run = CopyHarness(10**6, atomic=False).opened(0)
     for offset in range(4):
         run.fetch(made(offset), stable_end=1_000)

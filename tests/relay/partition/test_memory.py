@@ -53,12 +53,12 @@ def test_reencoded_bytes_are_held_and_their_source_is_released_after_the_encodin
 def test_batch_without_memory_queues_and_is_sent_later() -> None:
     run = CopyHarness(1).opened(0)
     run.writer.send_error = KafkaTimeout("no memory")
-    run.context.send_window.call = lambda now: None  # type: ignore[method-assign] # noqa: ARG005
+    run.context.send_window.next_sender = lambda now: None  # type: ignore[method-assign] # noqa: ARG005
     run.fetch(made(0))
-    assert run.context.send_window.awaited == 1
+    assert run.context.send_window.waiting_count == 1
     assert not run.copy.wants_more
     run.writer.send_error = None
-    del run.context.send_window.call
+    del run.context.send_window.next_sender
     run.context.run_until_idle()
     assert run.sent == [[b"0"]]
 

@@ -10,7 +10,7 @@ from mirror.errors import AuthorizationFailed, BrokerError
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import MAX_REFETCHES, CopyState
-from mirror.relay.progress.committed import NOTHING, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
@@ -87,17 +87,17 @@ def test_batch_fetched_again_under_a_lease_is_reported_with_those_before_it() ->
     run.fetch(made(0), stable_end=1)
     run.ack_all()
     run.advance(TIMES.commit_interval_ms)
-    assert run.commit().left == NOTHING
+    assert run.commit().unreported == NO_TOTALS
     assert not run.copy.hold_commits()
     run.copy.hand_over(run.clock.now())
     size = made(1).size
     run.fetch(made(1), _damaged(2), stable_end=3)
     run.ack_all()
-    assert run.commit().left == ProgressTotals(1, 1, size)
+    assert run.commit().unreported == ProgressTotals(1, 1, size)
     run.fetch(made(2), stable_end=3)
     run.ack_all()
     run.advance(TIMES.commit_interval_ms)
-    assert run.commit().left == ProgressTotals(2, 2, 2 * size)
+    assert run.commit().unreported == ProgressTotals(2, 2, 2 * size)
 
 
 def test_batch_damaged_at_an_epoch_s_end_is_left_to_the_next_epoch() -> None:
@@ -113,13 +113,13 @@ def test_batch_damaged_at_an_epoch_s_end_is_left_to_the_next_epoch() -> None:
 
 def test_unreported_counts_are_cleared_by_a_second_attempt_too() -> None:
     """Otherwise the next epoch of an idle partition would count them again."""
-    left = replace(progress_at(2), left=ProgressTotals(5, 2, 700))
+    left = replace(progress_at(2), unreported=ProgressTotals(5, 2, 700))
     run = CopyHarness(OPEN_END).opened_with(left)
     run.commit(error=BrokerError("no", 51))
     run.closed()
     run.advance(run.copy.due_ms(run.clock.now()) - run.clock.now())
     run.opened_with(left)
-    assert run.commit().left == NOTHING
+    assert run.commit().unreported == NO_TOTALS
     assert run.copy.result.records == 5
 
 

@@ -152,7 +152,7 @@ def test_comparison_without_an_answer_is_retried() -> None:
 
 def test_progress_record_that_is_read_late_still_detects_a_recreated_target() -> None:
     record_check = _pending()
-    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=record_check)
+    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), deferred_check=record_check)
     run.commit()
     run.fetch(made(0, 3))
     record_check.set_exception(FlowError("target-recreated: ..."))
@@ -162,7 +162,7 @@ def test_progress_record_that_is_read_late_still_detects_a_recreated_target() ->
 
 def test_unreadable_progress_topic_does_not_stop_a_copy_that_has_begun(caplog: pytest.LogCaptureFixture) -> None:
     record_check = _pending()
-    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), later=record_check)
+    run = CopyHarness(10).found(None).resolved(None, mark=replace(MARK, end=0), deferred_check=record_check)
     run.commit()
     record_check.set_exception(AuthorizationFailed("no Read on the notes", 29))
     run.fetch(made(0, 10))

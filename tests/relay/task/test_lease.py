@@ -12,7 +12,7 @@ from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done, failed
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.progress.committed import NOTHING, Progress, ProgressTotals, from_offset, to_offset
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, from_offset, to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.task.task import Task
 from mirror.wire.records import Batch
@@ -127,30 +127,30 @@ def test_results_are_handed_over_at_the_epoch_s_end_and_copies_continue_for_the_
     }
     assert results[3].end == 3, "the copy continued"
     assert EPOCH_MS + LEASE_MS <= leased.harness.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
-    assert leased.target.progress[3].left == ProgressTotals(1, 1, made(2).size)
-    assert {leased.target.progress[number].left for number in range(3)} == {NOTHING}
+    assert leased.target.progress[3].unreported == ProgressTotals(1, 1, made(2).size)
+    assert {leased.target.progress[number].unreported for number in range(3)} == {NO_TOTALS}
 
 
 def test_unreported_counts_are_counted_by_the_copy_that_resumes(leased: LeaseHarness) -> None:
     leased.target.progress[1] = Progress(
-        offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
+        offset=1, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", unreported=ProgressTotals(5, 2, 700)
     )
     leased.run()
     ((_, handed_over),) = leased.handed_over
     assert [result.records for result in handed_over] == [2, 6, 2, 2]
     assert (handed_over[1].batches, handed_over[1].bytes) == (3, 700 + made(1).size)
-    assert leased.target.progress[1].left == NOTHING, "they are counted once"
+    assert leased.target.progress[1].unreported == NO_TOTALS, "they are counted once"
 
 
 def test_unreported_counts_of_an_idle_partition_are_counted_once(leased: LeaseHarness) -> None:
     """Otherwise each epoch of an idle partition would count them again."""
     leased.target.progress[1] = Progress(
-        offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", left=ProgressTotals(5, 2, 700)
+        offset=2, leader_epoch=None, source_cluster_id="paris", topic_id="the-id", unreported=ProgressTotals(5, 2, 700)
     )
     leased.run()
     ((_, handed_over),) = leased.handed_over
     assert [result.records for result in handed_over] == [2, 5, 2, 2]
-    assert (leased.target.progress[1].offset, leased.target.progress[1].left) == (2, NOTHING)
+    assert (leased.target.progress[1].offset, leased.target.progress[1].unreported) == (2, NO_TOTALS)
 
 
 def test_copy_fenced_under_its_lease_ends_without_a_retry(leased: LeaseHarness) -> None:
@@ -176,7 +176,7 @@ def test_stop_command_ends_the_lease(leased: LeaseHarness, monkeypatch: pytest.M
     control = RunControl(run="run-1", host="h", since_ms=1)
     monkeypatch.setattr(
         harness.lookups,
-        "orders",
+        "run_control",
         lambda: done(control.stopped() if harness.clock.now() >= leased.began + EPOCH_MS + 2_000 else control),
     )
     leased.run(run="run-1", epoch=1)
@@ -209,11 +209,11 @@ def test_expired_copy_whose_retry_has_just_begun_is_unfinished_at_the_epoch_s_en
 
 @pytest.mark.parametrize("left", ["null", '"x"', "[1,2]", '[1,2,"3"]', "[1,2,true]", "{}"])
 def test_malformed_unreported_counts_are_ignored(left: str) -> None:
-    assert from_offset(OffsetAndMetadata(7, None, f'{{"v":1,"left":{left}}}')).left == NOTHING
+    assert from_offset(OffsetAndMetadata(7, None, f'{{"v":1,"left":{left}}}')).unreported == NO_TOTALS
 
 
 def test_unreported_counts_survive_a_commit() -> None:
     progress = Progress(
-        offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, left=ProgressTotals(1, 2, 3)
+        offset=1, leader_epoch=None, source_cluster_id="c", topic_id="t", time_ms=5, unreported=ProgressTotals(1, 2, 3)
     )
     assert from_offset(to_offset(progress)) == progress

@@ -121,8 +121,8 @@ def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: i
         wake_event=wake_event,
     )
     try:
-        task.source_budget.took(held)
-        task.source_budget.may_take(1_000, 1_000)
+        task.source_budget.add(held)
+        task.source_budget.may_fetch(1_000, 1_000)
         clock.advance(after_ms)
         task.on_batch_answered(cast("Any", SimpleNamespace(awaits_acknowledgement=False)), failed=False)
         assert wake_event.is_set() == wakes
