@@ -1,4 +1,4 @@
-"""What the clusters of these tests are like."""
+"""The properties of these tests' source cluster, and unique topic names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 from typing import Final
 
 SOURCE_PROPERTIES: Final = {
-    # Compaction, retention and the end of a dead broker within a test's time.
+    # Compaction, retention and the detection of a dead broker take no longer than a test.
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "100",
@@ -18,6 +18,6 @@ SOURCE_PROPERTIES: Final = {
 }
 
 
-def name(of: str) -> str:
-    """One that no other test uses."""
-    return f"{of}-{uuid.uuid4().hex[:12]}"
+def name(prefix: str) -> str:
+    """Return a name that no other test uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""What fills the source: batches of just these records, and transactions that run beside each other."""
+"""Writes to the source: batches with exactly the given records, and concurrent transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Made(NamedTuple):
 
 
 def made(count: int, *, first: int = 0, size: int = 40) -> list[Made]:
-    """``count`` records, each one of its own kind, that compress well; a millisecond apart."""
+    """Make ``count`` different records that compress well, a millisecond apart."""
     return [
         Made(b"k%d" % number, (b"%09d " % number).ljust(size, b"."), (("n", b"%d" % number),), FIRST_MS + number)
         for number in range(first, first + count)
@@ -33,7 +33,7 @@ def made(count: int, *, first: int = 0, size: int = 40) -> list[Made]:
 
 
 def batch_of(records: Iterable[Made], codec: str = "none") -> Batch:
-    """One batch of all ``records``."""
+    """Build one batch of all ``records``."""
     builder = BatchBuilder(codec, _NO_LIMIT)
     for record in records:
         assert builder.append(record.key, record.value, record.headers, record.time_ms)
@@ -41,7 +41,7 @@ def batch_of(records: Iterable[Made], codec: str = "none") -> Batch:
 
 
 def write_batches(servers: str, topic: str, batches: Iterable[Batch], partition: int = 0) -> None:
-    """By our own producer: confluent-kafka cuts batches as it likes."""
+    """Write with this project's producer, which keeps the batches as they are."""
     with Producer({"bootstrap.servers": servers, "buffer.memory": 100 << 20}) as producer:
         tp = TopicPartition(topic, partition)
         for future in [producer.send_batch(tp, batch) for batch in batches]:
@@ -49,7 +49,7 @@ def write_batches(servers: str, topic: str, batches: Iterable[Batch], partition:
 
 
 def write(producer: Confluent, topic: str, records: Sequence[Made], partition: int = 0) -> None:
-    """By confluent-kafka, and all of it acknowledged."""
+    """Write with confluent-kafka, and wait for all acknowledgements."""
     failures = list[str]()
     for record in records:
         producer.produce(
@@ -66,7 +66,7 @@ def write(producer: Confluent, topic: str, records: Sequence[Made], partition: i
 
 
 def transactional(servers: str, name: str) -> Confluent:
-    """One that may begin a transaction."""
+    """Create a producer that may begin a transaction."""
     producer = Confluent({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0})
     producer.init_transactions(WITHIN_S)
     return producer

@@ -1,4 +1,4 @@
-"""What a task's process loads before it can copy: each epoch may begin some."""
+"""The modules that a task's process loads before it copies: every epoch may start processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.parametrize("module", ["scramp", "hypothesis"])
-def test_what_only_some_use_is_loaded_by_them_only(module: str) -> None:
+def test_optional_module_is_not_loaded_by_every_task(module: str) -> None:
     script = f"import sys, mirror.relay.task.copy_ranges; sys.exit('{module}' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 

@@ -1,4 +1,4 @@
-"""InitProducerId requests that a coordinator handles late fence this copy's own newest producer: that is no end."""
+"""Delayed InitProducerId requests of a copy, which fence its own newest producer: the copy must not end."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tests.relay.fake_pair import FLOW, FakePair
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakePair:
-    made = FakePair(monkeypatch)
+    pair = FakePair(monkeypatch)
     if request.param == 2:
-        made.target.upgrade("transaction.version", 2)
+        pair.target.upgrade("transaction.version", 2)
     for n in range(20):
-        made.write(b"%d" % n)
-    return made
+        pair.write(b"%d" % n)
+    return pair
 
 
 def _unanswered_inits(pair: FakePair, count: int) -> list[ServerCall]:
-    """The coordinator does not answer the first ``count``; they are still there when it comes back."""
-    seen: list[ServerCall] = []
+    """Leave the first ``count`` requests unanswered; the coordinator may still handle them later."""
+    calls: list[ServerCall] = []
 
     def rule(call: ServerCall) -> Action | None:
         if call.api is not Api.INIT_PRODUCER_ID or not call.body.transactional_id:
             return None
-        seen.append(call)
-        return Action(hold="before") if len(seen) <= count else None
+        calls.append(call)
+        return Action(hold="before") if len(calls) <= count else None
 
     pair.target.control.add(rule)
-    return seen
+    return calls
 
 
-def _late(pair: FakePair, times: int, api: Api) -> None:
-    """Before each of the first requests of ``api``, one of the unanswered ones is handled."""
+def _handle_delayed(pair: FakePair, times: int, api: Api) -> None:
+    """Handle an unanswered request before each of the first ``times`` requests of ``api``."""
     left = times
 
     def rule(call: ServerCall) -> Action | None:
@@ -52,16 +52,16 @@ def _late(pair: FakePair, times: int, api: Api) -> None:
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
 @pytest.mark.parametrize("unanswered", [1, 2, 3])
-def test_late_requests_of_its_own_are_no_other_attempt(pair: FakePair, unanswered: int, api: Api) -> None:
-    seen = _unanswered_inits(pair, unanswered)
-    _late(pair, unanswered, api)
+def test_copy_fenced_by_its_own_delayed_requests_is_complete(pair: FakePair, unanswered: int, api: Api) -> None:
+    calls = _unanswered_inits(pair, unanswered)
+    _handle_delayed(pair, unanswered, api)
     result = pair.copy()
-    assert len(seen) > unanswered
+    assert len(calls) > unanswered
     assert result.outcome is Outcome.COMPLETE, result.error
     assert pair.values() == [b"%d" % n for n in range(20)]
 
 
-def test_one_more_fence_than_there_are_late_requests_is_another_attempt(pair: FakePair) -> None:
+def test_copy_fenced_more_often_than_it_has_delayed_requests_is_fenced(pair: FakePair) -> None:
     _unanswered_inits(pair, 2)
-    _late(pair, 3, Api.PRODUCE)
+    _handle_delayed(pair, 3, Api.PRODUCE)
     assert pair.copy().outcome is Outcome.FENCED
