@@ -6,15 +6,13 @@ Exit status: 0 success, 1 could not run, 2 wrong usage, 130 interrupted; a subco
 from __future__ import annotations
 
 import importlib
-from importlib import metadata
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mirror.cli.console import print_error
-
-_DISTRIBUTION: Final = "kafka-spark-mirror"
+from mirror.version import VERSION
 
 
 class _Lazy(NamedTuple):
@@ -83,10 +81,7 @@ app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, pre
 
 def _version(requested: bool) -> None:
     if requested:
-        try:
-            print(f"mirror {metadata.version(_DISTRIBUTION)}")
-        except metadata.PackageNotFoundError:
-            print("mirror, version unknown: not installed as a package")
+        print(f"mirror {VERSION}")
         raise typer.Exit
 
 

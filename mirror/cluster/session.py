@@ -22,6 +22,7 @@ from mirror.errors import (
 )
 from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
+from mirror.version import VERSION
 from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, broker_error
@@ -36,7 +37,6 @@ from mirror.wire.messages.session import (
 from mirror.wire.versions import BrokerVersions
 
 SOFTWARE_NAME: Final = "kafka-spark-mirror"
-SOFTWARE_VERSION: Final = "0.1.0"
 _NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
 """Every supported broker knows this version; a newer one could be refused (KIP-511)."""
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
@@ -129,7 +129,7 @@ class BrokerSession:
 
     def start(self, now: int) -> None:
         """Negotiate versions, as the connection is established."""
-        body = ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION)
+        body = ApiVersionsRequest(SOFTWARE_NAME, VERSION)
         self._write(Api.API_VERSIONS, _NEGOTIATION_VERSION, body, None, FOREVER_MS, now)
 
     def send(self, request: Request, now: int) -> None:

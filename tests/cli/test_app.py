@@ -8,7 +8,6 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -65,20 +64,6 @@ def test_help_names_every_command_without_its_module() -> None:
         "--version",
     ]:
         assert name in result.stdout
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_version(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> str:
-        assert name == "kafka-spark-mirror"
-        if not installed:
-            raise metadata.PackageNotFoundError(name)
-        return "1.2.3"
-
-    monkeypatch.setattr(metadata, "version", version)
-    result = CliRunner().invoke(app, ["--version"])
-    assert result.exit_code == 0
-    assert result.stdout == ("mirror 1.2.3\n" if installed else "mirror, version unknown: not installed as a package\n")
 
 
 def test_check_config_as_json() -> None:

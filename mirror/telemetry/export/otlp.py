@@ -31,6 +31,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from mirror.meters import BOUNDS_MS, Histogram
 from mirror.telemetry.metrics.instruments import Instrument, Kind
 from mirror.telemetry.settings import SERVICE
+from mirror.version import VERSION
 
 if TYPE_CHECKING:
     from mirror.telemetry.metrics.metric_store import MetricPoint, MetricStore
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from mirror.telemetry.traces.ids import SpanId
     from mirror.telemetry.traces.spans import Span
 
-_SCOPE: Final = InstrumentationScope("mirror", "0.1.0")
+_SCOPE: Final = InstrumentationScope("mirror", VERSION)
 _NS: Final = 1_000_000
 _BOUNDS_S: Final = tuple(bound / 1000 for bound in BOUNDS_MS)
 

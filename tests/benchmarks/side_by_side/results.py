@@ -26,11 +26,11 @@ from typing import Any, Final
 
 from mirror.sandbox.fetch import KAFKA_VERSION
 from mirror.sandbox.java import find_java
+from mirror.version import VERSION
 
 FILE: Final = Path(__file__).with_name("results.json")
 _ROOT: Final = Path(__file__).parents[3]
 _PACKAGES: Final = {
-    "mirror": "kafka-spark-mirror",
     "spark": "pyspark",
     "confluent-kafka": "confluent-kafka",
     "kafka-python": "kafka-python",
@@ -107,7 +107,13 @@ def invocation(seed: int, arguments: Sequence[str]) -> dict[str, Any]:
             "cpu": _cpu(),
             "kernel": platform.release(),
         },
-        "versions": {**versions, "kafka": KAFKA_VERSION, "python": platform.python_version(), "java": _java()},
+        "versions": {
+            "mirror": VERSION,
+            **versions,
+            "kafka": KAFKA_VERSION,
+            "python": platform.python_version(),
+            "java": _java(),
+        },
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,
     }
