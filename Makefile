@@ -70,7 +70,7 @@ test: brokers browser prometheus lint $(ARCHIVE) ## lint, types, and the tests, 
 coverage: brokers browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not spark" --cov --cov-fail-under=$(COVERAGE_FLOOR)
 
-check: lint ## quick (under a minute): lint, types, import layers, the tests that need no broker and no Spark
+check: lint ## quick (under a minute): lint, types, import layers, links, the tests that need no broker and no Spark
 	$(BIN)/pytest -q $(WORKERS) 2 -m "$(QUICK)"
 
 .PHONY: lint
@@ -79,6 +79,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PYTHONPATH=. $(BIN)/python -m tests.links
 
 # Without it each of the tests' many sessions of Spark takes 4 s of CPU more. Where it cannot be made they do without.
 $(ARCHIVE): $(INSTALLED) tests/spark_archive.py
