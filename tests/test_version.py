@@ -1,7 +1,8 @@
-"""One version: the package's, the command's, and the one that brokers and telemetry backends are shown."""
+"""One version: of the package, the command, the changelog, and all that brokers and telemetry backends are shown."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,3 +34,8 @@ def test_brokers_and_backends_are_shown_it() -> None:
     assert isinstance(request, ApiVersionsRequest)
     assert request.client_software_version == VERSION
     assert resource().attributes["service.version"] == VERSION
+
+
+def test_changelog_begins_with_it() -> None:
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert next(heading for heading in headings if heading != "Unreleased") == VERSION
