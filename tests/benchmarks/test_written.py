@@ -15,6 +15,7 @@ from tests.benchmarks.side_by_side.statistics import ratio_of_medians
 from tests.benchmarks.side_by_side.targets import TARGETS, findings
 from tests.benchmarks.side_by_side.written import (
     BEGIN,
+    CLAIMS_MD,
     END,
     README,
     RESULTS_MD,
@@ -22,6 +23,7 @@ from tests.benchmarks.side_by_side.written import (
     readme_with,
     remarks,
     results_page,
+    summary,
 )
 
 
@@ -29,8 +31,9 @@ def test_the_pages_say_what_was_measured() -> None:
     """It fails for an edit by hand, and for a measurement that was not published."""
     results, old = measured()
     assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, old, remarks())
-    readme = README.read_text(encoding="utf-8")
-    assert readme == readme_with(readme, claims(results, old))
+    for path, block in ((README, summary(results, old)), (CLAIMS_MD, claims(results, old))):
+        text = path.read_text(encoding="utf-8")
+        assert text == readme_with(text, block)
     for path in PICTURES.values():
         assert digest() in path.read_text(encoding="utf-8")
 
@@ -148,6 +151,23 @@ def test_the_readme_shows_the_whole_life_beside_the_copy() -> None:
     readme = claims(Results.of(sample_results.results("a")), None)
     (line,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
     assert [cell.split()[0] for cell in line.split("|")[2:4]] == ["3.00", "1.57"]
+
+
+def test_the_summary_shows_the_whole_life_and_every_missed_target() -> None:
+    text = summary(Results.of(sample_results.results()), None)
+    ratios = [line.split(" | ")[1] for line in text.splitlines() if "is better" in line]
+    assert ratios == ["1.57", "1.70", "1.00", "0.5"]
+    missed = [finding for finding in findings(Results.of(sample_results.results())) if finding.missed]
+    assert [finding.target.key for finding in missed] == ["a-cpu"]
+    line = f"{missed[0].target.what}: 0.333, wanted at most 0.1."
+    assert " ".join(text.split("Missed targets, ")[1].split()).endswith(line)
+
+
+def test_the_summary_marks_old_rows() -> None:
+    old = Results.of(sample_results.results("ab") | sample_results.invocation() | {"old": "they are a mixture."})
+    text = summary(Results.of(sample_results.results("a") | {"latency": [], "idle": []}), old)
+    assert [line.rsplit("|", 2)[1].strip() for line in text.splitlines() if "is better" in line] == ["", "", "", "old"]
+    assert "they are a mixture." in text
 
 
 def test_what_was_not_measured_is_not_claimed() -> None:

@@ -3,10 +3,9 @@
     python tests/campaign/stores.py [--folder DIR] [--wait]
 
 All is copied; then a scheduled run meets a target partition without a leader, and a stream goes on with it, until the
-broker is back. Then the
-searches are made that README and the dashboards name, and what they find is compared with what was exported. DIR gets
-screenshots of both stores' pages, made by Chromium; ``--wait`` leaves both running to be looked at, until Enter.
-Exit status 1 where a search does not find what it should.
+broker is back. Then the searches that config/dashboards/README.md and the dashboards name are run, and their results
+are compared with what was exported. Chromium takes screenshots of both stores' pages into DIR; ``--wait`` leaves both
+running for inspection, until Enter. The exit status is 1 if a search does not find what it should.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def _await_epochs(site: Site, stream: subprocess.Popen[str], count: int) -> None
 
 
 def _searches(store: Zipkin, taken: Taken) -> Iterator[str]:
-    """What README says an operator should search for; yields what it does not find."""
+    """What config/dashboards/README.md says an operator should search for; yields what it does not find."""
     partitions = [span for span in taken.named("mirror.partition") if span.attributes["mirror.partition"] == SICK]
     stories = {str(span.attributes.get("mirror.sick.story", "")) for span in partitions} - {""}
     _CONSOLE.print(

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 def test_a_batch_by_spark_submit_with_the_packed_environment(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
-    """As config/standalone and README have it: Python and the mirror come from the archive, on all sides."""
+    """As config/standalone and jobs/README.md have it: Python and the mirror come from the archive, on all sides."""
     one = Flow(site, source, target, unique("orders"), 4, executors)
     one.prepare()
     secrets = site.folder / "secrets"  # as mounted on every host

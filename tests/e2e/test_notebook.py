@@ -1,4 +1,4 @@
-"""README's section on notebooks, run as it stands."""
+"""The section on notebooks in jobs/README.md, run as it stands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.e2e.site import Site, flow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "jobs" / "README.md"
 THEN = """
 import json, time
 
@@ -44,7 +44,7 @@ def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, uniq
     source.fill(topic, [b"1", b"2", b"3"])
     target.create(f"a.{topic}")
     site.write({"a": source.address, "b": target.address}, {"paris-berlin": flow("a", "b", [topic], "epoch-ms = 3000")})
-    code = re.search(r"In a notebook.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    code = re.search(r"## In a notebook.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     (site.folder / "notebook.py").write_text(code.group(1) + THEN, encoding="utf-8")
     # The Python that is found first is one without the mirror.

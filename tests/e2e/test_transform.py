@@ -1,4 +1,4 @@
-"""README's transform, in the folder where a run is started: Spark's workers find it there."""
+"""The transform of config/README.md, in the folder where a run is started: Spark's workers find it there."""
 
 from __future__ import annotations
 

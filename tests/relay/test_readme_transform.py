@@ -1,4 +1,4 @@
-"""README's transform does what README says of it, and a record can be changed as people would try."""
+"""The transform of config/README.md does what is said of it, and a record can be changed as people would try."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeSpec, lo
 from mirror.wire.decode import records_of
 from tests.relay.test_deep import TIME, _Made, gappy
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "config" / "README.md"
 
 
 def example() -> tuple[str, str, str]:

@@ -22,7 +22,7 @@ from mirror.telemetry.metrics.record_results import record_epoch, record_results
 from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "config" / "dashboards" / "README.md"
 
 
 def an_epoch() -> MetricStore:
@@ -138,7 +138,7 @@ def test_names_are_unique_and_every_instrument_has_its_line_in_the_readme() -> N
     rows = [re.split(r" *\| *", line)[1:] for line in README.read_text().splitlines() if line.startswith("| `m")]
     told = {cells[0].strip("`"): cells for cells in rows}
     for one in ALL:
-        assert one.name in told, f"{one.name} is missing in README's table of measurements"
+        assert one.name in told, f"{one.name} is missing in the table of metrics of config/dashboards/README.md"
         name, kind, unit, attributes, meaning = told[one.name][:5]
         assert (kind, unit.strip("`")) == (one.kind.value, one.unit), name
         assert attributes == ", ".join(one.attributes), name

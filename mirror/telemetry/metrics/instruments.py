@@ -1,4 +1,6 @@
-"""All instruments: name, kind, unit, attributes and meaning. The documented table of instruments repeats this module.
+"""All instruments: name, kind, unit, attributes and meaning.
+
+A test compares the table in config/dashboards/README.md with this module.
 
 Names follow OpenTelemetry's semantic conventions for messaging clients if these have a name; ours begin with
 ``mirror.``. Cardinality is bounded, also for 100,000 partitions: values are by topic, and by partition only for the

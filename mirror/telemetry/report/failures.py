@@ -272,7 +272,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The error names the operation and the resource.",
             (
                 AdviceStep(
-                    "Grant it; the documentation has a table of all permissions of a flow. For the target topic, for"
+                    "Grant it; config/README.md has a table of all permissions of a flow. For the target topic, for"
                     " example:",
                     "kafka-acls.sh --bootstrap-server $TARGET --add --allow-principal User:MIRROR"
                     " --operation Write --operation Read --operation Describe --topic TOPIC",

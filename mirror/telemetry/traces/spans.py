@@ -7,7 +7,7 @@
                      (an executor)                     └─ mirror.attempt (each attempt that did not complete)
 
 Attributes named ``messaging.*`` follow OpenTelemetry's semantic conventions for Kafka; ``mirror.*`` are ours and are
-documented under "Traces". The names of times end in ``_ms``.
+documented in config/dashboards/README.md, "Traces". The names of times end in ``_ms``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ For each workload its records are made once; then, in each round, all copiers ru
 beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After each run source and
 target are compared, record by record; a run whose copy is not equal does not count. Results: results.json beside this
 file, after every run, with the commit and the arguments (:mod:`.results`); at the end RESULTS.md, the pictures and
-README's claims are made of them (:mod:`.publish`), unless ``--results`` names another file. Rows of several commits, or
-of a work tree with changes, are not published.
+the claims in README.md and tests/README.md are made of them (:mod:`.publish`), unless ``--results`` names another
+file. Rows of several commits, or of a work tree with changes, are not published.
 
 Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch) and ``latency`` (of a stream,
 by bench_latency.py); all of them run where none is named.

@@ -1,4 +1,4 @@
-"""The picture in README, drawn from the results, light and dark."""
+"""The picture in tests/README.md, drawn from the results, light and dark."""
 
 from __future__ import annotations
 

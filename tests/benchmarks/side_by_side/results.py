@@ -35,7 +35,13 @@ _PACKAGES: Final = {
     "confluent-kafka": "confluent-kafka",
     "kafka-python": "kafka-python",
 }
-_WRITTEN: Final = ("README.md", "tests/benchmarks/RESULTS.md", "*.svg", "tests/benchmarks/side_by_side/results.json")
+_WRITTEN: Final = (
+    "README.md",
+    "tests/README.md",
+    "tests/benchmarks/RESULTS.md",
+    "*.svg",
+    "tests/benchmarks/side_by_side/results.json",
+)
 """What the benchmark itself writes: a change of these does not change what is measured."""
 
 

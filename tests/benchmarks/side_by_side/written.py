@@ -1,4 +1,4 @@
-"""What is written of the results: RESULTS.md, and the claims in README. Pure: texts from figures."""
+"""What is written of the results: RESULTS.md, and parts of README.md and tests/README.md. Pure: texts from figures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from tests.benchmarks.side_by_side.targets import Finding, findings
 ROOT: Final = HERE.parents[2]
 RESULTS_MD: Final = HERE.parent / "RESULTS.md"
 README: Final = ROOT / "README.md"
+CLAIMS_MD: Final = ROOT / "tests" / "README.md"
 REMARKS: Final = HERE / "remarks.json"
 """Why a target is missed, by its key: the only words of these pages that a person writes, shown while it is missed."""
 BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
+_SUMMARY: Final = {
+    "a-throughput": "(a) throughput, whole life, beside MirrorMaker 2 tuned; more is better",
+    "a-cpu": "(a) CPU, whole life, beside MirrorMaker 2 tuned; less is better",
+    "a-memory": "(a) peak memory, whole life, beside MirrorMaker 2 tuned; less is better",
+    "latency": "p99 latency of a stream, beside MirrorMaker 2's defaults with exactly-once support; less is better",
+}
+"""The targets, by key, whose ratios README.md shows, and what it calls them."""
+_WIDTH: Final = 119
 
 
 def results_page(results: Results | None, old: Results | None, remarks: Mapping[str, str]) -> str:
@@ -40,18 +49,42 @@ def results_page(results: Results | None, old: Results | None, remarks: Mapping[
     )
 
 
-def claims(results: Results | None, old: Results | None) -> str:
-    """What README says, between its two marks: of ``results``, and of ``old`` rows what was not measured since."""
+def summary(results: Results | None, old: Results | None) -> str:
+    """The few ratios in README.md, of the whole life of all processes where there is one, and the missed targets."""
     found = [finding for finding in findings(results, old) if finding.ratio is not None]
-    parts = [part for part in (results, old) if part is not None and any(_belongs(one, part) for one in found)]
+    shown = [finding for finding in found if finding.target.key in _SUMMARY]
+    missed = [_missed(finding) for finding in found if finding.missed]
+    parts = _parts(shown, results, old)
+    workload = next(f"(a) is {part.workloads['a'].title}" for part in parts if "a" in part.workloads)
+    text = (
+        f"Ratios of medians, and the interval of 95% of resampled rounds. Workload {workload}. *Whole life* is from the"
+        " start of the process to the last record, with Spark's JVM and all Python processes."
+    )
+    lines = [
+        *textwrap.wrap(text, _WIDTH),
+        "",
+        "| this project, exactly once, divided by MirrorMaker 2 | ratio | interval | rounds | |",
+        "|---|---|---|---|---|",
+        *(_summary_row(finding) for finding in shown),
+        "",
+        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), _WIDTH), ""]),
+        *textwrap.wrap(f"Missed targets, all for the time while copying: {'; '.join(missed) or 'none'}.", _WIDTH),
+    ]
+    return "\n".join(lines)
+
+
+def claims(results: Results | None, old: Results | None) -> str:
+    """The claims in tests/README.md: of ``results``, and of ``old`` rows what was not measured since."""
+    found = [finding for finding in findings(results, old) if finding.ratio is not None]
+    parts = _parts(found, results, old)
     workloads = {name: workload for part in reversed(parts) for name, workload in part.workloads.items()}
     lines = [
         "<picture>",
-        '<source media="(prefers-color-scheme: dark)" srcset="tests/benchmarks/side_by_side/picture-dark.svg">',
-        '<img alt="Throughput and CPU by copier and workload" src="tests/benchmarks/side_by_side/picture-light.svg">',
+        '<source media="(prefers-color-scheme: dark)" srcset="benchmarks/side_by_side/picture-dark.svg">',
+        '<img alt="Throughput and CPU by copier and workload" src="benchmarks/side_by_side/picture-light.svg">',
         "</picture>",
         "",
-        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), 119), ""]),
+        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), _WIDTH), ""]),
         "Ratios of medians, and what 95% of resampled rounds give. *While copying* is from the first record at the",
         "target to the last; *whole life* is from the start of the process, with Spark's JVM and all Python processes.",
         "The wanted ratio is the one while copying.",
@@ -66,7 +99,7 @@ def claims(results: Results | None, old: Results | None) -> str:
 
 
 def readme_with(text: str, block: str) -> str:
-    """README's ``text`` with ``block`` between its marks. ValueError where they are not there."""
+    """A README's ``text`` with ``block`` between its marks. ValueError where they are not there."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -94,6 +127,11 @@ def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     return told
 
 
+def _parts(found: Sequence[Finding], results: Results | None, old: Results | None) -> list[Results]:
+    """Which of the two ``found`` is from."""
+    return [part for part in (results, old) if part is not None and any(_belongs(finding, part) for finding in found)]
+
+
 def _belongs(finding: Finding, part: Results) -> bool:
     return finding.old == (part.old is not None)
 
@@ -111,6 +149,21 @@ def _claim(finding: Finding) -> str:
     ratio = f"{_ratio(finding.ratio.ratio)} {_interval(finding.ratio)}"
     verdict = f"{finding.verdict}{', old' if finding.old else ''}"
     return f"| {finding.target.what} | {ratio} | {life} | {finding.target.bound} | {verdict} |"
+
+
+def _summary_row(finding: Finding) -> str:
+    life = finding.life
+    ratio = finding.ratio if life is None else life
+    assert ratio is not None
+    old = "old" if finding.old else ""
+    label = _SUMMARY[finding.target.key]
+    return f"| {label} | {_ratio(ratio.ratio)} | {_interval(ratio)} | {ratio.rounds} | {old} |"
+
+
+def _missed(finding: Finding) -> str:
+    assert finding.ratio is not None
+    doubt = "" if finding.target.certain(finding.ratio) else ", within the noise"
+    return f"{finding.target.what}: {_ratio(finding.ratio.ratio)}, wanted {finding.target.bound}{doubt}"
 
 
 def _environment() -> Environment:
