@@ -50,7 +50,7 @@ _SLOW = (
     "tests/e2e/",
     "tests/faults/",
     "tests/producer/test_takeover.py",
-    "tests/relay/test_own_fence_on_fakes.py",
+    "tests/relay/partition/test_delayed_fence_on_fakes.py",
     "tests/relay/test_settling_on_fakes.py",
     "tests/relay/test_target_log_on_fakes.py",
     "tests/spark/test_report",
