@@ -54,7 +54,7 @@ _SLOW = (
     "tests/relay/test_settling_on_fakes.py",
     "tests/relay/test_target_log_on_fakes.py",
     "tests/spark/test_report",
-    "tests/spark/test_stream_watch.py",
+    "tests/spark/test_stream_monitor.py",
     "tests/telemetry/test_export.py",
     "tests/telemetry/test_report",
     "tests/wire/test_bombs.py",

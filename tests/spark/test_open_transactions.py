@@ -14,7 +14,7 @@ from mirror.spark.ledger.results import join_results
 from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status
-from tests.spark import fakes, test_epochs, test_forecast, test_plan, test_status
+from tests.spark import fakes, test_dry_run, test_epoch_planner, test_plan, test_status
 from tests.spark.fakes import NOW_MS
 from tests.spark.test_planner import flow
 
@@ -69,7 +69,7 @@ def test_nothing_behind_the_flow_s_own_end_is_missed(pair: test_plan.Pair) -> No
 
 
 def test_a_forecast_warns_of_it(pair: test_plan.Pair) -> None:
-    found = test_forecast.look(pair, flow(replication_factor=3))
+    found = test_dry_run.look(pair, flow(replication_factor=3))
     (line,) = [line for line in found.warnings if "transaction" in line]
     assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
     assert "producer id 7" in line
@@ -80,7 +80,7 @@ def test_a_forecast_warns_of_it(pair: test_plan.Pair) -> None:
 
 def test_a_young_one_is_no_news(pair: test_plan.Pair) -> None:
     pair.a.begin_transaction("orders", 1, 5, start=NOW_MS - 1_000)
-    found = test_forecast.look(pair, flow(replication_factor=3))
+    found = test_dry_run.look(pair, flow(replication_factor=3))
     assert [line for line in found.warnings if "transaction" in line] == []
     assert len(found.withheld) == 1
     results = join_results(pair.plan(flow()), [])
@@ -171,7 +171,7 @@ def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_stream_warns_once_where_it_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = test_epochs.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site = test_epoch_planner.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
     clock = site.epochs._clock
     now = [NOW_MS]
     monkeypatch.setattr(type(clock), "unix_ms", lambda _: now[0])

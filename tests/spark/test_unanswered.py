@@ -25,7 +25,7 @@ from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
 from tests.spark import fakes
-from tests.spark.test_checks import config_of
+from tests.spark.test_flow_checks import config_of
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 from tests.spark.test_results import END, START, result

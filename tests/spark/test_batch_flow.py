@@ -15,7 +15,7 @@ from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
-from tests.spark.test_checks import config_of
+from tests.spark.test_flow_checks import config_of
 from tests.spark.test_packing import backlog
 from tests.spark.test_planner import flow
 from tests.spark.test_results import result

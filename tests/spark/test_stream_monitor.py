@@ -19,7 +19,7 @@ from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
-from tests.spark.test_epochs import CONFIG, Site, answer
+from tests.spark.test_epoch_planner import CONFIG, Site, answer
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig

@@ -13,7 +13,7 @@ from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
-from tests.spark.test_epochs import Site, answer
+from tests.spark.test_epoch_planner import Site, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
