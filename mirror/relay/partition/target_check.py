@@ -39,7 +39,7 @@ class TargetLogCheck:
             # The acknowledged offset is sufficient proof, even if the log has grown again since.
             acked, log_end = regression
             mark = TargetMark(topic_id="", end=log_end)
-            raise truncated_error(self._copy.range.flow, self._copy.target, mark, acked, start.progress)
+            raise truncated_error(self._copy.range.flow, self._copy.target, mark, acked, start.progress.offset)
 
     def mark(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
         """Return the mark to commit with the progress of ``attempt``."""

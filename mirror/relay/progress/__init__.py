@@ -1,1 +1,1 @@
-"""How far each partition is copied, and what the clusters answer when a copy starts."""
+"""How far each partition is copied, and what a copy looks up on the clusters when it starts."""

@@ -1,7 +1,7 @@
-"""Progress: the next source offset to copy, kept as committed offsets on the target (design: "Progress").
+"""Progress: the next source offset to copy, stored as committed offsets on the target (design: "Progress").
 
-Keyed by the *target* topic and partition, in one of 16 groups per flow: one group alone would put every commit on one
-coordinator partition. The metadata says whose offsets these are.
+The offsets are keyed by the *target* topic and partition, in one of 16 groups per flow: a single group would send every
+commit to one coordinator partition. The metadata names the source that the offsets belong to.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ SHARDS: Final = 16
 
 
 class ProgressTotals(NamedTuple):
-    """Of what is copied; bytes as on the wire."""
+    """Counts of what was copied; bytes as on the wire."""
 
     records: int = 0
     batches: int = 0
     bytes: int = 0
 
     def minus(self, other: ProgressTotals) -> ProgressTotals:
-        """What ``other`` does not have."""
+        """Return the difference to ``other``."""
         return ProgressTotals(self.records - other.records, self.batches - other.batches, self.bytes - other.bytes)
 
 
 NO_TOTALS: Final = ProgressTotals()
-_MOST_LEFT: Final = 2**50
-"""More than a copy can leave behind an epoch; results of thousands of partitions still add up to an int64."""
+_MAX_UNREPORTED: Final = 2**50
+"""More than an epoch can copy after its end; the sum over thousands of partitions still fits into an int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """``offset`` is the next one to copy, ``leader_epoch`` that of the last batch copied, where there was one.
-
-    ``time_ms`` (ms since 1970) is when it was committed; 0 where that is not known. ``left`` is what an epoch copied
-    after its end, and nobody has reported: whoever goes on from here counts it. ``target`` is the log that it was
-    copied into, None where that is not known (version 0.1 did not keep it).
-    """
+    """The committed progress of one partition."""
 
     offset: int
+    """The next source offset to copy."""
     leader_epoch: int | None
+    """The source's leader epoch of the last batch copied; None if there is none."""
     source_cluster_id: str
     topic_id: str
+    """The id of the source topic."""
     time_ms: int = 0
+    """When it was committed (ms since 1970); 0 if that is not known."""
     unreported: ProgressTotals = NO_TOTALS
+    """What an epoch copied after its end, and did not report: the copy that resumes from here counts it."""
     target: TargetMark | None = None
+    """The log that it was copied into; None if that is not known (version 0.1 did not store it)."""
 
 
 class GroupAdmin(Protocol):
-    """What is needed of ``Admin``; safe to use from several threads, as it is."""
+    """The part of ``Admin`` that is needed; like ``Admin``, it may be called by several threads."""
 
     def group_offsets(
         self,
@@ -66,18 +67,18 @@ class GroupAdmin(Protocol):
         require_stable: bool = True,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed."""
+        """Return the offsets that a group has committed."""
         ...
 
 
 def group_of(flow: str, tp: TopicPartition) -> str:
-    """The group that keeps a target partition's progress; the same in every process and version."""
+    """Return the group that stores a target partition's progress; the same in every process and version."""
     return f"mirror.{flow}.{zlib.crc32(str(tp).encode()) % SHARDS}"
 
 
 def to_offset(progress: Progress) -> OffsetAndMetadata:
-    """As it is committed."""
-    about = {
+    """Return ``progress`` as an offset to commit."""
+    metadata = {
         "v": 1,
         "cluster": progress.source_cluster_id,
         "topic": progress.topic_id,
@@ -85,35 +86,36 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         **({"left": progress.unreported} if progress.unreported != NO_TOTALS else {}),
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
-    return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(about, separators=(",", ":")))
+    return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
 
 def from_offset(committed: OffsetAndMetadata) -> Progress:
-    """What was committed; one of a stranger has no cluster, no topic and no time. Raises nothing, whatever it holds."""
-    about = stored.parse_object(committed.metadata)
+    """Parse a committed offset. Never raises: one that another program committed has no cluster, topic and time."""
+    metadata = stored.parse_object(committed.metadata)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
-        source_cluster_id=stored.text(about.get("cluster")),
-        topic_id=stored.text(about.get("topic")),
-        time_ms=stored.time_ms(about.get("time")) or 0,
-        unreported=_sums(about.get("left")),
-        target=mark_of(about.get("target")),
+        source_cluster_id=stored.text(metadata.get("cluster")),
+        topic_id=stored.text(metadata.get("topic")),
+        time_ms=stored.time_ms(metadata.get("time")) or 0,
+        unreported=_parse_totals(metadata.get("left")),
+        target=mark_of(metadata.get("target")),
     )
 
 
 class ProgressStore:
-    """Reads a flow's progress on its target, all of it at once: for plans."""
+    """Reads a flow's progress on its target, for planning."""
 
     def __init__(self, admin: GroupAdmin, flow: str) -> None:
         self._admin = admin
         self._flow = flow
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """The progress of these target partitions; absent where there is none. Raises KafkaError.
+        """Return the progress of these target partitions, without those that have none. Raises KafkaError.
 
-        It is that before any transaction under way: a copy that was killed while it committed leaves one open until
-        ``transaction.timeout.ms``, or until the next attempt shuts it out, and that one needs a plan first.
+        Open transactions are not waited for: what they would commit is not included. A copy that was killed during a
+        commit leaves its transaction open until ``transaction.timeout.ms``, or until the next attempt fences it, and
+        that attempt needs a plan first.
         """
         groups: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(tps):
@@ -125,7 +127,7 @@ class ProgressStore:
         return found
 
 
-def _sums(value: object) -> ProgressTotals:
-    found = [stored.number(each, _MOST_LEFT) for each in value] if isinstance(value, list) else []
-    known = [each for each in found if each is not None]
-    return ProgressTotals(*known) if len(found) == len(known) == len(NO_TOTALS) else NO_TOTALS
+def _parse_totals(value: object) -> ProgressTotals:
+    parsed = [stored.number(item, _MAX_UNREPORTED) for item in value] if isinstance(value, list) else []
+    valid = [number for number in parsed if number is not None]
+    return ProgressTotals(*valid) if len(parsed) == len(valid) == len(NO_TOTALS) else NO_TOTALS

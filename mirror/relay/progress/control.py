@@ -1,9 +1,10 @@
-"""What a stream's tasks are told while they follow: to end their epoch, or that another run has taken over.
+"""Run control: tells the tasks of a stream to end their epoch, or that another run has taken over.
 
-Tasks run on any host, for minutes, and Spark has no word for them. So it is told where both sides look anyway: as a
-committed offset on the target, of a group of its own for each flow. The offset is the first epoch that may go on; the
-metadata says whose epochs these are. It only advises: what keeps two runs from copying twice is the fencing of each
-partition's transactions.
+Tasks run on any host, for minutes, and Spark has no message for them. So the control record is stored where the driver
+and the tasks connect to anyway: as a committed offset on the target, in a group of its own for each flow. The offset is
+the first epoch that may continue; the metadata names the run that these epochs belong to.
+
+The record is advice only: the fencing of each partition's transactions keeps two runs from copying twice.
 """
 
 from __future__ import annotations
@@ -21,39 +22,41 @@ from mirror.relay.progress.progress_topic import topic_of
 from mirror.timing import FOREVER_MS
 
 POLL_INTERVAL_MS: Final = 1_000
-"""How often a task looks."""
+"""How often a task reads the control record."""
 HEARTBEAT_INTERVAL_MS: Final = 10_000
-"""How often a run that goes on says so."""
+"""How often a live run renews its control record."""
 DEAD_AFTER_MS: Final = 60_000
-"""A run that has not said so for this long has died, or cannot reach the target."""
+"""A run that has not renewed its record for this long has died, or cannot reach the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunControl:
-    """Epochs of ``run`` before ``epoch`` are over. ``stop``: so are all that come; ``ended``: and nothing runs.
-
-    ``host`` and ``since_ms`` (ms since 1970) say where and since when that run is, for people. ``seen_ms`` is when it
-    last said that it goes on, by its own clock; 0 for a run of a version that does not say it.
-    """
+    """The control record of a flow. The field names are keys of the status as JSON."""
 
     run: str
     host: str
+    """Where the run is, for display."""
     since_ms: int
+    """Since when the run exists (ms since 1970), for display."""
     epoch: int = 0
+    """Earlier epochs of the run are to end."""
     stop: bool = False
+    """All epochs of the run, present and future, are to end."""
     ended: bool = False
+    """The run has ended."""
     seen_ms: int = 0
+    """The run's last heartbeat, by its own clock; 0 for a run of a version without heartbeats."""
 
-    def silent_ms(self, wall_ms: int) -> int | None:
-        """How long nothing has been heard of the run at ``wall_ms`` (ms since 1970); None where that is not known."""
-        return max(0, wall_ms - self.seen_ms) if self.seen_ms else None
+    def silent_ms(self, unix_ms: int) -> int | None:
+        """How long ago the last heartbeat was at ``unix_ms`` (ms since 1970); None if that is not known."""
+        return max(0, unix_ms - self.seen_ms) if self.seen_ms else None
 
-    def is_dead(self, wall_ms: int) -> bool:
-        """Whether the run has been silent for so long that nothing can be there any more."""
-        return (self.silent_ms(wall_ms) or 0) >= DEAD_AFTER_MS
+    def is_dead(self, unix_ms: int) -> bool:
+        """Whether the last heartbeat is so long ago that the run cannot be alive."""
+        return (self.silent_ms(unix_ms) or 0) >= DEAD_AFTER_MS
 
     def end_reason(self, run: str, epoch: int) -> str | None:
-        """Why ``epoch`` of ``run`` is over; None where it is not."""
+        """Why ``epoch`` of ``run`` is to end; None if it may continue."""
         if self.run != run:
             return f"another run of this flow took over: {self.run}, on {self.host}"
         if self.stop:
@@ -61,36 +64,36 @@ class RunControl:
         return "there is something new to plan" if epoch < self.epoch else None
 
     def other_run_active(self, run: str) -> bool:
-        """Whether somebody else runs this flow now."""
+        """Whether another run than ``run`` copies this flow now."""
         return self.run != run and not self.ended
 
     def to_offset(self) -> OffsetAndMetadata:
-        """As it is committed."""
-        about = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
+        """Return the record as an offset to commit."""
+        metadata = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
         if self.seen_ms:
-            about["seen"] = self.seen_ms
+            metadata["seen"] = self.seen_ms
         if self.stop:
-            about["stop"] = True
+            metadata["stop"] = True
         if self.ended:
-            about["ended"] = True
-        return OffsetAndMetadata(self.epoch, None, json.dumps(about, separators=(",", ":")))
+            metadata["ended"] = True
+        return OffsetAndMetadata(self.epoch, None, json.dumps(metadata, separators=(",", ":")))
 
     def stopped(self, *, ended: bool = False) -> RunControl:
-        """The same, to stop."""
+        """Return a copy that tells the run to stop."""
         return replace(self, stop=True, ended=ended or self.ended)
 
 
 def control_partition(flow: str) -> tuple[str, TopicPartition]:
-    """The group, and the partition that it is committed for: one that whoever copies may commit for in any case."""
+    """Return the group and the partition that the record is committed for: any copy may commit for that partition."""
     return f"mirror.{flow}.orders", TopicPartition(topic_of(flow), 0)
 
 
 def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
-    """What was committed; None where that is nothing, or a stranger's. Raises nothing, whatever it holds."""
+    """Parse a committed offset; None if there is none, or another program committed it. Never raises."""
     if committed is None:
         return None
-    about = stored.parse_object(committed.metadata)
-    run, host, since_ms = stored.text(about.get("run")), about.get("host"), stored.time_ms(about.get("since"))
+    metadata = stored.parse_object(committed.metadata)
+    run, host, since_ms = stored.text(metadata.get("run")), metadata.get("host"), stored.time_ms(metadata.get("since"))
     if not run or not isinstance(host, str) or since_ms is None:
         return None
     return RunControl(
@@ -98,38 +101,38 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
         host=printable(host),
         since_ms=since_ms,
         epoch=committed.offset,
-        stop=bool(about.get("stop")),
-        ended=bool(about.get("ended")),
-        seen_ms=stored.time_ms(about.get("seen")) or 0,
+        stop=bool(metadata.get("stop")),
+        ended=bool(metadata.get("ended")),
+        seen_ms=stored.time_ms(metadata.get("seen")) or 0,
     )
 
 
 class ControlPoller:
-    """Whether one epoch of one run goes on: asks every :data:`POLL_INTERVAL_MS`, and never waits for the answer.
+    """Polls every :data:`POLL_INTERVAL_MS` whether one epoch of one run is to end, without blocking.
 
-    Who cannot ask goes on: it is told by the others' fencing, and by its epoch's end.
+    If the record cannot be read, the epoch continues: another run's fencing, or the epoch's own end, ends it.
     """
 
-    def __init__(self, ask: Callable[[], Future[RunControl | None]], run: str, epoch: int, now: int) -> None:
-        self._ask = ask
+    def __init__(self, read: Callable[[], Future[RunControl | None]], run: str, epoch: int, now: int) -> None:
+        self._read = read
         self._run = run
         self._epoch = epoch
         self._next_ms = now
-        self._asked: Future[RunControl | None] | None = None
+        self._request: Future[RunControl | None] | None = None
 
     def due_ms(self) -> int:
-        """When :meth:`poll` is wanted next, where no answer comes before."""
-        return self._next_ms if self._asked is None else FOREVER_MS
+        """When to call :meth:`poll` next if no response arrives before."""
+        return self._next_ms if self._request is None else FOREVER_MS
 
     def poll(self, now: int) -> str | None:
-        """Why the epoch is over, as far as is known; None while it is not."""
-        asked = self._asked
-        if asked is None and now >= self._next_ms:
+        """Return why the epoch is to end, according to a response that has arrived; otherwise None."""
+        request = self._request
+        if request is None and now >= self._next_ms:
             self._next_ms = now + POLL_INTERVAL_MS
-            self._asked = self._ask()
+            self._request = self._read()
             return None
-        if asked is None or not asked.done():
+        if request is None or not request.done():
             return None
-        self._asked = None
-        orders = None if asked.exception() is not None else asked.result()
-        return None if orders is None else orders.end_reason(self._run, self._epoch)
+        self._request = None
+        control = None if request.exception() is not None else request.result()
+        return None if control is None else control.end_reason(self._run, self._epoch)

@@ -1,6 +1,7 @@
-"""Where the source no longer has what comes next: what happened, where to go on, what is lost. Pure.
+"""Gaps: the source no longer has the next offset to copy. What happened, where to resume, what is lost. Pure.
 
-A gap is never passed over silently (MirrorMaker's users' first complaint): a flow fails, or says ``on-gap = "skip"``.
+A gap is never skipped silently (the first complaint of MirrorMaker's users): the flow fails, or its configuration says
+``on-gap = "skip"``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mirror.relay.progress.committed import Progress
 
 
 class GapKind(enum.StrEnum):
-    """Why source offsets were not copied. The last two are no loss: a log's own holes, counted and passed."""
+    """Why source offsets were not copied. The last two are no loss: a log's own holes are counted and skipped."""
 
     RETENTION = "retention"
     TRUNCATED = "truncated"
@@ -23,52 +24,55 @@ class GapKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """A source partition as it is now: its topic's id, its log's first offset, and its last stable one.
-
-    ``leader_epoch`` is that of the leader who said so; None where its log has no epochs.
-    """
+    """The present state of a source partition."""
 
     topic_id: str
     earliest: int
+    """The first offset of the log."""
     end: int
+    """The last stable offset."""
     leader_epoch: int | None = None
+    """The epoch of the leader that reported this state; None if its log has no epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A loss: the progress stands at ``offset``; a copy that passes over it goes on at ``resume``.
-
-    ``lost`` counts offsets: those never copied (retention), or copied and no longer in the source (truncated); 0 where
-    that cannot be told (recreated).
-    """
+    """A loss: the progress is at ``offset``, and a copy that skips the gap resumes at ``resume``."""
 
     kind: GapKind
     offset: int
     resume: int
     lost: int
+    """Offsets that were never copied (retention), or were copied and are no longer in the source (truncated).
+
+    0 if that is not known (recreated).
+    """
     detail: str = ""
 
     def __str__(self) -> str:
         copied = f"{self.kind}: copied up to offset {self.offset}"
         match self.kind:
             case GapKind.RETENTION:
-                gone = f"offsets {self.offset} to {self.resume - 1} are gone and were never copied"
-                return f"{copied}, but the source begins at {self.resume}: {gone}"
+                lost = f"offsets {self.offset} to {self.resume - 1} are gone and were never copied"
+                return f"{copied}, but the source begins at {self.resume}: {lost}"
             case GapKind.TRUNCATED:
-                more = f"the target holds {self.lost} offsets that the source does not have any more"
-                return f"{copied}, but the source's log was cut back to {self.resume} (data loss there): {more}"
+                surplus = f"the target holds {self.lost} offsets that the source does not have any more"
+                return f"{copied}, but the source's log was cut back to {self.resume} (data loss there): {surplus}"
             case _:
                 return f"{copied} of a topic that was deleted and made again{self.detail}"
 
-    def advice(self, flow_wants: str = 'on-gap = "skip"') -> str:
-        """What a user can do, to stand behind the text."""
-        return f"set {flow_wants} to go on at offset {self.resume}, or copy it under another flow name or target topic"
+    def advice(self, skip_setting: str = 'on-gap = "skip"') -> str:
+        """What a user can do, to follow the text of the gap."""
+        return (
+            f"set {skip_setting} to go on at offset {self.resume}, or copy it under another flow name or target topic"
+        )
 
 
 def find_gap(progress: Progress, topic_id: str, earliest: int, end: int, *, diverging: int | None = None) -> Gap | None:
-    """The gap between ``progress`` and a source log of topic ``topic_id`` that holds ``[earliest, end)``, if any.
+    """Return the gap between ``progress`` and a log of topic ``topic_id`` that holds ``[earliest, end)``; None if none.
 
-    ``diverging`` is where the log parts from the one that was copied, as far as leader epochs told (KIP-320).
+    ``diverging`` is the offset at which the log diverges from the one that was copied, according to leader epochs
+    (KIP-320).
     """
     at = progress.offset
     if progress.topic_id and topic_id and progress.topic_id != topic_id:

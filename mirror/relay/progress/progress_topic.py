@@ -1,8 +1,9 @@
-"""The compacted topic that outlives ``offsets.retention.minutes``: per target partition, how far it was copied.
+"""The progress topic: a compacted topic with the progress of each target partition.
 
-Brokers forget the offsets of a group without members. So a copy also notes here, now and then, its progress and where
-the target partition ended with it. A forgotten offset is restored from such a note, but only where the target still
-ends so: a record behind that end was copied after the note was made, and nobody knows up to where in the source.
+It outlives ``offsets.retention.minutes``: brokers forget the offsets of a group without members. So a copy also writes
+a record here from time to time, with its progress and the end of the target partition at that moment. A forgotten
+offset is restored from that record only if the target still has that end: a record behind it was copied later, and
+nothing tells up to which source offset.
 """
 
 from __future__ import annotations
@@ -30,50 +31,49 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _LOG_PARTITION: Final = 0
 _FETCH_BYTES: Final = 1024 * 1024
-_NEAR: Final = 100_000
-"""So many offsets behind a mark's end are looked through for the append that it speaks of."""
+_MAX_OFFSETS_SEARCHED: Final = 100_000
+"""How many offsets behind a mark's end are searched for the append of the mark."""
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """A note: ``progress`` as it was committed, and ``target_end``, the target's offset after all that it stands for.
-
-    That is the offset after the last record and transaction marker of the copy.
-    """
+    """A record of the progress topic."""
 
     progress: Progress
+    """As it was committed."""
     target_end: int
+    """The target's offset after the last record and transaction marker of the copy up to ``progress``."""
 
 
 def topic_of(flow: str) -> str:
-    """The topic on the target that keeps the flow's notes; one partition, compacted."""
+    """Return the progress topic of the flow, which is on the target; it is compacted and has one partition."""
     return f"mirror-progress.{flow}.internal"
 
 
 class ProgressTopic:
-    """A flow's notes on its target. Each call opens and closes its own clients; safe to use from several threads.
+    """A flow's progress topic. It may be used by several threads: each call opens and closes its own clients.
 
-    It shares the target's network thread with the other clients of the process.
+    These share the target's network thread with the other clients of the process.
     """
 
     def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
-        """``target_options`` are dotted keys; those about the cluster are used. Raises ConfigError."""
-        known = ClusterSettings.keys()
-        self._options = {key: value for key, value in target_options.items() if key in known}
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        cluster_keys = ClusterSettings.keys()
+        self._options = {key: value for key, value in target_options.items() if key in cluster_keys}
         self._settings = ClusterSettings.parse(self._options)
         self._log_tp = TopicPartition(topic_of(flow), _LOG_PARTITION)
 
-    # --- the notes
+    # --- records
 
     def read(
         self, tps: Collection[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, ProgressRecord]:
-        """The last note of each of these target partitions; absent where there is none, or no topic of notes.
+        """Return the latest record of each of these target partitions that has one. Raises KafkaError.
 
-        Takes ``timeout_ms`` at most, by default ``default.api.timeout.ms``. Notes that are not understood are passed
-        over with a warning. Raises KafkaError.
+        Takes at most ``timeout_ms``, by default ``default.api.timeout.ms``. If there is no progress topic, the result
+        is empty. Records that cannot be parsed are skipped with a warning.
         """
         wanted = frozenset(tps)
         timer = Timer(SystemClock(), self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
@@ -83,101 +83,106 @@ class ProgressTopic:
             if self._log_tp.topic not in admin.describe_topics([self._log_tp.topic], timeout_ms=timer.remaining_ms()):
                 return {}
             start, end = self._bounds(admin, self._log_tp, timer)
-            fetched = _read(consumer, self._log_tp, start, end, timer)
-            return self._latest((record for one in fetched for record in one.records()), wanted)
+            fetches = _read(consumer, self._log_tp, start, end, timer)
+            return self._latest((record for fetched in fetches for record in fetched.records()), wanted)
 
     def _latest(
         self, records: Iterator[Record], wanted: frozenset[TopicPartition]
     ) -> dict[TopicPartition, ProgressRecord]:
         found: dict[TopicPartition, ProgressRecord] = {}
-        strange: list[str] = []
+        invalid: list[str] = []
         for record in records:
             try:
-                tp = _tp(record.key)
+                tp = _parse_key(record.key)
                 if tp not in wanted:
                     continue
                 if record.value is None:
                     found.pop(tp, None)
                 else:
-                    found[tp] = _kept(record.value)
+                    found[tp] = _parse_value(record.value)
             except ValueError as error:
-                # An older note of the same partition stands: whether it still holds is asked of the target anyway.
-                strange.append(f"offset {record.offset}: {error}")
-        if strange:
+                # An older record of the partition remains valid: it is compared with the target's log anyway.
+                invalid.append(f"offset {record.offset}: {error}")
+        if invalid:
             _log.warning(
                 "%s: %d records are not understood and passed over, the first at %s; another program writes to this"
                 " topic, or a newer version of this one did",
                 self._log_tp.topic,
-                len(strange),
-                strange[0],
+                len(invalid),
+                invalid[0],
             )
         return found
 
-    def write(self, kept: Mapping[TopicPartition, ProgressRecord], timeout_ms: int) -> dict[TopicPartition, KafkaError]:
-        """Note these, within ``timeout_ms``. Returns what may *not* have been kept, each with why; raises nothing.
+    def write(
+        self, records: Mapping[TopicPartition, ProgressRecord], timeout_ms: int
+    ) -> dict[TopicPartition, KafkaError]:
+        """Write these records within ``timeout_ms``. Return those that may *not* have been written; never raises.
 
-        At its best effort: a note that is missing only makes a forgotten progress one that must be settled by hand.
+        Best effort: without its record, forgotten progress can only be resolved by hand.
         """
-        if not kept:
+        if not records:
             return {}
         timer = Timer(SystemClock(), timeout_ms)
         shortest_ms = self._settings.request_timeout_ms + self._settings.retry_backoff_ms
         options = {"max.block.ms": timeout_ms, "delivery.timeout.ms": max(timeout_ms, shortest_ms)}
-        lost: dict[TopicPartition, KafkaError] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
         try:
             producer = Producer({**self._options, **options})
         except KafkaError as error:
-            return dict.fromkeys(kept, error)
+            return dict.fromkeys(records, error)
         try:
-            sent = self._send(producer, kept, lost)
+            sent = self._send(producer, records, errors)
             wait(sent.values(), timeout=timer.remaining_ms() / 1000)
             for tp, future in sent.items():
                 if not future.done():
-                    lost[tp] = KafkaTimeout(f"{self._log_tp.topic} did not take a note within {timeout_ms} ms")
-                elif isinstance(why := future.exception(), KafkaError):
-                    lost[tp] = why
+                    errors[tp] = KafkaTimeout(f"{self._log_tp.topic} did not take a note within {timeout_ms} ms")
+                elif isinstance(failure := future.exception(), KafkaError):
+                    errors[tp] = failure
         finally:
             producer.close(timeout_ms=0)
-        return lost
+        return errors
 
     def _send(
-        self, producer: Producer, kept: Mapping[TopicPartition, ProgressRecord], lost: dict[TopicPartition, KafkaError]
+        self,
+        producer: Producer,
+        records: Mapping[TopicPartition, ProgressRecord],
+        errors: dict[TopicPartition, KafkaError],
     ) -> dict[TopicPartition, Future[RecordMetadata]]:
         sent: dict[TopicPartition, Future[RecordMetadata]] = {}
-        for tp, one in kept.items():
+        for tp, record in records.items():
             try:
-                sent[tp] = producer.send(*self._log_tp, key=_key(tp), value=_value(one))
+                sent[tp] = producer.send(*self._log_tp, key=_key(tp), value=_value(record))
             except KafkaError as error:
-                # One topic for all: who waited in vain once need not wait again for each of the others.
-                lost.update(dict.fromkeys(kept.keys() - sent.keys(), error))
+                # All records go to the same partition: after one timeout the others need not wait, too.
+                errors.update(dict.fromkeys(records.keys() - sent.keys(), error))
                 break
         return sent
 
-    # --- whether a note still holds
+    # --- the target's log
 
-    def is_current(self, tp: TopicPartition, kept: ProgressRecord, timeout_ms: int) -> bool:
-        """Whether nothing was copied into ``tp`` since the note was made.
+    def is_current(self, tp: TopicPartition, record: ProgressRecord, timeout_ms: int) -> bool:
+        """Whether nothing was copied into ``tp`` since ``record`` was written.
 
-        So it is where the target holds no committed record at or behind ``kept.target_end``: only markers and aborted
-        ones, or nothing. False also where that cannot be told: the log begins later, ends earlier (the target lost
-        records), or was compacted there. Open transactions are waited for: their records, and all behind them, are not
-        decided yet. Raises KafkaError, KafkaTimeout where ``timeout_ms`` were not enough.
+        This is so if the target holds no committed record from ``record.target_end`` on: only markers and aborted
+        batches, or nothing. False also if that cannot be shown: the log begins later, ends earlier (the target lost
+        records), or was compacted there. Open transactions are waited for: until then their records, and all behind
+        them, are undecided. Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
         with Admin(self._options) as admin, self._consumer() as consumer:
             start, end = self._bounds(admin, tp, timer)
-            if not start <= kept.target_end <= end:
+            if not start <= record.target_end <= end:
                 return False
             try:
-                return _holds_nothing(_read(consumer, tp, kept.target_end, end, timer), kept.target_end)
+                return _holds_no_records(_read(consumer, tp, record.target_end, end, timer), record.target_end)
             except OffsetOutOfRange:
-                return False  # retention, or a truncation, was quicker
+                return False  # retention or a truncation removed the offset after the bounds were read
 
     def truncated_at(self, tp: TopicPartition, mark: TargetMark, cut: int, timeout_ms: int) -> int | None:
-        """The offset that the log of ``tp`` was cut back to, below the end of ``mark``; None where nothing is missing.
+        """Return the offset below the end of ``mark`` that the log of ``tp`` was truncated to; None if it was not.
 
-        ``cut`` is where the log left the mark's leader epoch, -1 where that is not known. What retention has deleted is
-        not missing. Raises KafkaError, KafkaTimeout where ``timeout_ms`` were not enough.
+        ``cut`` is where the log left the mark's leader epoch, -1 if that is not known. Records that retention has
+        deleted are not missing. Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
         with Admin(self._options) as admin, self._consumer() as consumer:
@@ -189,18 +194,18 @@ class ProgressTopic:
             if end < mark.end or mark.producer_id < 0:
                 return lost
             try:
-                there = holds_append(_read(consumer, tp, at, min(end, at + _NEAR), timer), mark, at)
+                found = holds_append(_read(consumer, tp, at, min(end, at + _MAX_OFFSETS_SEARCHED), timer), mark, at)
             except OffsetOutOfRange:
-                return None  # retention was quicker
-            return None if there else lost
+                return None  # retention removed the offset after the bounds were read
+            return None if found else lost
 
     def _bounds(self, admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
-        """Where the log begins and ends, open transactions included."""
-        found = [
+        """Return the first offset and the end of the log, open transactions included."""
+        first, end = (
             admin.list_offsets({tp: spec}, isolation="read_uncommitted", timeout_ms=timer.remaining_ms())[tp].offset
             for spec in (EARLIEST, LATEST)
-        ]
-        return found[0], found[1]
+        )
+        return first, end
 
     def _consumer(self) -> Consumer:
         return Consumer(
@@ -210,28 +215,28 @@ class ProgressTopic:
 
 
 def _read(consumer: Consumer, tp: TopicPartition, start: int, end: int, timer: Timer) -> Iterator[Fetched]:
-    """What ``tp`` holds from ``start`` until ``end`` is reached, at read_committed. Raises KafkaError."""
+    """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached, at read_committed. Raises KafkaError."""
     at = start
     consumer.assign([tp])
     consumer.seek(tp, start)
     while at < end:
-        answers = consumer.poll(timer.remaining_ms())
-        for fetched in answers:
+        fetches = consumer.poll(timer.remaining_ms())
+        for fetched in fetches:
             if fetched.error is not None:
                 raise fetched.error
             at = fetched.next_offset
             yield fetched
-        if not answers and timer.expired():
+        if not fetches and timer.expired():
             cause = consumer.last_error(tp)
             reason = f": {cause}" if cause is not None else "; a transaction may be open there"
             msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
             raise KafkaTimeout(msg) from cause
 
 
-def _holds_nothing(answers: Iterator[Fetched], start: int) -> bool:
-    """Whether the batches from ``start`` on are markers and aborted ones, without a hole: the rest may be compacted."""
+def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:
+    """Whether the batches from ``start`` on are markers and aborted ones, without a hole left by compaction."""
     expected = start
-    for fetched in answers:
+    for fetched in fetches:
         for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
             if batch.next_offset <= start:
                 continue
@@ -242,59 +247,59 @@ def _holds_nothing(answers: Iterator[Fetched], start: int) -> bool:
 
 
 def _key(tp: TopicPartition) -> bytes:
-    """As JSON: "a-1" and 1 would make the same text as "a" and "1-1"."""
+    """Return the key as JSON: as plain text, "a-1" with partition 1 would equal "a" with partition "1-1"."""
     return json.dumps({"topic": tp.topic, "partition": tp.partition}, separators=(",", ":")).encode()
 
 
-def _tp(key: bytes | None) -> TopicPartition:
-    """The inverse of :func:`_key`. Raises ValueError for anything else."""
-    about = stored.parse_object(key)
-    return TopicPartition(_text(about, "topic"), _number(about, "partition"))
+def _parse_key(key: bytes | None) -> TopicPartition:
+    """Parse :func:`_key`. Raises ValueError for anything else."""
+    fields = stored.parse_object(key)
+    return TopicPartition(_text(fields, "topic"), _number(fields, "partition"))
 
 
-def _value(kept: ProgressRecord) -> bytes:
-    progress = kept.progress
-    about = {
+def _value(record: ProgressRecord) -> bytes:
+    progress = record.progress
+    fields = {
         "v": _VERSION,
         "offset": progress.offset,
         "epoch": progress.leader_epoch,
         "cluster": progress.source_cluster_id,
         "topic": progress.topic_id,
         "time": progress.time_ms,
-        "end": kept.target_end,
+        "end": record.target_end,
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
     }
-    return json.dumps(about, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _kept(value: bytes) -> ProgressRecord:
-    """The inverse of :func:`_value`. Raises ValueError for anything else."""
-    about = stored.parse_object(value)
-    if _number(about, "v") != _VERSION:
-        msg = f"version {about['v']}, this program knows {_VERSION}"
+def _parse_value(value: bytes) -> ProgressRecord:
+    """Parse :func:`_value`. Raises ValueError for anything else."""
+    fields = stored.parse_object(value)
+    if _number(fields, "v") != _VERSION:
+        msg = f"version {fields['v']}, this program knows {_VERSION}"
         raise ValueError(msg)
     progress = Progress(
-        offset=_number(about, "offset"),
-        leader_epoch=None if about.get("epoch") is None else _number(about, "epoch", _INT32_MAX),
-        source_cluster_id=_text(about, "cluster"),
-        topic_id=_text(about, "topic"),
-        time_ms=_number(about, "time"),
-        target=mark_of(about.get("target")),
+        offset=_number(fields, "offset"),
+        leader_epoch=None if fields.get("epoch") is None else _number(fields, "epoch", _INT32_MAX),
+        source_cluster_id=_text(fields, "cluster"),
+        topic_id=_text(fields, "topic"),
+        time_ms=_number(fields, "time"),
+        target=mark_of(fields.get("target")),
     )
-    return ProgressRecord(progress, _number(about, "end"))
+    return ProgressRecord(progress, _number(fields, "end"))
 
 
-def _text(about: Mapping[str, Any], name: str) -> str:
-    value = about.get(name)
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
     if not isinstance(value, str) or stored.text(value) != value:
         msg = f"{name} is no text"
         raise ValueError(msg)
     return value
 
 
-def _number(about: Mapping[str, Any], name: str, most: int = _INT64_MAX) -> int:
-    value = stored.number(about.get(name), most)
+def _number(fields: Mapping[str, Any], name: str, maximum: int = _INT64_MAX) -> int:
+    value = stored.number(fields.get(name), maximum)
     if value is None:
-        msg = f"{name} is no number from 0 to {most}"
+        msg = f"{name} is no number from 0 to {maximum}"
         raise ValueError(msg)
     return value

@@ -1,4 +1,4 @@
-"""Where a task's copies begin: what is asked of the target before, side by side, and without a thread for each."""
+"""Finds where a task's copies start: looks up the target for all of them concurrently, without a thread for each."""
 
 from __future__ import annotations
 
@@ -15,137 +15,144 @@ from mirror.relay.progress.lookups import ClusterLookups, LogBounds, StartPositi
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.target_log import TargetMark, is_other_topic
 
-_TOPICS_MS: Final = 500
-"""Topics are described once for all copies that begin within this time."""
-_FIRST_NOTES_MS: Final = 3_000
-"""How long notes may take before a partition that never held anything begins without them."""
+_TOPICS_MAX_AGE_MS: Final = 500
+"""A description of the topics serves all copies that start within this time."""
+_FIRST_READ_TIMEOUT_MS: Final = 3_000
+"""How long a partition whose log is empty waits for the progress topic before it starts without its record."""
 
-Notes = dict[TopicPartition, ProgressRecord]
+ProgressRecords = dict[TopicPartition, ProgressRecord]
 
 
-class _Compared(NamedTuple):
-    """``fresh`` is the mark for the present leader, if it ``holds``; ``cut`` is where the log left the mark's epoch."""
+class _Comparison(NamedTuple):
+    """The comparison of a mark with the present leader's log."""
 
-    fresh: TargetMark
+    current: TargetMark
+    """The mark for the present leader, if ``holds``."""
     cut: int
+    """Where the log left the mark's epoch."""
     holds: bool
 
 
 class StartPositions:
-    """Of one task. ``submit`` has something done in a thread that may wait."""
+    """The start positions of one task's copies."""
 
-    def __init__(self, inquiries: ClusterLookups, submit: Callable[..., Future[Any]], now: Callable[[], int]) -> None:
-        self._inquiries: Final = inquiries
+    def __init__(self, lookups: ClusterLookups, submit: Callable[..., Future[Any]], now: Callable[[], int]) -> None:
+        """``submit`` runs a call in a thread that may block."""
+        self._lookups: Final = lookups
         self._submit: Final = submit
         self._now: Final = now
-        self._begun: Final[set[TopicPartition]] = set()
+        self._started: Final[set[TopicPartition]] = set()
         self._topics: Future[TargetTopics] | None = None
-        self._topics_asked_ms = 0
-        self._first_notes: Future[Notes] | None = None
-        self._all_notes: Future[Notes] | None = None
+        self._topics_requested_ms = 0
+        self._first_read: Future[ProgressRecords] | None = None
+        self._full_read: Future[ProgressRecords] | None = None
 
     def resolve_start(
         self, tp: TopicPartition, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[StartPosition]:
-        """As :meth:`mirror.relay.partition.context.CopyContext.settle`."""
-        inquiries = self._inquiries
-        if tp in self._begun:
-            # Something ended its last attempt: a topic that was made again meanwhile was described before that.
-            topics = inquiries.target_topics([tp.topic], timeout_ms)
+        """Find where the copy into ``tp`` starts, given its progress and what it knows of the target's log."""
+        lookups = self._lookups
+        if tp in self._started:
+            # Its last attempt failed: the shared description may be older than a recreated topic.
+            topics = lookups.target_topics([tp.topic], timeout_ms)
         else:
             topics = self._target_topics(timeout_ms)
-        self._begun.add(tp)
+        self._started.add(tp)
         if progress is not None and mark is not None:
 
-            def settled(told: _Compared) -> Future[StartPosition]:
-                if told.holds:
-                    return done(StartPosition(progress, told.fresh.end, told.fresh))
-                return self._submit(inquiries.check_suspect_log, tp, progress, mark, told.cut, told.fresh)
+            def check(comparison: _Comparison) -> Future[StartPosition]:
+                if comparison.holds:
+                    return done(StartPosition(progress, comparison.current.end, comparison.current))
+                return self._submit(lookups.check_suspect_log, tp, progress, mark, comparison.cut, comparison.current)
 
-            return then(self._compared(tp, mark, topics, timeout_ms), settled)
-        bounds = inquiries.target_bounds(tp, timeout_ms)
+            return then(self._compare(tp, mark, topics, timeout_ms), check)
+        bounds = lookups.target_bounds(tp, timeout_ms)
         if progress is None:
-            self._notes()  # they are read meanwhile
+            self._progress_records()  # they are read meanwhile
 
-        def begin(known: TargetTopics, log: LogBounds) -> Future[StartPosition]:
-            fresh = TargetMark(topic_id=known.topic_id(tp), end=log.end, leader_epoch=log.leader_epoch)
+        def begin(described: TargetTopics, log: LogBounds) -> Future[StartPosition]:
+            current = TargetMark(topic_id=described.topic_id(tp), end=log.end, leader_epoch=log.leader_epoch)
             if progress is not None:
-                return done(StartPosition(progress, log.end, fresh))
-            return self._without_progress(tp, log, mark, fresh)
+                return done(StartPosition(progress, log.end, current))
+            return self._without_progress(tp, log, mark, current)
 
-        return then(topics, lambda known: then(bounds, lambda log: begin(known, log)))
+        return then(topics, lambda described: then(bounds, lambda log: begin(described, log)))
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        """As :meth:`mirror.relay.partition.context.CopyContext.compare`."""
-        compared = self._compared(tp, mark, self._target_topics(timeout_ms), timeout_ms)
-        return then(compared, lambda told: done(told.fresh if told.holds else None))
+        """Compare ``mark`` with the log of the present leader: its mark, None if records are missing."""
+        comparison = self._compare(tp, mark, self._target_topics(timeout_ms), timeout_ms)
+        return then(comparison, lambda found: done(found.current if found.holds else None))
 
-    def _compared(
+    def _compare(
         self, tp: TopicPartition, mark: TargetMark, topics: Future[TargetTopics], timeout_ms: int
-    ) -> Future[_Compared]:
-        def ask(known: TargetTopics) -> Future[_Compared]:
-            # The epoch that was described: who answers now leads in this one, or in a later one.
-            topic_id, epoch = known.topic_id(tp), known.leader_epoch(tp)
+    ) -> Future[_Comparison]:
+        def compare(described: TargetTopics) -> Future[_Comparison]:
+            # The described epoch: the leader that answers is the leader of this epoch, or of a later one.
+            topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
             epoch = mark.leader_epoch if epoch is None else epoch
-            fresh = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
+            current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
             if is_other_topic(mark, topic_id):
-                return done(_Compared(fresh, -1, holds=False))
-            ends = self._inquiries.epoch_end(tp, mark.leader_epoch, timeout_ms)
-            return then(ends, lambda end: done(_Compared(fresh, end, holds=end >= mark.end)))
+                return done(_Comparison(current, -1, holds=False))
+            ends = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
+            return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end)))
 
-        return then(topics, ask)
+        return then(topics, compare)
 
     # --- without progress
 
     def _without_progress(
-        self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, fresh: TargetMark
+        self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, current: TargetMark
     ) -> Future[StartPosition]:
-        settle = self._inquiries.resolve_start
+        resolve = self._lookups.resolve_start
         if log.end > 0 or mark is not None:
-            return then(self._notes(), lambda notes: self._submit(settle, tp, log, notes.get(tp), mark, fresh))
+            return then(
+                self._progress_records(),
+                lambda records: self._submit(resolve, tp, log, records.get(tp), mark, current),
+            )
 
-        # Nothing was ever in this log. So nothing was forgotten, unless a note speaks of a log before it.
-        def begin(notes: Notes | None) -> Future[StartPosition]:
-            if notes is not None:
-                return self._submit(settle, tp, log, notes.get(tp), mark, fresh)
-            return done(StartPosition(None, log.end, fresh, deferred_check=self._checked_later(tp, fresh)))
+        # This log never held a record, so no progress was forgotten, unless a record is about an earlier log.
+        def begin(records: ProgressRecords | None) -> Future[StartPosition]:
+            if records is not None:
+                return self._submit(resolve, tp, log, records.get(tp), mark, current)
+            return done(StartPosition(None, log.end, current, deferred_check=self._deferred_check(tp, current)))
 
-        first: Future[Notes | None] = then(self._notes_soon(), done)
+        first: Future[ProgressRecords | None] = then(self._read_first(), done)
         return then(or_else(first, KafkaTimeout, lambda: done(None)), begin)
 
-    def _checked_later(self, tp: TopicPartition, fresh: TargetMark) -> Future[None]:
-        def check(notes: Notes) -> Future[None]:
-            self._inquiries.check_recreated(tp, notes.get(tp), fresh)
+    def _deferred_check(self, tp: TopicPartition, current: TargetMark) -> Future[None]:
+        def check(records: ProgressRecords) -> Future[None]:
+            self._lookups.check_recreated(tp, records.get(tp), current)
             return done(None)
 
-        return then(self._notes_at_last(), check)
+        return then(self._read_until_success(), check)
 
-    def _notes_at_last(self) -> Future[Notes]:
-        """Until they can be read: each attempt waits for as long as a call may."""
-        return or_else(self._notes(), KafkaTimeout, self._notes_at_last)
+    def _read_until_success(self) -> Future[ProgressRecords]:
+        """Read the progress topic until that succeeds; each attempt takes as long as a call may."""
+        return or_else(self._progress_records(), KafkaTimeout, self._read_until_success)
 
-    # --- once for all copies of the task
+    # --- shared by all copies of the task
 
     def _target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
         now = self._now()
-        if self._topics is None or _failed(self._topics) or now - self._topics_asked_ms > _TOPICS_MS:
-            self._topics, self._topics_asked_ms = self._inquiries.target_topics(None, timeout_ms), now
+        if self._topics is None or _failed(self._topics) or now - self._topics_requested_ms > _TOPICS_MAX_AGE_MS:
+            self._topics, self._topics_requested_ms = self._lookups.target_topics(None, timeout_ms), now
         return self._topics
 
-    def _notes_soon(self) -> Future[Notes]:
-        first = self._first_notes
+    def _read_first(self) -> Future[ProgressRecords]:
+        """Read the progress topic within a short time, once."""
+        first = self._first_read
         if first is None or (_failed(first) and not isinstance(first.exception(), KafkaTimeout)):
-            self._first_notes = first = self._submit(self._inquiries.read_progress_records, _FIRST_NOTES_MS)
+            self._first_read = first = self._submit(self._lookups.read_progress_records, _FIRST_READ_TIMEOUT_MS)
         return first
 
-    def _notes(self) -> Future[Notes]:
-        """Where they cannot be read, that is waited for together, not by one after the other."""
-        if self._all_notes is None or _failed(self._all_notes):
-            self._all_notes = or_else(
-                self._notes_soon(), KafkaTimeout, lambda: self._submit(self._inquiries.read_progress_records)
+    def _progress_records(self) -> Future[ProgressRecords]:
+        """Read the progress topic. If it is unavailable, all copies wait for the same call, not one after the other."""
+        if self._full_read is None or _failed(self._full_read):
+            self._full_read = or_else(
+                self._read_first(), KafkaTimeout, lambda: self._submit(self._lookups.read_progress_records)
             )
-        return self._all_notes
+        return self._full_read
 
 
-def _failed(asked: Future[Any]) -> bool:
-    return asked.done() and asked.exception() is not None
+def _failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None

@@ -1,6 +1,7 @@
-"""What brokers keep for a flow, as JSON: committed metadata and notes. Anybody may have written there. Pure.
+"""Reads the JSON that brokers store for a flow: metadata of committed offsets, and progress records. Pure.
 
-Whatever it holds, reading it ends in values that the rest of the program can compute with and print, or in nothing.
+Other programs may have written there. Whatever is stored, reading it returns values that the rest of the program can
+compute with and print, or nothing.
 """
 
 from __future__ import annotations
@@ -8,25 +9,23 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-_LAST_MS: Final = 253_402_300_799_999
+_MAX_TIME_MS: Final = 253_402_300_799_999
 """The end of the year 9999: no later time has a date."""
 _INT64_MAX: Final = 2**63 - 1
 
 
 def parse_object(data: str | bytes | None) -> dict[str, Any]:
-    """The JSON object in ``data``; empty where there is none, or it cannot be read.
-
-    Brackets within brackets end in a RecursionError, bytes that are no UTF-8 in a UnicodeDecodeError (a ValueError).
-    """
+    """Return the JSON object in ``data``; empty if there is none, or it cannot be parsed."""
     try:
-        found = json.loads(data) if data else {}
+        parsed = json.loads(data) if data else {}
     except (ValueError, RecursionError):
+        # Invalid UTF-8 raises UnicodeDecodeError, a ValueError; deeply nested brackets raise RecursionError.
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def text(value: object) -> str:
-    """``value`` where it is a text that can be written out again (half of a surrogate pair cannot); else empty."""
+    """Return ``value`` if it is a string that can be encoded (half of a surrogate pair cannot); otherwise ``""``."""
     if not isinstance(value, str):
         return ""
     try:
@@ -36,11 +35,11 @@ def text(value: object) -> str:
     return value
 
 
-def number(value: object, most: int = _INT64_MAX) -> int | None:
-    """``value`` where it is an integer from 0 to ``most``, else None. ``1e400`` is no integer, nor are NaN and true."""
-    return value if type(value) is int and 0 <= value <= most else None
+def number(value: object, maximum: int = _INT64_MAX) -> int | None:
+    """Return ``value`` if it is an integer from 0 to ``maximum``, else None. ``1e400``, NaN and true are not."""
+    return value if type(value) is int and 0 <= value <= maximum else None
 
 
 def time_ms(value: object) -> int | None:
-    """``value`` where it is a time, in ms since 1970, that has a date; else None."""
-    return number(value, _LAST_MS)
+    """Return ``value`` if it is a time, in ms since 1970, that has a date; else None."""
+    return number(value, _MAX_TIME_MS)
