@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.telemetry.report.curves import Point, as_differences, points_for_each, thin
+from mirror.telemetry.report.curves import Point, as_differences, points_per_curve, thin
 
 NUMBERS = st.integers(0, 10**12)
 CURVES = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=200).map(sorted)
@@ -44,7 +44,7 @@ def test_differences_are_the_curve(curve: list[Point], origin_ms: int) -> None:
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=300))
 def test_every_curve_gets_its_share(weights: list[int]) -> None:
-    shares = points_for_each(weights, 1_000, 4, 240)
+    shares = points_per_curve(weights, 1_000, 4, 240)
     assert all(4 <= share <= 240 for share in shares)
     assert sum(shares) <= max(1_000, 4 * len(weights)) + 4 * len(weights)
     assert all(one <= other for (a, one), (b, other) in itertools.pairwise(sorted(zip(weights, shares, strict=True))))

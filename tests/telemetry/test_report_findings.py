@@ -235,19 +235,19 @@ def test_the_slowest_are_those_that_were_busy_longest() -> None:
 
 
 def test_what_keeps_the_slowest_is_said() -> None:
-    (said,) = phases.of_the_slowest("paris-berlin", [runs.healthy(0), runs.healthy(1)])
-    assert said.startswith("All 2 mostly waited for the target to acknowledge")
+    (said,) = phases.explain_slowest("paris-berlin", [runs.healthy(0), runs.healthy(1)])
+    assert said.startswith("All 2 spent most time waiting for the target's acknowledgements")
     one = replace(runs.story(runs.healthy()), phases={"fetching": 70, "producing": 30, "idle": 900})
-    (said,) = phases.of_the_slowest("paris-berlin", [replace(runs.healthy(), story=one)])
-    assert said.startswith("It mostly waited for the source")
+    (said,) = phases.explain_slowest("paris-berlin", [replace(runs.healthy(), story=one)])
+    assert said.startswith("It spent most time waiting for the source")
     assert "[flows.paris-berlin.consumer]" in said
-    assert phases.of_the_slowest("f", [runs.idle()]) == []
+    assert phases.explain_slowest("f", [runs.idle()]) == []
     following = replace(one, lag_before=0, lag_after=0)
-    assert phases.of_the_slowest("f", [replace(runs.healthy(), story=following)]) == [], "nothing was to be fetched"
+    assert phases.explain_slowest("f", [replace(runs.healthy(), story=following)]) == [], "nothing was to be fetched"
 
 
 def test_every_phase_has_a_meaning() -> None:
     assert phases.MEANINGS.keys() == {phase.value for phase in CopyPhase}
-    assert list(phases.in_all([runs.expired(), runs.idle()])) == [
+    assert list(phases.time_by_phase([runs.expired(), runs.idle()])) == [
         "fencing", "fetching", "producing", "aborting", "resting",
     ]  # fmt: skip

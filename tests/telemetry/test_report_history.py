@@ -7,7 +7,7 @@ from typing import Any
 
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.telemetry.report.history import MOST_EVENTS, MOST_EXPIRIES, PartitionHistory
+from mirror.telemetry.report.history import MAX_EVENTS, MAX_EXPIRIES, PartitionHistory
 
 BASE = 1_000_000
 
@@ -39,10 +39,10 @@ def epoch(number: int, **more: Any) -> RangeResult:
 
 
 def test_epochs_are_one_story() -> None:
-    history = PartitionHistory(most=400)
+    history = PartitionHistory(max_points=400)
     for number in range(3):
         history.add(epoch(number))
-    story = history.story()
+    story = history.timeline()
     assert story is not None
     assert (story.began_ms, story.ended_ms) == (BASE, BASE + 180_000)
     assert (story.lag_before, story.lag_after, story.late_before_ms, story.late_after_ms) == (105, 5, 900, 40)
@@ -57,7 +57,7 @@ def test_epochs_are_one_story() -> None:
 
 
 def test_what_was_told_again_is_not_twice_there() -> None:
-    history = PartitionHistory(most=10)
+    history = PartitionHistory(max_points=10)
     expiry = {"time_ms": 5, "cause": "no leader"}
     history.add(epoch(0, expiries=[expiry]))
     history.add(epoch(1, expiries=[expiry, {"time_ms": 6, "cause": "backlog"}]))
@@ -65,35 +65,35 @@ def test_what_was_told_again_is_not_twice_there() -> None:
 
 
 def test_it_stays_small_however_long_the_stream() -> None:
-    history = PartitionHistory(most=50)
+    history = PartitionHistory(max_points=50)
     for number in range(300):
         expiries = [{"time_ms": number * 60_000, "cause": "no leader"}]
         history.add(epoch(number, expiries=expiries))
-    story = history.story()
+    story = history.timeline()
     assert story is not None
     assert len(story.curve) <= 100
     assert story.curve[0] == [BASE, 0, 105, 0]
     assert story.curve[-1][:2] == [BASE + 299 * 60_000 + 50_000, 30_000]
-    assert (len(story.events), story.events_left_out) == (MOST_EVENTS, 300 - MOST_EVENTS)
-    assert len(history.expiries()) == MOST_EXPIRIES
+    assert (len(story.events), story.events_left_out) == (MAX_EVENTS, 300 - MAX_EVENTS)
+    assert len(history.expiries()) == MAX_EXPIRIES
     assert history.expiries()[-1]["time_ms"] == 299 * 60_000
 
 
 def test_two_attempts_at_once_make_one_curve() -> None:
     """A twin that was shut out told of the same time: the curve does not go back."""
-    history = PartitionHistory(most=400)
+    history = PartitionHistory(max_points=400)
     history.add(epoch(0))
     history.add(replace(epoch(0), end=130))
-    times = [point[0] for point in (history.story() or CopyTimeline()).curve]
+    times = [point[0] for point in (history.timeline() or CopyTimeline()).curve]
     assert times == sorted(times)
 
 
 def test_without_anything_told_there_is_no_story() -> None:
-    history = PartitionHistory(most=10)
+    history = PartitionHistory(max_points=10)
     history.add(epoch(0, story=None))
-    assert (history.story(), history.expiries()) == (None, [])
+    assert (history.timeline(), history.expiries()) == (None, [])
     history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
-    story = history.story()
+    story = history.timeline()
     assert story is not None
     assert story.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]
 
@@ -102,7 +102,7 @@ def test_what_was_left_is_known_from_the_beginning() -> None:
     """The first commit keeps the place, before the source has said how far it goes."""
     curve = [[BASE + 700, 40, 40, 0], [BASE + 900, 90, 140, 500], [BASE + 1_300, 140, 140, 1_000]]
     story = CopyTimeline(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
-    history = PartitionHistory(most=10)
+    history = PartitionHistory(max_points=10)
     history.add(epoch(0, story=story))
     assert [(time - BASE, left) for time, left, _, _ in history.points()] == [
         (0, 100),
@@ -115,9 +115,9 @@ def test_what_was_left_is_known_from_the_beginning() -> None:
 def test_that_it_caught_up_is_an_event() -> None:
     span = {"name": "mirror.catch_up", "began_ms": BASE, "ended_ms": BASE + 1_300, "records": 5, "bytes": 70}
     other = {"name": "mirror.attempt", "began_ms": BASE, "ended_ms": BASE + 3, "attempt": 1, "error": "x"}
-    history = PartitionHistory(most=10)
+    history = PartitionHistory(max_points=10)
     history.add(epoch(0, story=CopyTimeline(began_ms=BASE, spans=[other, span])))
-    story = history.story()
+    story = history.timeline()
     assert story is not None
     about = {"took_ms": 1_300, "records": 5, "bytes": 70}
     assert story.events == [{"time_ms": BASE + 1_300, "name": "mirror.catch_up", **about}]

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 MADE_MS = runs.BEGAN_MS + 305_000
 DETAIL = "document.getElementById('detail')"
 ROWS = "[...document.querySelectorAll('.table tbody tr')].map((row) => row.dataset.part)"
-FOUND = "document.querySelector('[data-said=table]').textContent"
+FOUND = "document.querySelector('[data-caption=table]').textContent"
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +83,17 @@ def fields(page: Page) -> dict[str, str]:
 
 
 EXPIRY = {
-    "when": "2026-11-20 22:04:56.100 UTC",
-    "where it was": "metadata",
+    "time": "2026-11-20 22:04:56.100 UTC",
+    "phase": "metadata",
     "cause": "no leader",
     "last error": "Produce to paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)",
     "age": "2 min (120,041 ms)",
-    "of that queued": "1 min 28 s (88,012 ms)",
-    "of that in flight": "32.0 s (32,029 ms)",
+    "time queued": "1 min 28 s (88,012 ms)",
+    "time in flight": "32.0 s (32,029 ms)",
     "attempts": "4",
     "records in the batch": "512",
-    "source offsets, from": "927,488",
-    "up to, not included": "928,000",
+    "first source offset": "927,488",
+    "end offset (exclusive)": "928,000",
     "may have been written": "no",
 }
 
@@ -106,7 +106,7 @@ def test_it_opens_with_all_its_curves(page: Page, sick: str) -> None:
     lines = f"{traces}.filter((trace) => trace.querySelector('.js-line')?.getAttribute('d').length > 8).length"
     names = page.value(f"{first('[data-chart=lines]')}.data.map((trace) => trace.name)")
     assert names[-1] == "expiry", "expiries lie on top"
-    marks = ("leader change", "retry", "gap", "shut out", "throttled", "expiry")
+    marks = ("leader change", "retry", "gap", "fenced", "throttled", "expiry")
     assert set(names) > {"orders-3 (expired)", *marks}
     assert page.value(lines) == len(names) - len(marks), "each partition has a line of its own"
     assert page.value("document.querySelectorAll('.spark path.mark').length") == 2
@@ -137,13 +137,13 @@ def test_of_many_partitions_ten_have_lines_and_the_others_two_together(page: Pag
     lines = page.value(f"{data}.filter((trace) => trace.mode === 'lines').map((trace) => [trace.name, trace.line])")
     names = [name for name, _ in lines]
     assert names[0].startswith("the other ")
-    assert [name.split(": ")[1] for name in names[:2]] == ["mean", "most"]
+    assert [name.split(": ")[1] for name in names[:2]] == ["mean", "maximum"]
     assert len(names) == 12
     looks = [(line["color"], line.get("dash")) for _, line in lines[2:]]
     assert len(set(looks)) == 10, "no two look the same"
     assert len(set(names)) == 12
-    most = page.value(f"Math.max(...{data}[1].y)")
-    assert 0 < page.value(f"Math.max(...{data}[0].y)") <= most
+    maximum = page.value(f"Math.max(...{data}[1].y)")
+    assert 0 < page.value(f"Math.max(...{data}[0].y)") <= maximum
 
 
 def test_a_stream_s_catch_up_is_more_than_a_spike(page: Page, folder: Path) -> None:
@@ -179,10 +179,10 @@ def test_an_expiry_is_found_and_clicked(page: Page, sick: str) -> None:
     page.wait(first(".event.open"))
     assert fields(page) == EXPIRY
     page.click(first(".event:not(.open)[data-kind=expiry] button"))
-    assert fields(page)["may have been written"] == "yes: its outcome is not known"
+    assert fields(page)["may have been written"] == "yes: its outcome is unknown"
     text = page.value(f"{DETAIL}.textContent")
     assert "kafka-topics.sh --bootstrap-server $TARGET --describe --unavailable-partitions" in text
-    assert "from 51,000 up to 939,000, not included" in text
+    assert "51,000 to 939,000 (exclusive)" in text
     page.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27)
     page.wait(f"{DETAIL}.hidden")
     assert page.value("location.hash") == ""
@@ -205,7 +205,7 @@ def test_every_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
     kinds = page.value("[...document.querySelectorAll('.event')].map((event) => event.dataset.kind)")
     assert kinds == ["mirror.throttled"] * 3
     page.click(first(".event button"))
-    assert fields(page) == {"when": "2026-11-20 22:00:40.000 UTC", "had to wait": "12.2 s (12,200 ms)"}
+    assert fields(page) == {"time": "2026-11-20 22:00:40.000 UTC", "throttled for": "12.2 s (12,200 ms)"}
     page.click(first(".event button"))
     assert page.value("document.querySelectorAll('.event.open').length") == 0
 

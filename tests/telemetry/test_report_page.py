@@ -80,7 +80,7 @@ def test_what_ran_is_said_without_any_script() -> None:
     assert "Records copied 8,338,000 in 16,676 batches" in text
     assert "Left to copy 1,732,000 of 10,070,000 at the start; the oldest waits for 10 min" in text
     assert "Expiries 2 no answer 1, no leader 1; 1 retry" in text
-    assert "Encoded anew 966 small batches 930, offset gaps 36" in text
+    assert "Batches re-encoded 966 small batches 930, offset gaps 36" in text
     assert "Gaps 12,550 12,400 lost: retention 12,400, compacted 120, markers 30" in text
     assert text.index("The source deleted records") < text.index("Expired: no leader") < text.index("Fenced:")
     assert "kafka-topics.sh --bootstrap-server $TARGET --describe --unavailable-partitions" in text
@@ -93,8 +93,8 @@ def test_what_ran_is_said_without_any_script() -> None:
         (runs.view([runs.healthy(0), runs.healthy(1)], outcome=Outcome.COMPLETE), "All 2 partitions are complete."),
         (runs.view([runs.idle()], outcome=Outcome.COMPLETE), "1 of 1 partition is complete."),
         (runs.view([], outcome=Outcome.COMPLETE), "There was nothing to copy."),
-        (runs.view([], outcome=Outcome.FAILED, error="no topic"), "It could not run: nothing was copied."),
-        (runs.view([], outcome=Outcome.UNFINISHED, ended_ms=None), "Nothing is known of its partitions yet."),
+        (runs.view([], outcome=Outcome.FAILED, error="no topic"), "The flow could not run: nothing was copied."),
+        (runs.view([], outcome=Outcome.UNFINISHED, ended_ms=None), "Its partitions have no results yet."),
         (
             runs.view([runs.healthy()], ended_ms=None),
             "began 2026-11-20 21:59:59 UTC, and had not ended 5 min 5 s later",
@@ -103,7 +103,7 @@ def test_what_ran_is_said_without_any_script() -> None:
         (runs.view([runs.healthy()], epochs=300, covered_epochs=200), "times are those of the last 200 epochs"),
         (runs.view([runs.healthy()], trace="4bf92f35"), "trace id 4bf92f35"),
         (runs.view([runs.healthy()], epochs=1, covered_epochs=1), "stream, 1 epoch 1 of 1"),
-        (runs.view([runs.healthy()]), "Nothing expired, nothing was lost, nothing was left out."),
+        (runs.view([runs.healthy()]), "No batch expired, and no record was lost or skipped."),
     ],
 )
 def test_each_run_has_its_words(flow: FlowReportData, said: str) -> None:
@@ -203,7 +203,7 @@ def test_a_stream_of_years_is_a_small_file() -> None:
 
 
 def test_of_very_many_the_sick_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_PARTITIONS", 20)
+    monkeypatch.setattr(page_module, "MAX_PARTITIONS", 20)
     flow = runs.large_run(300)
     shown = document(flow)
     parts = [(part["topic"], part["number"]) for part in shown.data["flows"][0]["parts"]]

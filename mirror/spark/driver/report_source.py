@@ -120,7 +120,7 @@ class RunReader:
             return result
         in_history = {json.dumps(expiry, sort_keys=True) for expiry in history.expiries()}
         earlier = [expiry for expiry in result.expiries if json.dumps(expiry, sort_keys=True) not in in_history]
-        return replace(result, story=history.story() or result.story, expiries=[*earlier, *history.expiries()])
+        return replace(result, story=history.timeline() or result.story, expiries=[*earlier, *history.expiries()])
 
 
 class ReportSource:

@@ -1,10 +1,10 @@
-"""A run as one HTML file: plain data in, one page out. No I/O but for its own templates.
+"""Renders a run as one HTML file from plain data. No I/O except for its own templates.
 
 ::
 
-    FlowView (view) ──findings──► what is wrong, and what to do ──┐
-           │                                                      ├──page──► one self-contained HTML file
-           └────────── payload: curves thinned (curves) ──────────┘          (page.html.j2, *.css, *.js, Plotly)
+    FlowReportData (model) ──findings──► problems and advice ────────┐
+           │                                                         ├──page──► one self-contained HTML file
+           └──────────── payload: thinned curves (curves) ───────────┘          (page.html.j2, *.css, *.js, Plotly)
 """
 
 from __future__ import annotations

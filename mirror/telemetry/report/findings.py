@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -53,6 +53,11 @@ def find(flow: str, partitions: Sequence[RangeResult]) -> list[Finding]:
         replace(finding, advice=_filled_in(flow, [partitions[index] for index, _ in finding.members], finding.advice))
         for finding in ranked
     ]
+
+
+def unhealthy_partitions(findings: Iterable[Finding]) -> set[int]:
+    """Return the indexes of the partitions that need attention."""
+    return {index for finding in findings if finding.advice.level is not Level.NOTE for index, _ in finding.members}
 
 
 def active_ms(result: RangeResult) -> int:

@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and places as people read them."""
+"""Formats numbers, sizes, times and partitions for people."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 partition``, ``2,000 partitions``."""
+    """Return a count with its noun: ``1 partition``, ``2,000 partitions``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def moment(time_ms: int) -> str:
-    """``2026-01-31 12:00:00 UTC``."""
+    """Return a time as ``2026-01-31 12:00:00 UTC``."""
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def span(ms: float) -> str:
-    """``0.4 s``, ``12.3 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
+    """Return a duration as ``0.4 s``, ``12.3 s``, ``3 min 5 s``, ``2 h 10 min`` or ``3 d 4 h``."""
     ms = max(0, ms)
     if ms < _MINUTE:
         return f"{ms / _SECOND:.1f} s"
@@ -39,22 +39,21 @@ def span(ms: float) -> str:
 
 
 def size(count: float) -> str:
-    """``1.5 MB``."""
+    """Return a number of bytes as ``1.5 MB``."""
     return decimal(int(count))
 
 
 def rate(count: float, ms: float) -> str:
-    """``1.5 MB/s``; a dash where there is none."""
+    """Return a rate as ``1.5 MB/s``, or a dash if there is none."""
     return f"{size(count * _SECOND / ms)}/s" if ms > 0 and count else NONE
 
 
 def listed(counts: dict[str, int]) -> str:
-    """``offset gaps 3, small batches 1,200``: the most frequent first."""
-    return ", ".join(
-        f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    )
+    """Return counts as ``small batches 1,200, offset gaps 3``, the most frequent first."""
+    ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{name} {count:,}" for name, count in ranked)
 
 
 def link(flow: str, topic: str, partition: int) -> str:
-    """The fragment that opens a partition; a topic's name may hold anything."""
+    """Return the URL fragment that opens a partition. The topic's name may contain any character."""
     return f"#{quote(flow, safe='')}:{quote(topic, safe='')}-{partition}"

@@ -1,4 +1,4 @@
-"""What the page's scripts draw from: all partitions as plain values, small. Pure."""
+"""Builds the compact data that the page's scripts draw from. Pure."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mirror.relay.model.ranges import RangeResult
-from mirror.telemetry.report.curves import Point, as_differences, points_for_each, thin
+from mirror.telemetry.report.curves import Point, as_differences, points_per_curve, thin
 from mirror.telemetry.report.findings import Finding, active_ms
 from mirror.telemetry.report.model import FlowReportData
 
-MOST_POINTS: Final = 60_000
-"""Of all curves together, about: 1.5 MB."""
-LEAST_OF_A_CURVE: Final = 8
-MOST_OF_A_CURVE: Final = 240
-_SICK_WEIGHS: Final = 8
-MOST_EVENTS: Final = 6_000
-"""And expiries, of all partitions together, 300 bytes each; each partition keeps its last one at least."""
+MAX_POINTS: Final = 60_000
+"""Points of all curves together: about 1.5 MB."""
+MIN_POINTS_PER_CURVE: Final = 8
+MAX_POINTS_PER_CURVE: Final = 240
+_UNHEALTHY_WEIGHT: Final = 8
+MAX_EVENTS: Final = 6_000
+"""Events and expiries of all partitions together, 300 bytes each. Each partition keeps at least its last one."""
 
 
-def curves_of(flows: Sequence[FlowReportData], sick: Sequence[set[int]]) -> list[list[list[Point]]]:
-    """Each flow's curves, thinned so that all fit into the page; those of the sick keep more."""
+def thinned_curves(flows: Sequence[FlowReportData], unhealthy: Sequence[set[int]]) -> list[list[list[Point]]]:
+    """Return each flow's curves, thinned so that all fit into the page.
+
+    ``unhealthy`` has the indexes of each flow's partitions whose curves keep more points.
+    """
     weights = [
-        _SICK_WEIGHS if place in ill else 1 for flow, ill in zip(flows, sick, strict=True) for place in _places(flow)
+        _UNHEALTHY_WEIGHT if index in indexes else 1
+        for flow, indexes in zip(flows, unhealthy, strict=True)
+        for index in range(len(flow.partitions))
     ]
-    allowed = iter(points_for_each(weights, MOST_POINTS, LEAST_OF_A_CURVE, MOST_OF_A_CURVE))
-    return [[thin(_points(one), next(allowed)) for one in flow.partitions] for flow in flows]
+    limits = iter(points_per_curve(weights, MAX_POINTS, MIN_POINTS_PER_CURVE, MAX_POINTS_PER_CURVE))
+    return [[thin(_points(result), next(limits)) for result in flow.partitions] for flow in flows]
 
 
-def _places(flow: FlowReportData) -> range:
-    return range(len(flow.partitions))
-
-
-def _points(one: RangeResult) -> list[Point]:
-    curve = one.story.curve if one.story is not None else []
+def _points(result: RangeResult) -> list[Point]:
+    curve = result.story.curve if result.story is not None else []
     return [(time_ms, max(0, end - offset), offset, size) for time_ms, offset, end, size in curve]
 
 
@@ -42,13 +43,13 @@ def flow_values(
     curves: Sequence[Sequence[Point]],
     findings: Sequence[Finding],
     slow: Sequence[int],
-    most_events: int,
+    max_events: int,
 ) -> dict[str, Any]:
-    """One flow for the scripts."""
-    of_part: dict[int, list[int]] = {}
+    """Return one flow as plain values."""
+    findings_of: dict[int, list[int]] = {}
     for number, finding in enumerate(findings):
-        for place, _ in finding.members:
-            of_part.setdefault(place, []).append(number)
+        for index, _ in finding.members:
+            findings_of.setdefault(index, []).append(number)
     return {
         "name": flow.flow,
         "started": flow.started_ms,
@@ -57,68 +58,72 @@ def flow_values(
         "titles": [finding.advice.title for finding in findings],
         "slow": list(slow),
         "parts": [
-            _values(one, curves[place], of_part.get(place, []), flow.started_ms, most_events)
-            for place, one in enumerate(flow.partitions)
+            _partition_values(result, curves[index], findings_of.get(index, []), flow.started_ms, max_events)
+            for index, result in enumerate(flow.partitions)
         ],
     }
 
 
-def events_for_each(flows: Sequence[FlowReportData]) -> int:
-    """How many events, and how many expiries, a partition may have in the page, so that all fit into it."""
-    counts = [len(one.expiries) for flow in flows for one in flow.partitions]
-    counts += [len(one.story.events) for flow in flows for one in flow.partitions if one.story is not None]
-    most = max(counts, default=1)
-    while most > 1 and sum(min(count, most) for count in counts) > MOST_EVENTS:
-        most = most * 3 // 4
-    return max(1, most)
+def events_per_partition(flows: Sequence[FlowReportData]) -> int:
+    """Return how many events, and how many expiries, the page may have per partition, so that all fit into it."""
+    results = [result for flow in flows for result in flow.partitions]
+    counts = [len(result.expiries) for result in results]
+    counts += [len(result.story.events) for result in results if result.story is not None]
+    limit = max(counts, default=1)
+    while limit > 1 and sum(min(count, limit) for count in counts) > MAX_EVENTS:
+        limit = limit * 3 // 4
+    return max(1, limit)
 
 
-def _values(
-    one: RangeResult, curve: Sequence[Point], findings: list[int], origin_ms: int, most_events: int
+def _partition_values(
+    result: RangeResult, curve: Sequence[Point], findings: list[int], origin_ms: int, max_events: int
 ) -> dict[str, Any]:
-    """Without what is not there: there are thousands. Times in ms; the curve's and ``from`` count from the start."""
-    story = one.story
+    """Return one partition as plain values, without empty ones: there may be thousands of partitions.
+
+    Times are in ms; those of the curve count from ``origin_ms``.
+    """
+    timeline = result.story
     values: dict[str, Any] = {
-        "topic": one.topic,
-        "target": one.target_topic,
-        "number": one.partition,
-        "outcome": one.outcome.value,
-        "start": one.start,
-        "end": one.end,
-        "records": one.records,
-        "batches": one.batches,
-        "bytes": one.bytes,
-        "ms": int(one.seconds * 1000),
-        "busy": active_ms(one),
-        "error": one.error,
-        "skipped": one.skipped,
-        "deep": one.deep,
-        "gaps": one.gaps,
-        "expiries": one.expiries[-most_events:],
-        "expired": len(one.expiries),
-        "retries": one.retries,
-        "stuck": one.stuck_since_ms,
+        "topic": result.topic,
+        "target": result.target_topic,
+        "number": result.partition,
+        "outcome": result.outcome.value,
+        "start": result.start,
+        "end": result.end,
+        "records": result.records,
+        "batches": result.batches,
+        "bytes": result.bytes,
+        "ms": int(result.seconds * 1000),
+        "busy": active_ms(result),
+        "error": result.error,
+        "skipped": result.skipped,
+        "deep": result.deep,
+        "gaps": result.gaps,
+        "expiries": result.expiries[-max_events:],
+        "expired": len(result.expiries),
+        "retries": result.retries,
+        "stuck": result.stuck_since_ms,
         "findings": findings,
     }
-    if story is not None:
-        events = story.events[-most_events:]
+    if timeline is not None:
+        events = timeline.events[-max_events:]
         values |= {
-            "began": story.began_ms,
-            "until": story.ended_ms,
-            "before": story.lag_before,
-            "after": story.lag_after,
-            "late": story.late_before_ms,
-            "later": story.late_after_ms,
-            "phases": story.phases,
+            "began": timeline.began_ms,
+            "until": timeline.ended_ms,
+            "before": timeline.lag_before,
+            "after": timeline.lag_after,
+            "late": timeline.late_before_ms,
+            "later": timeline.late_after_ms,
+            "phases": timeline.phases,
             "events": events,
-            "unsaid": story.events_left_out + len(story.events) - len(events),
-            "commits": story.commits,
-            "committing": story.commit_ms,
-            "longest": story.commit_max_ms,
-            "throttled": story.throttled_ms,
-            "traces": story.traces,
-            "sick_trace": story.sick_trace,
-            "last_trace": story.last_trace,
+            "unsaid": timeline.events_left_out + len(timeline.events) - len(events),
+            "commits": timeline.commits,
+            "committing": timeline.commit_ms,
+            "longest": timeline.commit_max_ms,
+            "throttled": timeline.throttled_ms,
+            "traces": timeline.traces,
+            "sick_trace": timeline.sick_trace,
+            "last_trace": timeline.last_trace,
             "curve": as_differences(curve, origin_ms),
         }
     return {key: value for key, value in values.items() if value or key in _ALWAYS}

@@ -1,4 +1,4 @@
-"""Where the time went: what each phase means, and what it says where it takes most of a copy's time. Pure."""
+"""Explains where the time went: what each phase means, and which bottleneck it shows if it takes most time. Pure."""
 
 from __future__ import annotations
 
@@ -11,75 +11,78 @@ from mirror.relay.model.timeline import CopyPhase
 from mirror.telemetry.report.findings import active_ms
 
 MEANINGS: Final[dict[str, str]] = {
-    CopyPhase.FENCING: "shutting out earlier attempts, and reading the progress",
-    CopyPhase.RESOLVING_PROGRESS: "finding out whether progress was forgotten, where there is none",
-    CopyPhase.FETCHING: "waiting for the source, which has more",
-    CopyPhase.MEMORY: "waiting for room in buffer.memory, or in what may be under way to the target",
+    CopyPhase.FENCING: "fencing earlier attempts, and reading the committed progress",
+    CopyPhase.RESOLVING_PROGRESS: "finding out why there is no committed progress",
+    CopyPhase.FETCHING: "waiting for the source, which has more records",
+    CopyPhase.MEMORY: "waiting for space in buffer.memory, or for the limit of bytes in flight to the target",
     CopyPhase.PRODUCING: "waiting for the target's acknowledgements",
-    CopyPhase.COMMITTING: "waiting for the end of a transaction, or of a commit of progress",
-    CopyPhase.CHECKING_SOURCE: "finding out why the source does not have what comes next",
-    CopyPhase.ABORTING: "dropping what was not committed",
-    CopyPhase.BACKING_OFF: "waiting before it is tried again, after an expiry or a failure",
-    CopyPhase.IDLE: "caught up: the source had nothing new",
+    CopyPhase.COMMITTING: "waiting for the end of a transaction, or for a commit of progress",
+    CopyPhase.CHECKING_SOURCE: "finding out why the source does not have the next offset",
+    CopyPhase.ABORTING: "aborting a transaction that cannot be committed",
+    CopyPhase.BACKING_OFF: "waiting for the backoff before a retry, after an expiry or a failure",
+    CopyPhase.IDLE: "caught up: the source had no new records",
 }
 """In the order in which they are shown."""
 
-_SAYS: Final[dict[str, str]] = {
+_EXPLANATIONS: Final[dict[str, str]] = {
     CopyPhase.FENCING: (
-        "mostly shut out earlier attempts: the target's transaction coordinator is slow, or it waits for the markers of"
-        " a transaction that was left open."
+        "spent most time fencing earlier attempts: the target's transaction coordinator is slow, or it waits for the"
+        " markers of a transaction that was left open."
     ),
-    CopyPhase.RESOLVING_PROGRESS: "mostly looked for forgotten progress: the target's brokers are slow to answer.",
+    CopyPhase.RESOLVING_PROGRESS: "spent most time searching for progress: the target's brokers respond slowly.",
     CopyPhase.FETCHING: (
-        "mostly waited for the source. Its disks (a backlog is read from disk, not from memory), its network, a quota"
-        ' or the flow\'s max-bytes-per-second is the limit; "fetch.max.bytes" under [flows.FLOW.consumer] may help over'
-        " long distances."
+        "spent most time waiting for the source. The bottleneck is its disks (a backlog is read from disk, not from"
+        ' memory), its network, a quota, or the flow\'s max-bytes-per-second. A larger "fetch.max.bytes" under'
+        " [flows.FLOW.consumer] may help over long distances."
     ),
     CopyPhase.MEMORY: (
-        'mostly waited for room: the target takes less than the source gives. "buffer.memory" under'
-        " [flows.FLOW.producer] helps only where it is small for so many partitions in a task."
+        "spent most time waiting for space: the target accepts fewer records than the source sends. A larger"
+        ' "buffer.memory" under [flows.FLOW.producer] helps only if it is small for the number of partitions per task.'
     ),
     CopyPhase.PRODUCING: (
-        "mostly waited for the target to acknowledge: its disks, its network or its slowest in-sync follower is the"
-        " limit. Compare with partitions that other brokers lead."
+        "spent most time waiting for the target's acknowledgements: the bottleneck is its disks, its network, or its"
+        " slowest in-sync follower. Compare with partitions that other brokers lead."
     ),
     CopyPhase.COMMITTING: (
-        "mostly waited for transactions to end: their coordinator, or a replica that it writes its markers to, is slow."
-        " A longer commit-interval-ms under [flows.FLOW] makes fewer of them."
+        "spent most time waiting for transactions to end: their coordinator, or a replica to which it writes its"
+        " markers, is slow. A longer commit-interval-ms under [flows.FLOW] makes fewer transactions."
     ),
-    CopyPhase.CHECKING_SOURCE: "mostly asked why the source does not have what comes next: see its leader changes.",
-    CopyPhase.ABORTING: "mostly dropped what was not committed: see their expiries and retries.",
-    CopyPhase.BACKING_OFF: "mostly waited to be tried again: see their expiries and retries.",
+    CopyPhase.CHECKING_SOURCE: (
+        "spent most time finding out why the source does not have the next offset: see the source's leader changes."
+    ),
+    CopyPhase.ABORTING: "spent most time aborting transactions: see the expiries and retries.",
+    CopyPhase.BACKING_OFF: "spent most time waiting for retries: see the expiries and retries.",
 }
-_PREVAILS: Final = 0.4
+_DOMINANT_SHARE: Final = 0.4
 
 
-def in_all(partitions: Iterable[RangeResult]) -> dict[str, int]:
-    """The time that all partitions spent in each phase, in ms, in the order of :data:`MEANINGS`."""
+def time_by_phase(partitions: Iterable[RangeResult]) -> dict[str, int]:
+    """Return the time that all partitions spent in each phase, in ms, in the order of :data:`MEANINGS`."""
     spent = Counter[str]()
-    for one in partitions:
-        if one.story is not None:
-            spent.update(one.story.phases)
+    for result in partitions:
+        if result.story is not None:
+            spent.update(result.story.phases)
     return {phase: spent[phase] for phase in [*MEANINGS, *(spent.keys() - MEANINGS.keys())] if spent[phase] > 0}
 
 
-def _had_a_backlog(one: RangeResult) -> bool:
-    story = one.story
-    return story is not None and max(story.lag_before or 0, story.lag_after or 0) > 0
+def _had_backlog(result: RangeResult) -> bool:
+    timeline = result.story
+    return timeline is not None and max(timeline.lag_before or 0, timeline.lag_after or 0) > 0
 
 
-def of_the_slowest(flow: str, slow: Sequence[RangeResult]) -> list[str]:
-    """What keeps the slowest, in words: one sentence for each phase that prevails in some of them."""
-    prevailing = Counter[str]()
-    for one in slow:
-        spent = {phase: ms for phase, ms in (one.story.phases if one.story else {}).items() if phase != CopyPhase.IDLE}
+def explain_slowest(flow: str, slow: Sequence[RangeResult]) -> list[str]:
+    """Return one explanation for each phase that takes most of the time of some of the slowest partitions."""
+    dominant = Counter[str]()
+    for result in slow:
+        phases = result.story.phases if result.story else {}
+        spent = {phase: ms for phase, ms in phases.items() if phase != CopyPhase.IDLE}
         longest = max(spent, key=lambda phase: spent[phase], default="")
-        if longest == CopyPhase.FETCHING and not _had_a_backlog(one):
-            continue  # who waits for what is not written yet is not slow
-        if longest in _SAYS and spent[longest] >= _PREVAILS * active_ms(one):
-            prevailing[longest] += 1
-    told = []
-    for phase, count in prevailing.most_common():
-        who = "It" if len(slow) == 1 else f"All {count}" if count == len(slow) else f"{count} of these {len(slow)}"
-        told.append(f"{who} {_SAYS[phase].replace('FLOW', flow)}")
-    return told
+        if longest == CopyPhase.FETCHING and not _had_backlog(result):
+            continue  # waiting for records that are not written yet is not slow
+        if longest in _EXPLANATIONS and spent[longest] >= _DOMINANT_SHARE * active_ms(result):
+            dominant[longest] += 1
+    texts = []
+    for phase, count in dominant.most_common():
+        subject = "It" if len(slow) == 1 else f"All {count}" if count == len(slow) else f"{count} of these {len(slow)}"
+        texts.append(f"{subject} {_EXPLANATIONS[phase].replace('FLOW', flow)}")
+    return texts

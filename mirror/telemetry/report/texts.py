@@ -1,4 +1,4 @@
-"""What the page says of a flow without any script: what ran, in figures, and what is to be done. Pure."""
+"""The texts of a flow's page that need no script: its summary, its figures and its advice. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from typing import Any
 
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
-from mirror.telemetry.report.advice import Level
-from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding
+from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding, unhealthy_partitions
 from mirror.telemetry.report.format import NONE, counted, link, listed, moment, rate, size, span
 from mirror.telemetry.report.model import FlowReportData
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure."""
+    """A figure of the summary."""
 
     name: str
     value: str
     more: str = ""
+    """Details, in smaller print."""
 
 
 def flow_texts(
     flow: FlowReportData, shown: FlowReportData, findings: Sequence[Finding], slow: Sequence[int], made_ms: int
 ) -> dict[str, Any]:
-    """For the template. ``flow`` is what the figures are of, ``shown`` its partitions that the page has."""
-    spent = phases.in_all(flow.partitions)
+    """Return the values of the template.
+
+    The figures are those of ``flow``. ``shown`` has only the partitions that the page shows; ``findings`` and ``slow``
+    contain their indexes. ``made_ms`` is the time of the report.
+    """
+    spent = phases.time_by_phase(flow.partitions)
     return {
         "name": flow.flow,
         "outcome": flow.outcome.value,
@@ -36,91 +40,91 @@ def flow_texts(
         "error": flow.error,
         "when": _when(flow, made_ms),
         "trace": flow.trace,
-        "verdict": _verdict(flow, findings),
+        "summary": _summary(flow, findings),
         "tiles": _tiles(flow, made_ms),
         "findings": [
             {
-                "advice": each.advice,
-                "members": [_member(flow.flow, shown.partitions[place], line) for place, line in each.members],
+                "advice": finding.advice,
+                "members": [_member(flow.flow, shown.partitions[index], line) for index, line in finding.members],
             }
-            for each in findings
+            for finding in findings
         ],
         "partitions": bool(flow.partitions),
         "phases": [_phase(name, ms, sum(spent.values())) for name, ms in spent.items()],
         "slow": len(slow),
-        "slow_advice": phases.of_the_slowest(flow.flow, [shown.partitions[place] for place in slow]),
+        "slow_advice": phases.explain_slowest(flow.flow, [shown.partitions[index] for index in slow]),
         "curves_from": _curves_from(flow),
-        "table_said": _table_said(flow, shown),
+        "table_lead": _table_lead(flow, shown),
     }
 
 
 def _when(flow: FlowReportData, made_ms: int) -> str:
-    topics = len({one.topic for one in flow.partitions})
-    what = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
+    topics = len({result.topic for result in flow.partitions})
+    extent = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
     kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'epoch')}"
     if flow.ended_ms is None:
-        took = f"began {moment(flow.started_ms)}, and had not ended {span(made_ms - flow.started_ms)} later"
+        time = f"began {moment(flow.started_ms)}, and had not ended {span(made_ms - flow.started_ms)} later"
     else:
-        took = f"{moment(flow.started_ms)} to {moment(flow.ended_ms)} ({span(flow.ended_ms - flow.started_ms)})"
-    return " · ".join(part for part in (took, what, kind) if part)
+        time = f"{moment(flow.started_ms)} to {moment(flow.ended_ms)} ({span(flow.ended_ms - flow.started_ms)})"
+    return " · ".join(part for part in (time, extent, kind) if part)
 
 
-def _verdict(flow: FlowReportData, findings: Sequence[Finding]) -> str:
+def _summary(flow: FlowReportData, findings: Sequence[Finding]) -> str:
     if flow.error is not None and not flow.partitions:
-        return "It could not run: nothing was copied."
+        return "The flow could not run: nothing was copied."
     if not flow.partitions:
-        return "Nothing is known of its partitions yet." if flow.ended_ms is None else "There was nothing to copy."
-    complete = sum(one.outcome is Outcome.COMPLETE for one in flow.partitions)
+        return "Its partitions have no results yet." if flow.ended_ms is None else "There was nothing to copy."
+    complete = sum(result.outcome is Outcome.COMPLETE for result in flow.partitions)
     total = len(flow.partitions)
-    said = f"All {counted(total, 'partition')} are complete." if complete == total > 1 else ""
-    said = said or f"{complete:,} of {counted(total, 'partition')} {'is' if complete == 1 else 'are'} complete."
-    sick = {place for each in findings if each.advice.level is not Level.NOTE for place, _ in each.members}
-    if not sick:
-        return said
-    return f"{said} {len(sick):,} {'needs' if len(sick) == 1 else 'need'} attention."
+    summary = f"All {counted(total, 'partition')} are complete." if complete == total > 1 else ""
+    summary = summary or f"{complete:,} of {counted(total, 'partition')} {'is' if complete == 1 else 'are'} complete."
+    unhealthy = unhealthy_partitions(findings)
+    if not unhealthy:
+        return summary
+    return f"{summary} {len(unhealthy):,} {'needs' if len(unhealthy) == 1 else 'need'} attention."
 
 
 def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
-    parts = flow.partitions
+    results = flow.partitions
     took_ms = (made_ms if flow.ended_ms is None else flow.ended_ms) - flow.started_ms
-    retries = counted(sum(one.retries for one in parts), "retry", "retries")
-    copied, batches = sum(one.bytes for one in parts), sum(one.batches for one in parts)
-    expiries = [str(each.get("cause", "cause unknown")) for one in parts for each in one.expiries]
-    deep = _sums(one.deep for one in parts)
-    gaps = _sums(one.gaps for one in parts)
+    retries = counted(sum(result.retries for result in results), "retry", "retries")
+    copied, batches = sum(result.bytes for result in results), sum(result.batches for result in results)
+    causes = [str(expiry.get("cause", "cause unknown")) for result in results for expiry in result.expiries]
+    deep = _sums(result.deep for result in results)
+    gaps = _sums(result.gaps for result in results)
     lost = sum(count for kind, count in gaps.items() if kind in LOSSES)
-    skipped = _sums(one.skipped for one in parts)
-    left_out = sum(count for why, count in skipped.items() if why not in NOTHING_TO_COPY)
+    skipped = _sums(result.skipped for result in results)
+    skipped_records = sum(count for reason, count in skipped.items() if reason not in NOTHING_TO_COPY)
     return [
         Tile(
             "Records copied",
-            f"{sum(one.records for one in parts):,}",
-            f"in {counted(batches, 'batch', 'batches')}{_unknown(parts, CountBasis.UNKNOWN)}",
+            f"{sum(result.records for result in results):,}",
+            f"in {counted(batches, 'batch', 'batches')}{_unknown(results, CountBasis.UNKNOWN)}",
         ),
         Tile(
             "Bytes copied",
             size(copied),
-            f"on the wire, headers included{_unknown(parts, CountBasis.UNKNOWN, CountBasis.OFFSETS)}",
+            f"as sent, with batch headers{_unknown(results, CountBasis.UNKNOWN, CountBasis.OFFSETS)}",
         ),
         Tile("Rate", rate(copied, took_ms), f"over {span(took_ms)}"),
-        _left(parts),
-        Tile("Expiries", f"{len(expiries):,}", f"{listed(Counter(expiries)) or 'no batch grew too old'}; {retries}"),
-        Tile("Encoded anew", f"{sum(deep.values()):,}", listed(deep) or "all batches were passed on as bytes"),
-        Tile("Skipped", f"{sum(skipped.values()):,}", _of_which(skipped, left_out, "left out")),
+        _remaining(results),
+        Tile("Expiries", f"{len(causes):,}", f"{listed(Counter(causes)) or 'no batch expired'}; {retries}"),
+        Tile("Batches re-encoded", f"{sum(deep.values()):,}", listed(deep) or "all batches were passed on as bytes"),
+        Tile("Skipped", f"{sum(skipped.values()):,}", _of_which(skipped, skipped_records, "records")),
         Tile("Gaps", f"{sum(gaps.values()):,}", _of_which(gaps, lost, "lost")),
     ]
 
 
-def _unknown(parts: Sequence[RangeResult], *lacking: CountBasis) -> str:
-    number = sum(one.counted in lacking for one in parts)
-    return f"; not known of {counted(number, 'partition')}" if number else ""
+def _unknown(results: Sequence[RangeResult], *incomplete: CountBasis) -> str:
+    number = sum(result.counted in incomplete for result in results)
+    return f"; not known for {counted(number, 'partition')}" if number else ""
 
 
-def _left(parts: Sequence[RangeResult]) -> Tile:
-    stories = [one.story for one in parts if one.story is not None]
-    before = [story.lag_before for story in stories if story.lag_before is not None]
-    after = [story.lag_after for story in stories if story.lag_after is not None]
-    late_ms = max((story.late_after_ms or 0 for story in stories), default=0)
+def _remaining(results: Sequence[RangeResult]) -> Tile:
+    timelines = [result.story for result in results if result.story is not None]
+    before = [timeline.lag_before for timeline in timelines if timeline.lag_before is not None]
+    after = [timeline.lag_after for timeline in timelines if timeline.lag_after is not None]
+    late_ms = max((timeline.late_after_ms or 0 for timeline in timelines), default=0)
     more = f"of {sum(before):,} at the start" if before else "not known at the start"
     return Tile(
         "Left to copy",
@@ -129,23 +133,24 @@ def _left(parts: Sequence[RangeResult]) -> Tile:
     )
 
 
-def _of_which(counts: dict[str, int], bad: int, name: str) -> str:
-    return f"{bad:,} {name}: {listed(counts)}" if bad else listed(counts) or "none"
+def _of_which(counts: dict[str, int], part: int, name: str) -> str:
+    return f"{part:,} {name}: {listed(counts)}" if part else listed(counts) or "none"
 
 
-def _sums(each: Iterable[dict[str, int]]) -> dict[str, int]:
+def _sums(counters: Iterable[dict[str, int]]) -> dict[str, int]:
     total = Counter[str]()
-    for counts in each:
+    for counts in counters:
         total.update(counts)
     return dict(total)
 
 
-def _member(flow: str, one: RangeResult, line: str) -> dict[str, str]:
-    return {"name": f"{one.topic}-{one.partition}", "link": link(flow, one.topic, one.partition), "line": line}
+def _member(flow: str, result: RangeResult, line: str) -> dict[str, str]:
+    topic, partition = result.topic, result.partition
+    return {"name": f"{topic}-{partition}", "link": link(flow, topic, partition), "line": line}
 
 
-def _phase(name: str, ms: int, whole_ms: int) -> dict[str, str]:
-    share = 100 * ms / max(1, whole_ms)
+def _phase(name: str, ms: int, total_ms: int) -> dict[str, str]:
+    share = 100 * ms / max(1, total_ms)
     percent = f"{share:.0f}%" if share >= 1 else "under 1%"
     meaning = phases.MEANINGS.get(name, "")
     return {"name": name, "share": f"{share:.3f}", "percent": percent, "time": span(ms), "meaning": meaning}
@@ -159,7 +164,7 @@ def _curves_from(flow: FlowReportData) -> str:
     )
 
 
-def _table_said(flow: FlowReportData, shown: FlowReportData) -> str:
-    said = "A row opens its partition: its curve, what happened to it, and all its figures."
-    left = len(flow.partitions) - len(shown.partitions)
-    return f"{said} {left:,} more are not shown, which are complete or copied less." if left else said
+def _table_lead(flow: FlowReportData, shown: FlowReportData) -> str:
+    lead = "Click a row to open the partition, with its curve, its events and all its figures."
+    hidden = len(flow.partitions) - len(shown.partitions)
+    return f"{lead} {hidden:,} more are not shown: they are complete or copied less." if hidden else lead

@@ -1,6 +1,6 @@
-// The charts. Each is drawn soon after its library has come, and again when the colours change.
+// The charts. Each is drawn soon after the library has loaded, and again when the colours change.
 
-// Named one by one: of its own, Plotly would also offer to send a chart to its makers' site.
+// An explicit list: by default, Plotly also offers to upload a chart to its vendor's site.
 const BUTTONS = [["zoom2d", "pan2d", "resetScale2d", "toImage"]];
 const CONFIG = {
   displaylogo: false,
@@ -10,7 +10,7 @@ const CONFIG = {
   displayModeBar: "hover",
 };
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
-const MOST_LINES = 10;
+const MAX_LINES = 10;
 const LINES = [
   ["#2f6fde", "solid"],
   ["#d97706", "solid"],
@@ -23,7 +23,7 @@ const LINES = [
   ["#e0523f", "dash"],
   ["#6b7b93", "dash"],
 ];
-const MOST_MARKS = 1500;
+const MAX_MARKS = 1500;
 
 function layout(more) {
   const axis = {
@@ -57,31 +57,29 @@ function layout(more) {
 const TIME = { type: "date", hoverformat: "%H:%M:%S.%L", showspikes: false };
 const titled = (text) => ({ text, font: { size: 12.5 } });
 
-/** Points that can be clicked, one trace for each kind of mark; `y` says how high. */
+/** Clickable points, one trace for each kind of mark; `y` returns the height of a mark. */
 function markTraces(marks, y, more = {}) {
   const traces = [];
-  const kinds = [...new Set(marks.map((mark) => mark.kind))].sort(
-    (one, other) => (one === "expiry") - (other === "expiry"),
-  );
+  const kinds = [...new Set(marks.map((mark) => mark.kind))].sort((a, b) => (a === "expiry") - (b === "expiry"));
   for (const kind of kinds) {
-    const those = marks.filter((mark) => mark.kind === kind); // expiries last: they lie on top
-    const { look } = those[0];
+    const ofKind = marks.filter((mark) => mark.kind === kind); // expiries come last, so that they are on top
+    const { style } = ofKind[0];
     traces.push({
       type: "scatter",
       mode: "markers",
-      name: plain(look.name),
-      x: those.map((mark) => mark.time),
-      y: those.map(y),
-      customdata: those.map((mark) => [mark.part.place, mark.number]),
-      text: those.map(
+      name: plain(style.name),
+      x: ofKind.map((mark) => mark.time),
+      y: ofKind.map(y),
+      customdata: ofKind.map((mark) => [mark.part.index, mark.number]),
+      text: ofKind.map(
         (mark) =>
-          `<b>${plain(mark.part.name)}</b><br>${plain(look.name)} at ${clock(mark.time)}<br>${plain(said(mark), 90)}<br><i>click for all of it</i>`,
+          `<b>${plain(mark.part.name)}</b><br>${plain(style.name)} at ${clock(mark.time)}<br>${plain(summaryOf(mark), 90)}<br><i>click for details</i>`,
       ),
       hovertemplate: "%{text}<extra></extra>",
       marker: {
-        symbol: look.symbol,
-        size: look.size,
-        color: colour(look.colour),
+        symbol: style.symbol,
+        size: style.size,
+        color: colour(style.colour),
         line: { width: 1.5, color: colour("card") },
       },
       ...more,
@@ -90,7 +88,7 @@ function markTraces(marks, y, more = {}) {
   return traces;
 }
 
-/** Sums over all partitions, at some hundred moments: what is left, and what was copied since the moment before. */
+/** The sums of all partitions at some hundred times: the records left, and the bytes copied since the previous time. */
 function sums(flow) {
   const curves = flow.parts.map((part) => part.curve).filter((curve) => curve.time.length);
   const [begin, end] = rangeOf(flow);
@@ -118,7 +116,7 @@ function drawTotal(node, flow) {
   const total = sums(flow);
   const expiries = flow.parts
     .flatMap((part) => marksOf(part).filter((mark) => mark.kind === "expiry"))
-    .slice(0, MOST_MARKS);
+    .slice(0, MAX_MARKS);
   const traces = [
     {
       type: "scatter",
@@ -157,25 +155,25 @@ function drawTotal(node, flow) {
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
 }
 
-/** The partitions worth a line: the sick ones first, then those that had most to copy. */
-function worthALine(flow) {
+/** The partitions in the order of their importance: first unhealthy ones, then those with most records to copy. */
+function byImportance(flow) {
   return flow.parts
     .filter((part) => part.curve.time.length > 1)
-    .sort((one, other) => other.sick - one.sick || other.most - one.most);
+    .sort((a, b) => b.unhealthy - a.unhealthy || b.largest - a.largest);
 }
 
-/** The partitions that have no line of their own, as two: their mean, and the most that any of them has left. */
-function others(flow, rest, high) {
+/** Two lines for the partitions without a line of their own: the mean and the maximum of their records left. */
+function otherLines(flow, rest, height) {
   const [begin, end] = rangeOf(flow);
   const steps = 160;
   const times = Array.from({ length: steps + 1 }, (_, number) => begin + (number * (end - begin)) / steps);
   const mean = new Array(steps + 1).fill(0);
-  const most = new Array(steps + 1).fill(0);
+  const maximum = new Array(steps + 1).fill(0);
   for (const part of rest) {
     times.forEach((time, at) => {
-      const left = high(part, leftAt(part.curve, time));
+      const left = height(part, leftAt(part.curve, time));
       mean[at] += left / rest.length;
-      most[at] = Math.max(most[at], left);
+      maximum[at] = Math.max(maximum[at], left);
     });
   }
   const name = `the other ${whole(rest.length)}`;
@@ -191,17 +189,17 @@ function others(flow, rest, high) {
   const line = { color: colour("ink-3"), width: 1.2 };
   return [
     trace("mean", mean, { line, fill: "tozeroy", fillcolor: colour("rate-wash") }),
-    trace("most", most, { line: { ...line, dash: "dot" } }),
+    trace("maximum", maximum, { line: { ...line, dash: "dot" } }),
   ];
 }
 
 function drawLines(node, flow) {
   const share = flow.scale === "share";
-  const all = worthALine(flow);
-  const parts = all.slice(0, MOST_LINES);
-  const rest = all.slice(MOST_LINES);
-  const high = (part, left) => (share ? (100 * left) / Math.max(1, part.most) : left);
-  const traces = rest.length ? others(flow, rest, high) : [];
+  const all = byImportance(flow);
+  const parts = all.slice(0, MAX_LINES);
+  const rest = all.slice(MAX_LINES);
+  const height = (part, left) => (share ? (100 * left) / Math.max(1, part.largest) : left);
+  const traces = rest.length ? otherLines(flow, rest, height) : [];
   parts.forEach((part, number) => {
     const { time, left, bytes } = part.curve;
     const [tint, dash] = LINES[number];
@@ -210,8 +208,8 @@ function drawLines(node, flow) {
       mode: "lines",
       name: plain(part.name, 32) + (part.outcome === "complete" ? "" : ` (${part.outcome})`),
       x: time,
-      y: left.map((records) => high(part, records)),
-      customdata: time.map(() => [part.place, -1]),
+      y: left.map((records) => height(part, records)),
+      customdata: time.map(() => [part.index, -1]),
       text: time.map(
         (now, at) => `<b>${plain(part.name)}</b><br>${clock(now)}: ${whole(left[at])} left, ${size(bytes[at])} copied`,
       ),
@@ -222,8 +220,8 @@ function drawLines(node, flow) {
   const marks = parts
     .flatMap(marksOf)
     .filter((mark) => mark.kind !== "mirror.catch_up")
-    .slice(0, MOST_MARKS);
-  traces.push(...markTraces(marks, (mark) => high(mark.part, leftAt(mark.part.curve, mark.time))));
+    .slice(0, MAX_MARKS);
+  traces.push(...markTraces(marks, (mark) => height(mark.part, leftAt(mark.part.curve, mark.time))));
   const shown = layout({
     xaxis: { ...TIME, range: rangeOf(flow) },
     yaxis: {
@@ -235,15 +233,15 @@ function drawLines(node, flow) {
     legend: { orientation: "h", x: 0, y: -0.12, yanchor: "top", font: { size: 12.5 } },
     margin: { l: 74, r: 18, t: 8, b: 96 },
   });
-  const of = rest.length
-    ? `the ${whole(parts.length)} that are sick or had most to copy, and the other ${whole(rest.length)} together`
-    : `${whole(parts.length)} that had something to copy`;
-  node.closest(".flow").querySelector('[data-said="lines"]').textContent = of;
+  const caption = rest.length
+    ? `${whole(parts.length)} unhealthy partitions or those with most to copy, and the other ${whole(rest.length)} combined`
+    : `${whole(parts.length)} with records to copy`;
+  node.closest(".flow").querySelector('[data-caption="lines"]').textContent = caption;
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
 }
 
 function drawSlow(node, flow) {
-  const parts = flow.slow.map((place) => flow.parts[place]).reverse();
+  const parts = flow.slow.map((index) => flow.parts[index]).reverse();
   const names = parts.map((part) => part.name);
   const traces = Object.keys(PHASES)
     .filter((phase) => phase !== "idle" && parts.some((part) => part.phases[phase]))
@@ -251,9 +249,9 @@ function drawSlow(node, flow) {
       type: "bar",
       orientation: "h",
       name: phase,
-      y: parts.map((part) => part.place),
+      y: parts.map((part) => part.index),
       x: parts.map((part) => (part.phases[phase] || 0) / 1000),
-      customdata: parts.map((part) => [part.place, -1]),
+      customdata: parts.map((part) => [part.index, -1]),
       marker: { color: colour(phase), line: { width: 1, color: colour("card") } },
       text: parts.map(
         (part) =>
@@ -262,14 +260,14 @@ function drawSlow(node, flow) {
       textposition: "none",
       hovertemplate: "%{text}<extra></extra>",
     }));
-  const widest = Math.min(260, 7.2 * names.reduce((most, name) => Math.max(most, Math.min(34, name.length)), 8) + 16);
+  const widest = Math.min(260, 7.2 * names.reduce((longest, name) => Math.max(longest, Math.min(34, name.length)), 8) + 16);
   const shown = layout({
     barmode: "stack",
     bargap: 0.32,
     xaxis: { title: titled("seconds"), rangemode: "tozero" },
     yaxis: {
       type: "category",
-      tickvals: parts.map((part) => part.place),
+      tickvals: parts.map((part) => part.index),
       ticktext: names.map((name) => plain(name, 34)),
       gridcolor: "rgba(0,0,0,0)",
     },
@@ -279,20 +277,20 @@ function drawSlow(node, flow) {
   return Plotly.react(node, traces, shown, CONFIG).then(() => clicks(node, flow));
 }
 
-/** How high a mark is: on the curve, but for those that would hide another, which are a little higher. */
+/** The heights of a partition's marks: on the curve, and a little higher if a mark would hide another one. */
 function heights(part) {
   const close = (part.curve.time.at(-1) - part.curve.time[0]) / 60;
-  const high = new Map();
+  const height = new Map();
   let [level, before] = [0, -Infinity];
   for (const mark of marksOf(part)) {
     level = mark.time - before < close ? level + 1 : 0;
     before = mark.time;
-    high.set(mark, (leftAt(part.curve, mark.time) ?? 0) + Math.min(level, 6) * 0.075 * part.most);
+    height.set(mark, (leftAt(part.curve, mark.time) ?? 0) + Math.min(level, 6) * 0.075 * part.largest);
   }
-  return (mark) => high.get(mark);
+  return (mark) => height.get(mark);
 }
 
-/** One partition: its curve with all its marks, and below it its rate. */
+/** Draws one partition: its curve with all its marks, and its rate below. */
 function drawOne(node, part) {
   const { time, left, offset, bytes } = part.curve;
   const rates = bytes.map((now, at) =>
@@ -358,8 +356,8 @@ function clicks(node, flow) {
   if (node.clicks) return;
   node.clicks = true;
   node.on("plotly_click", ({ points }) => {
-    const [place, number] = points.find((point) => point.customdata)?.customdata || [];
-    if (place !== undefined) open(flow.parts[place], number >= 0 ? number : null);
+    const [index, number] = points.find((point) => point.customdata)?.customdata || [];
+    if (index !== undefined) open(flow.parts[index], number >= 0 ? number : null);
   });
 }
 

@@ -1,14 +1,14 @@
-// One partition: what became of it, its curve, what happened, where the time went, and all its figures.
+// The details of one partition: its outcome, its curve, its events, where the time went, and all its figures.
 
 const PANEL = document.getElementById("detail");
 const OPEN = { part: null, from: null };
 
-/** Show a partition; with `number`, that mark of it. */
+/** Open a partition and, with `number`, one of its marks. */
 function open(part, number = null) {
   const hash = link(part);
   OPEN.wanted = number;
   if (location.hash === hash) show(part, number);
-  else location.hash = hash; // the rest follows from there, so that links, and the way back, work
+  else location.hash = hash; // the hashchange event opens it, so that links and the back button work
 }
 
 function close() {
@@ -49,7 +49,7 @@ function show(part, number = null) {
       make("h3", {}, "Catch-up"),
       drawn
         ? make("div", { class: "card" }, chart)
-        : make("p", { class: "quiet" }, "No curve: no task has told of copying it in this run."),
+        : make("p", { class: "quiet" }, "No curve: no task of this run has reported a copy of this partition."),
       list,
       phases(part),
       everything(part),
@@ -77,8 +77,8 @@ function head(part) {
     make("h2", {}, part.name),
     make("span", { class: `badge ${part.outcome}` }, part.outcome),
     make("span", { class: "grow" }),
-    step(order[at - 1], "‹", "the one before, in the table's order"),
-    step(order[at + 1], "›", "the next, in the table's order"),
+    step(order[at - 1], "‹", "previous partition in the table"),
+    step(order[at + 1], "›", "next partition in the table"),
     make(
       "button",
       {
@@ -100,7 +100,7 @@ function figures(part) {
     "dl",
     { class: "tiles" },
     tile("Records", whole(part.records), `${whole(part.batches)} batches, ${size(part.bytes)}`),
-    tile("Rate", rate(part.bytes, part.busy), `busy for ${span(part.busy)}`),
+    tile("Rate", rate(part.bytes, part.busy), `active for ${span(part.busy)}`),
     tile("Left", whole(part.after), part.before === null ? "" : `of ${whole(part.before)} at the start${waits}`),
     tile(
       "Expiries",
@@ -111,7 +111,7 @@ function figures(part) {
   );
 }
 
-/** What to do: the same words as at the top of the page. */
+/** The advice, with the same texts as at the top of the page. */
 function advice(part) {
   const steps = part.findings.map((finding) => {
     const todo = document.querySelector(`#finding-${part.flow.number}-${finding} .steps`).cloneNode(true);
@@ -136,30 +136,30 @@ function events(part) {
     const button = make(
       "button",
       { type: "button", "aria-expanded": "false", onclick: () => choose(part, mark.number, { toggle: true }) },
-      make("span", { class: "sign" }, mark.look.sign),
+      make("span", { class: "sign" }, mark.style.sign),
       make("span", { class: "faint num" }, clock(mark.time)),
       make(
         "span",
         {},
-        make("span", { class: "title" }, mark.look.name),
-        make("span", { class: "quiet" }, ` · ${said(mark)}`),
+        make("span", { class: "title" }, mark.style.name),
+        make("span", { class: "quiet" }, ` · ${summaryOf(mark)}`),
       ),
     );
     return make(
       "li",
-      { class: "event", "data-mark": mark.number, "data-kind": mark.kind, "--k": `var(--${mark.look.colour})` },
+      { class: "event", "data-mark": mark.number, "data-kind": mark.kind, "--k": `var(--${mark.style.colour})` },
       button,
     );
   });
-  const left = part.unsaid ? make("p", { class: "faint" }, `${whole(part.unsaid)} earlier events are not kept.`) : null;
+  const left = part.unsaid ? make("p", { class: "faint" }, `${whole(part.unsaid)} earlier events are not included.`) : null;
   const fewer =
     part.expired > part.expiries.length
       ? make("p", { class: "faint" }, `The last ${whole(part.expiries.length)} of ${whole(part.expired)} expiries.`)
       : null;
-  return make("section", {}, make("h3", {}, "What happened"), make("ol", { class: "events" }, ...items), left, fewer);
+  return make("section", {}, make("h3", {}, "Events"), make("ol", { class: "events" }, ...items), left, fewer);
 }
 
-/** Open a mark's entry, with all its fields, and close the others. */
+/** Open the entry of a mark, with all its fields, and close the others. */
 function choose(part, number, { toggle = false } = {}) {
   for (const item of PANEL.querySelectorAll(".event")) {
     const wanted = Number(item.dataset.mark) === number && !(toggle && item.classList.contains("open"));
@@ -174,9 +174,9 @@ function choose(part, number, { toggle = false } = {}) {
 }
 
 function phases(part) {
-  const whole_ms = Object.values(part.phases).reduce((sum, ms) => sum + ms, 0);
-  if (!whole_ms) return null;
-  const spent = Object.entries(part.phases).sort(([, one], [, other]) => other - one);
+  const total_ms = Object.values(part.phases).reduce((sum, ms) => sum + ms, 0);
+  if (!total_ms) return null;
+  const spent = Object.entries(part.phases).sort(([, a], [, b]) => b - a);
   const bar = make(
     "div",
     { class: "bar" },
@@ -189,7 +189,7 @@ function phases(part) {
       "tr",
       {},
       make("td", { class: "key", "--p": `var(--${name})` }, make("i"), name),
-      make("td", { class: "num" }, `${((100 * ms) / whole_ms).toFixed(0)}%`),
+      make("td", { class: "num" }, `${((100 * ms) / total_ms).toFixed(0)}%`),
       make("td", { class: "num" }, span(ms)),
       make("td", {}),
     ),
@@ -203,31 +203,31 @@ function phases(part) {
 }
 
 function everything(part) {
-  const counts = (each) =>
-    Object.entries(each)
+  const list = (counts) =>
+    Object.entries(counts)
       .map(([name, count]) => `${name} ${whole(count)}`)
       .join(", ") || "none";
   const rows = [
     ["source", `${part.topic}-${part.number}`],
     ["target", `${part.target}-${part.number}`],
-    ["source offsets", `from ${whole(part.start)} up to ${whole(part.end)}, not included`],
-    ["from", part.began ? moment(part.began) : "–"],
-    ["to", part.until ? moment(part.until) : "–"],
-    ["attempts' time", span(part.ms)],
-    ["encoded anew", counts(part.deep)],
-    ["skipped", counts(part.skipped)],
-    ["gaps", counts(part.gaps)],
+    ["source offsets", `${whole(part.start)} to ${whole(part.end)} (exclusive)`],
+    ["begin", part.began ? moment(part.began) : "–"],
+    ["end", part.until ? moment(part.until) : "–"],
+    ["duration of all attempts", span(part.ms)],
+    ["re-encoded batches", list(part.deep)],
+    ["skipped", list(part.skipped)],
+    ["gaps", list(part.gaps)],
     [
       "commits",
       part.commits
-        ? `${whole(part.commits)}, ${span(part.committing / part.commits)} each, the longest ${span(part.longest)}`
-        : "none told",
+        ? `${whole(part.commits)}, ${span(part.committing / part.commits)} on average, at most ${span(part.longest)}`
+        : "none reported",
     ],
     ["throttled by the target", part.throttled ? span(part.throttled) : "never"],
-    ["oldest record left", part.after ? (part.later === null ? "not known" : `waits for ${span(part.later)}`) : "–"],
-    part.sick_trace ? ["trace of the epoch in which its trouble began", part.sick_trace] : null,
-    part.last_trace ? ["trace of the epoch before", part.last_trace] : null,
-    ["traces that records carried", part.traces.join(", ") || "none"],
+    ["oldest uncopied record", part.after ? (part.later === null ? "not known" : `waits for ${span(part.later)}`) : "–"],
+    part.sick_trace ? ["trace of the epoch in which it became unhealthy", part.sick_trace] : null,
+    part.last_trace ? ["trace of the previous epoch", part.last_trace] : null,
+    ["traces in the records' headers", part.traces.join(", ") || "none"],
   ];
   return make(
     "section",

@@ -1,5 +1,5 @@
 "use strict";
-// Unpacks the charts' library. The page's policy knows its hash, so that it runs like the page's own scripts.
+// Unpacks the chart library. The page's policy contains its hash, so that it may run.
 (async () => {
   const packed = document.getElementById("plotly");
   try {

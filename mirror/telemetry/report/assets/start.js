@@ -1,32 +1,32 @@
-// What is shown when: colours, flows, scales, the partition that the address names.
+// Connects the controls: colours, flows, scales, and the partition that the URL names.
 
 const TABLES = new Map();
 const SECTIONS = DATA.flows.map((flow) => document.getElementById(`flow-${flow.number}`));
 const DRAW = { total: drawTotal, lines: drawLines, slow: drawSlow };
 
-const LIBRARY = new Promise((here) => document.addEventListener("mirror-plotly", here, { once: true }));
+const LIBRARY = new Promise((resolve) => document.addEventListener("mirror-plotly", resolve, { once: true }));
 
-/** One of a flow's charts; there is what draws it. */
+/** Draw a chart of a flow. The library has loaded. */
 function drawNow(node) {
   return DRAW[node.dataset.chart](node, DATA.flows[SECTIONS.indexOf(node.closest(".flow"))]);
 }
 
-/** The same, as soon as there is. */
+/** Draw a chart as soon as the library has loaded. */
 function draw(node) {
   return LIBRARY.then(() => drawNow(node));
 }
 
-/** All charts of a flow, one after the other, from the top: none is blank when it is scrolled to, or printed. */
+/** Draw all charts of a flow from the top, so that none is blank when the user scrolls to it, or prints the page. */
 async function drawAll(section) {
   for (const node of section.querySelectorAll("[data-chart]")) {
     await LIBRARY;
-    if (section.hidden) return; // it has no width; it is drawn when it is shown
+    if (section.hidden) return; // a hidden section has no width; it is drawn when it is shown
     if (!node.dataset.drawn) await drawNow(node);
-    await new Promise((rest) => setTimeout(rest)); // the page answers in between
+    await new Promise((resolve) => setTimeout(resolve)); // the page handles events in between
   }
 }
 
-/** Which time the charts show, where a stream's first catch-up would be a mere spike in all of it. */
+/** Offer the choice of a time range if a stream's first catch-up would be a mere spike in the whole run. */
 function offerRanges(section, flow) {
   const ranges = section.querySelector("[data-ranges]");
   if (!ranges || !flow.catchUp) return;
@@ -43,14 +43,14 @@ function showFlow(number) {
     TABLES.set(flow, new Table(SECTIONS[number], flow));
     flow.range = "catch-up";
     rangeOf(flow);
-    if (!flow.catchUp || flow.parts.some((part) => part.sick)) flow.range = "all"; // what went wrong is to be seen first
+    if (!flow.catchUp || flow.parts.some((part) => part.unhealthy)) flow.range = "all"; // problems must be visible first
     offerRanges(SECTIONS[number], flow);
   }
   drawAll(SECTIONS[number]);
 }
 
-/** `#flow:topic-3`, or `#topic-3` in the first flow that has it. */
-function named(hash) {
+/** The partition of `#flow:topic-3`, or of `#topic-3` in the first flow that has it. */
+function partOf(hash) {
   const decode = (text) => {
     try {
       return decodeURIComponent(text);
@@ -63,14 +63,14 @@ function named(hash) {
   const [wanted, name] =
     colon < 0 ? [null, decode(text)] : [decode(text.slice(0, colon)), decode(text.slice(colon + 1))];
   for (const flow of DATA.flows) {
-    const part = wanted === null || wanted === flow.name ? flow.parts.find((one) => one.name === name) : null;
+    const part = wanted === null || wanted === flow.name ? flow.parts.find((candidate) => candidate.name === name) : null;
     if (part) return part;
   }
   return null;
 }
 
 function follow() {
-  const part = location.hash.length > 1 ? named(location.hash) : null;
+  const part = location.hash.length > 1 ? partOf(location.hash) : null;
   if (!part) {
     if (!PANEL.hidden) hide();
     return;
@@ -118,11 +118,11 @@ for (const button of document.querySelectorAll("button[data-range]")) {
     for (const chart of ["total", "lines"]) draw(section.querySelector(`[data-chart="${chart}"]`));
   });
 }
-let libraryIsHere = false;
-LIBRARY.then(() => (libraryIsHere = true));
+let libraryLoaded = false;
+LIBRARY.then(() => (libraryLoaded = true));
 window.addEventListener("beforeprint", () => {
   for (const node of document.querySelectorAll(".flow:not([hidden]) [data-chart]"))
-    if (libraryIsHere && !node.dataset.drawn) drawNow(node);
+    if (libraryLoaded && !node.dataset.drawn) drawNow(node);
 });
 document.addEventListener("mirror-theme", colours);
 document.addEventListener("keydown", (event) => {

@@ -1,11 +1,11 @@
-// The table of a flow's partitions: searched, filtered, sorted; a hundred rows at a time.
+// The table of a flow's partitions. It can be searched, filtered and sorted, and shows a hundred rows at a time.
 
 const OUTCOMES = ["complete", "unfinished", "fenced", "expired", "failed"];
 const PAGE = 100;
 const COLUMNS = [
   { key: "name", title: "Partition", value: (part) => part.name },
-  { key: "outcome", title: "Outcome", value: (part) => 10 * OUTCOMES.indexOf(part.outcome) + (part.sick ? 1 : 0) },
-  { key: "curve", title: "Catch-up", value: (part) => part.most },
+  { key: "outcome", title: "Outcome", value: (part) => 10 * OUTCOMES.indexOf(part.outcome) + (part.unhealthy ? 1 : 0) },
+  { key: "curve", title: "Catch-up", value: (part) => part.largest },
   { key: "records", title: "Records", value: (part) => part.records, number: whole },
   { key: "bytes", title: "Bytes", value: (part) => part.bytes, number: size },
   {
@@ -14,7 +14,7 @@ const COLUMNS = [
     value: (part) => part.bytes / Math.max(1, part.busy),
     cell: (part) => rate(part.bytes, part.busy),
   },
-  { key: "busy", title: "Busy", value: (part) => part.busy, number: span },
+  { key: "busy", title: "Active", value: (part) => part.busy, number: span },
   { key: "before", title: "Left at start", value: (part) => part.before ?? -1, cell: (part) => whole(part.before) },
   { key: "after", title: "Left now", value: (part) => part.after ?? -1, cell: (part) => whole(part.after) },
   { key: "expired", title: "Expiries", value: (part) => part.expired, number: whole, bad: true },
@@ -52,7 +52,7 @@ class Table {
   }
 
   chips() {
-    const place = this.section.querySelector("[data-chips]");
+    const container = this.section.querySelector("[data-chips]");
     const counts = new Map(
       OUTCOMES.map((outcome) => [outcome, this.flow.parts.filter((part) => part.outcome === outcome).length]),
     );
@@ -65,12 +65,12 @@ class Table {
       );
       chip.addEventListener("click", () => {
         this.outcome = this.outcome === outcome ? null : outcome;
-        for (const other of place.children)
+        for (const other of container.children)
           other.setAttribute("aria-pressed", String(other.dataset.outcome === this.outcome));
         this.shown = PAGE;
         this.draw();
       });
-      place.append(chip, " ");
+      container.append(chip, " ");
     }
   }
 
@@ -80,19 +80,19 @@ class Table {
     this.draw();
   }
 
-  /** The partitions that are wanted, in the order that is wanted. */
+  /** The partitions that match the search and the filter, in the chosen order. */
   rows() {
     const { value } = COLUMNS.find((column) => column.key === this.sort.key);
-    const way = this.sort.down ? -1 : 1;
+    const direction = this.sort.down ? -1 : 1;
     const found = this.flow.parts.filter((part) => {
       if (this.outcome && part.outcome !== this.outcome) return false;
       const text = `${part.name} ${part.target || ""} ${part.outcome} ${part.error}`.toLowerCase();
       return this.words.every((word) => text.includes(word));
     });
-    const compare = (one, other) => {
-      const [a, b] = [value(one), value(other)];
-      if (typeof a === "string") return way * NAMES.compare(a, b);
-      return way * (a - b) || other.most - one.most || one.place - other.place;
+    const compare = (a, b) => {
+      const [first, second] = [value(a), value(b)];
+      if (typeof first === "string") return direction * NAMES.compare(first, second);
+      return direction * (first - second) || b.largest - a.largest || a.index - b.index;
     };
     return found.sort(compare);
   }
@@ -107,7 +107,7 @@ class Table {
     }
     this.section.querySelector(".table tbody").replaceChildren(...shown.map((part) => this.row(part)));
     const of = this.found.length === this.flow.parts.length ? "" : ` of ${whole(this.flow.parts.length)}`;
-    this.section.querySelector('[data-said="table"]').textContent = `${whole(this.found.length)}${of} partitions`;
+    this.section.querySelector('[data-caption="table"]').textContent = `${whole(this.found.length)}${of} partitions`;
     this.more(shown.length);
   }
 
@@ -130,8 +130,8 @@ class Table {
 
   more(shown) {
     const rest = this.found.length - shown;
-    const place = this.section.querySelector(".more-rows");
-    place.hidden = rest <= 0;
+    const container = this.section.querySelector(".more-rows");
+    container.hidden = rest <= 0;
     const show = (count, text) =>
       make(
         "button",
@@ -145,7 +145,7 @@ class Table {
         },
         text,
       );
-    place.replaceChildren(
+    container.replaceChildren(
       show(PAGE, `Show ${whole(Math.min(PAGE, rest))} more`),
       " ",
       rest > PAGE ? show(rest, `Show all ${whole(this.found.length)}`) : "",
@@ -153,9 +153,9 @@ class Table {
   }
 }
 
-/** That a complete partition is not well all the same. */
+/** A sign that a complete partition needs attention. */
 function flag(part) {
-  if (part.outcome !== "complete" || !part.sick) return null;
+  if (part.outcome !== "complete" || !part.unhealthy) return null;
   return make(
     "span",
     { class: "flag", title: part.findings.map((finding) => part.flow.titles[finding]).join("; ") },
@@ -172,14 +172,14 @@ function shape(tag, attributes) {
   return element;
 }
 
-/** A partition's curve in a row, with its expiries; the width is the time of all curves. */
+/** A partition's curve in its row, with its expiries. All rows have the same time axis. */
 function spark(part) {
   const { time, left } = part.curve;
-  if (time.length < 2 || !part.most) return make("span", { class: "faint" }, part.most ? "" : "nothing to copy");
+  if (time.length < 2 || !part.largest) return make("span", { class: "faint" }, part.largest ? "" : "nothing to copy");
   const [wide, high] = [132, 26];
   const [begin, end] = times(part.flow);
   const x = (now) => (1 + ((now - begin) / Math.max(1, end - begin)) * (wide - 2)).toFixed(1);
-  const y = (now) => (high - 2 - (now / part.most) * (high - 5)).toFixed(1);
+  const y = (now) => (high - 2 - (now / part.largest) * (high - 5)).toFixed(1);
   const line = time.map((now, at) => `${x(now)} ${y(left[at])}`).join("L");
   const marks = part.expiries.map((expiry) => expiry.time_ms).filter(Boolean);
   const picture = shape("svg", {

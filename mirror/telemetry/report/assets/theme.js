@@ -1,5 +1,5 @@
 "use strict";
-// In the head, so that nothing is shown in the wrong colours first.
+// This script is in the head, so that the page never appears in the wrong colours.
 (() => {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const KEY = "mirror-report-theme";
@@ -7,7 +7,7 @@
   try {
     choice = localStorage.getItem(KEY) || "auto";
   } catch {
-    // Files may have no storage.
+    // A page from a file may have no storage.
   }
 
   function apply() {
@@ -24,7 +24,7 @@
       try {
         localStorage.setItem(KEY, wanted);
       } catch {
-        // As above.
+        // A page from a file may have no storage.
       }
       apply();
     },

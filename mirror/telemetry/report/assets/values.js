@@ -1,8 +1,8 @@
-// The data, and how its values are written. Everything gets into the document as text, never as markup.
+// The data, and the format of its values. Everything is inserted into the document as text, never as markup.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-/** An element: `make("a", {href: "#x", class: "y"}, "text", child, ...)`. Children that are null are left out. */
+/** Creates an element: `make("a", {href: "#x", class: "y"}, "text", child, ...)`. Children that are null are skipped. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -44,19 +44,19 @@ function span(ms) {
   return "";
 }
 
-/** UTC, as logs have it. */
+/** A time in UTC, in the format of logs. */
 const moment = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC");
 const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
 
-/** For Plotly's labels, which know a little HTML of their own. Long names are cut: the partition's page has them whole. */
-function plain(text, most = 60) {
-  const short = text.length > most ? `${text.slice(0, most - 1)}…` : text;
+/** A text for Plotly's labels, which interpret some HTML. Long texts are cut; the partition's page has all of them. */
+function plain(text, limit = 60) {
+  const short = text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
   return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** A curve from its differences: {time, left, offset, bytes}, each an array; times in ms since 1970. */
+/** Decodes a curve from its differences: {time, left, offset, bytes}, each an array; times in ms since 1970. */
 function decode(flow, differences) {
   const curve = { time: [], left: [], offset: [], bytes: [] };
   let [time, left, offset, bytes] = [flow.started, 0, 0, 0];
@@ -73,7 +73,7 @@ function decode(flow, differences) {
   return curve;
 }
 
-/** What is left at `time`, between the points of a curve; before and after it as at its ends. */
+/** The records left at `time`: interpolated between the points of a curve, and constant before and after it. */
 function leftAt(curve, time) {
   const { time: times, left } = curve;
   if (!times.length) return null;
@@ -89,7 +89,7 @@ function leftAt(curve, time) {
   return left[low] + share * (left[high] - left[low]);
 }
 
-/** When the first of a flow's curves begins, and the last one ends. */
+/** The time of the first and of the last point of all of a flow's curves. */
 function times(flow) {
   flow.times ??= flow.parts.reduce(
     ([begin, end], { curve: { time } }) =>
@@ -99,21 +99,21 @@ function times(flow) {
   return flow.times;
 }
 
-/** When each partition had caught up for the first time, as far as they did: the time in which a stream copied most. */
+/** The time range in which 95% of the partitions caught up for the first time, or null if the charts can show it anyway. */
 function catchUp(flow) {
   const ends = flow.parts
-    .filter((part) => part.curve.time.length > 1 && part.most > 0)
-    .map((part) => part.curve.time[part.curve.left.findIndex((left) => left <= 0.02 * part.most)])
+    .filter((part) => part.curve.time.length > 1 && part.largest > 0)
+    .map((part) => part.curve.time[part.curve.left.findIndex((left) => left <= 0.02 * part.largest)])
     .filter((time) => time !== undefined)
-    .sort((one, other) => one - other);
+    .sort((a, b) => a - b);
   const [begin, end] = times(flow);
-  const until = ends[Math.floor(0.95 * (ends.length - 1))];
-  if (until === undefined) return null;
-  const shown = begin + Math.max(5000, 1.2 * (until - begin));
+  const caughtUp = ends[Math.floor(0.95 * (ends.length - 1))];
+  if (caughtUp === undefined) return null;
+  const shown = begin + Math.max(5000, 1.2 * (caughtUp - begin));
   return shown - begin < 0.1 * (end - begin) ? [begin, shown] : null;
 }
 
-/** What the charts over time show: all of it, or the first catch-up, which would be a mere spike in hours of a stream. */
+/** The time range of the charts: the whole run, or the first catch-up, which would be a mere spike in hours of a stream. */
 function rangeOf(flow) {
   flow.catchUp ??= catchUp(flow) ?? false;
   return (flow.range === "catch-up" && flow.catchUp) || times(flow);
@@ -121,9 +121,9 @@ function rangeOf(flow) {
 
 DATA.flows.forEach((flow, number) => {
   flow.number = number;
-  flow.parts.forEach((part, place) => {
+  flow.parts.forEach((part, index) => {
     part.flow = flow;
-    part.place = place;
+    part.index = index;
     part.name = `${part.topic}-${part.number}`;
     part.curve = decode(flow, part.curve || []);
     for (const count of [
@@ -145,10 +145,10 @@ DATA.flows.forEach((flow, number) => {
       part[count] ||= 0;
     for (const list of ["expiries", "events", "findings", "traces"]) part[list] ||= [];
     for (const counts of ["skipped", "deep", "gaps", "phases"]) part[counts] ||= {};
-    for (const known of ["before", "after", "late", "later"]) part[known] ??= null;
+    for (const name of ["before", "after", "late", "later"]) part[name] ??= null;
     part.error ||= "";
-    part.most = part.curve.left.reduce((most, left) => Math.max(most, left), 0);
-    part.sick = part.findings.some((finding) => flow.levels[finding] !== "note");
+    part.largest = part.curve.left.reduce((largest, left) => Math.max(largest, left), 0);
+    part.unhealthy = part.findings.some((finding) => flow.levels[finding] !== "note");
   });
 });
 
