@@ -50,7 +50,7 @@ def demo(
     started = time.monotonic()
     with _termination_raises(), _clusters() as (source, target):
         _print(f"generating {records:,} order events in topic {_TOPIC!r} ({source})")
-        demo_data.make(source, _TOPIC, records=records, size=size)
+        demo_data.produce_orders(source, _TOPIC, records=records, size=size)
         summary = _copy(config, report_dir, source, target, as_json=as_json)
         _print("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
         verdict = copy_verifier.compare(source, _TOPIC, target, _TARGET_TOPIC)

@@ -26,7 +26,7 @@ Directory = Annotated[
 @app.command()
 def fetch() -> None:
     """Download the brokers (once), without starting any."""
-    fetch_jars(say=_print)
+    fetch_jars(on_progress=_print)
     _print(f"Apache Kafka is in {kafka_home()}")
 
 
@@ -41,7 +41,7 @@ def up(
     Nothing else is printed on stdout: eval "$(mirror sandbox up)". With --json it has the output of `status --json`.
     """
     folder = _folder(directory)
-    clusters = pair.up(folder, brokers, say=_print)
+    clusters = pair.up(folder, brokers, on_progress=_print)
     if as_json:
         print(json.dumps([_as_dict(cluster) for cluster in clusters], indent=2))
     for cluster in () if as_json else clusters:
@@ -89,14 +89,14 @@ def _print(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _as_line(cluster: pair.Status) -> str:
+def _as_line(cluster: pair.ClusterStatus) -> str:
     nodes = ", ".join(
         f"node {node.node_id} {f'pid {node.process.pid}' if node.running else 'dead'}" for node in cluster.nodes
     )
     return f"{cluster.name:<7} {'running' if cluster.running else 'broken ':<8} {cluster.bootstrap_servers}  ({nodes})"
 
 
-def _as_dict(cluster: pair.Status) -> dict[str, object]:
+def _as_dict(cluster: pair.ClusterStatus) -> dict[str, object]:
     return {
         "name": cluster.name,
         "running": cluster.running,

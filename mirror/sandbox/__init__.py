@@ -1,3 +1,3 @@
-"""Real Kafka brokers of its own: fetched once, started on free ports, stopped for sure."""
+"""Runs real Kafka brokers on this machine: downloaded once, started on free ports, and always stopped."""
 
 from __future__ import annotations

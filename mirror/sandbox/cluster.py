@@ -33,10 +33,10 @@ from mirror.sandbox.ports import HOST, free_ports
 from mirror.sandbox.probe import alive_brokers
 
 RECORD_NAME: Final = "cluster.json"
-"""In the cluster's folder: which processes it consists of, for whoever comes later (:mod:`mirror.sandbox.pair`)."""
+"""The file in the cluster's folder that lists its processes, for later commands (:mod:`mirror.sandbox.pair`)."""
 HEAP: Final = ("-Xms256m", "-Xmx640m")
-_START_WITHIN_S: Final = 90.0
-_STOP_WITHIN_S: Final = 10.0
+_START_TIMEOUT_S: Final = 90.0
+_STOP_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.05
 _PORT_ATTEMPTS: Final = 3
 
@@ -44,16 +44,16 @@ _PORT_ATTEMPTS: Final = 3
 class Cluster:
     """N real brokers (ids 1 to N) on free ports of 127.0.0.1, with their data in a folder of their own.
 
-    One broker is its own controller. More have their controller in a further process, so that any of them can be killed
-    or paused without an election among controllers.
+    A single broker is its own controller. Several brokers have their controller in another process, so that any broker
+    can be killed or paused without an election of a controller.
 
-    ``directory`` (default: a new one among the temporary files) must be new or empty, and is deleted by :meth:`stop`.
-    ``properties`` are broker settings that win over the sandbox's own. ``listeners`` are further listeners, name ->
-    security protocol (``{"SECURE": "SASL_PLAINTEXT"}``), reached by ``bootstrap("SECURE")``. ``features`` are levels to
-    begin with (KIP-1022: ``{"transaction.version": 1}``), the release's own where they say nothing. The brokers die
-    with the process that made them, even when it is killed (Linux), unless they are ``outlives_owner``.
+    ``directory`` (default: a new temporary folder) must be new or empty; :meth:`stop` deletes it. ``properties`` are
+    broker settings that override the sandbox's own. ``listeners`` maps the names of further listeners to their security
+    protocols (``{"SECURE": "SASL_PLAINTEXT"}``); ``bootstrap("SECURE")`` returns their addresses. ``features`` are
+    initial feature levels (KIP-1022: ``{"transaction.version": 1}``) that override those of the release. The brokers
+    die with the process that created them, even if it is killed (Linux), unless ``outlives_owner``.
 
-    Not for several threads at once. A context manager: starts on entry, stops on exit.
+    Not thread-safe. As a context manager, it starts on entry and stops on exit.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Cluster:
         features: Mapping[str, int] | None = None,
         heap: tuple[str, ...] = HEAP,
         outlives_owner: bool = False,
-        say: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         if brokers < 1:
-            raise SandboxError(f"a cluster of {brokers} brokers cannot be: ask for 1 or more")
+            raise SandboxError(f"a cluster cannot have {brokers} brokers: give 1 or more")
         self._brokers = brokers
         self._wanted_directory = directory
         self._properties = dict(properties or {})
@@ -77,7 +77,7 @@ class Cluster:
         self._features = dict(features or {})
         self._heap = heap
         self._outlives_owner = outlives_owner
-        self._say = say
+        self._on_progress = on_progress
         self._nodes: list[Node] = []
         self._directory: Path | None = None
         self._java: Java | None = None
@@ -98,32 +98,33 @@ class Cluster:
         return self.bootstrap(CLIENT_LISTENER)
 
     def bootstrap(self, listener: str) -> str:
-        """The same for the brokers' other ``listener``."""
+        """Return the same for another ``listener`` of the brokers."""
         return ",".join(f"{HOST}:{node.ports[listener]}" for node in self._nodes if node.broker)
 
     @property
     def pids(self) -> dict[int, int]:
-        """Broker id -> process id, of the brokers that run (a paused one does)."""
+        """Broker id -> process id of the brokers that run; a paused broker runs."""
         return {node.node_id: node.process.pid for node in self._nodes if node.broker and node.process and node.alive()}
 
     @property
     def directory(self) -> Path:
-        """The cluster's folder: a folder for each node, with its data, ``server.properties`` and ``server.log``."""
+        """The cluster's folder, with a folder for each node: its data, ``server.properties`` and ``server.log``."""
         if self._directory is None:
             raise SandboxError("the cluster does not run: start it first")
         return self._directory
 
     def start(self) -> None:
-        """Start all of it and wait until every broker sees every other one.
+        """Start all nodes and wait until every broker sees every other broker.
 
-        Raises SandboxError (Java, download, a broker that dies or is not ready in 90 s); nothing is left running then.
+        Raises SandboxError if there is no Java, the download fails, or a broker dies or is not ready within 90 s. Then
+        no process is left running.
         """
         if self._nodes:
             raise SandboxError("the cluster runs already: stop it first")
         self._directory = self._new_directory()
         try:
             self._java = find_java()
-            self._class_path = class_path(fetch(say=self._say))
+            self._class_path = class_path(fetch(on_progress=self._on_progress))
             for attempt in range(1, _PORT_ATTEMPTS + 1):
                 try:
                     self._start_once()
@@ -135,12 +136,12 @@ class Cluster:
                         remove_folder(node.folder)
                 else:
                     return
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # including Ctrl-C
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Stop all of it (SIGTERM; after 10 s SIGKILL) and delete the data. Does nothing where nothing runs."""
+        """Stop all nodes (SIGTERM, after 10 s SIGKILL) and delete the data. Does nothing if nothing runs."""
         self._end()
         self._nodes = []
         if self._directory is not None:
@@ -148,29 +149,29 @@ class Cluster:
             self._directory = None
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL a broker and wait for its end; its data stays.
+        """Send SIGKILL to a broker and wait for its end. Its data stays.
 
-        The cluster takes it for alive until its session ends (``broker.session.timeout.ms``, 9 s), and a restart before
-        that waits for it: a test in a hurry sets that property, and ``broker.heartbeat.interval.ms`` with it.
+        The cluster considers it alive until its session ends (``broker.session.timeout.ms``, 9 s), and a restart before
+        that waits for it. Tests that cannot wait lower that property and ``broker.heartbeat.interval.ms``.
         """
         process.stop([self._running(broker_id)], grace_s=0)
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP a broker: its connections stay open and nobody answers."""
+        """Send SIGSTOP to a broker: its connections stay open, but it does not respond."""
         process.pause(self._running(broker_id))
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT a paused broker."""
+        """Send SIGCONT to a paused broker."""
         self._running(broker_id).send(signal.SIGCONT)
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker again on its old ports and data, after an orderly stop if it runs, and wait until it is ready.
+        """Start a broker again with its old ports and data, and wait until it is ready. If it runs, stop it first.
 
-        Raises SandboxError as :meth:`start` does; the other brokers go on in any case.
+        Raises SandboxError as :meth:`start` does; the other brokers continue to run.
         """
         node = self._broker(broker_id)
         if node.process is not None:
-            process.stop([node.process], _STOP_WITHIN_S)
+            process.stop([node.process], _STOP_TIMEOUT_S)
         self._launch(node)
         self._await_ready([node], frozenset({broker_id}))
 
@@ -188,8 +189,8 @@ class Cluster:
 
     def _start_once(self) -> None:
         self._nodes = self._plan()
-        self._write_record()  # before anything else: it marks the folder as the sandbox's own
-        # Ids of Kafka are UUIDs in URL-safe base64; one that begins with a dash would look like an option.
+        self._write_record()  # first, because it marks the folder as the sandbox's own
+        # Kafka's ids are UUIDs in URL-safe base64. An id that begins with a dash would be parsed as an option.
         cluster_id = "M" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         controller = next(node for node in self._nodes if node.controller)
         for node in self._nodes:
@@ -234,15 +235,15 @@ class Cluster:
             for node in self._nodes
         ]
         try:
-            until = time.monotonic() + _START_WITHIN_S
-            while any(one.alive() for one in running) and time.monotonic() < until:
+            until = time.monotonic() + _START_TIMEOUT_S
+            while any(formatter.alive() for formatter in running) and time.monotonic() < until:
                 time.sleep(_POLL_S)
         finally:
             process.stop(running, grace_s=0)
-        for node, one in zip(self._nodes, running, strict=True):
-            if one.child is None or one.child.returncode != 0:
-                said = excerpt((node.folder / "format.log").read_text(encoding="utf-8", errors="replace"), lines=2)
-                raise SandboxError(f"the data folder of node {node.node_id} could not be formatted:\n{said}")
+        for node, formatter in zip(self._nodes, running, strict=True):
+            if formatter.child is None or formatter.child.returncode != 0:
+                output = excerpt((node.folder / "format.log").read_text(encoding="utf-8", errors="replace"), lines=2)
+                raise SandboxError(f"the data folder of node {node.node_id} could not be formatted:\n{output}")
 
     def _launch(self, node: Node) -> None:
         command = run_command(self._required_java(), self._class_path, node, self._heap)
@@ -261,10 +262,10 @@ class Cluster:
         path = self.directory / RECORD_NAME
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(record), encoding="utf-8")
-        fresh.replace(path)  # in one step: a reader never sees half of it
+        fresh.replace(path)  # atomic: a reader never sees half of the record
 
     def _await_ready(self, brokers: list[Node], expected: frozenset[int]) -> None:
-        waiting, until = list(brokers), time.monotonic() + _START_WITHIN_S
+        waiting, until = list(brokers), time.monotonic() + _START_TIMEOUT_S
         while waiting:
             for node in self._nodes:
                 if node in brokers or not node.broker:
@@ -272,25 +273,27 @@ class Cluster:
             waiting = [node for node in waiting if not expected <= alive_brokers(node.ports[CLIENT_LISTENER])]
             if waiting and time.monotonic() > until:
                 raise SandboxError(
-                    f"broker {waiting[0].node_id} is not ready after {_START_WITHIN_S:.0f} s; "
+                    f"broker {waiting[0].node_id} is not ready after {_START_TIMEOUT_S:.0f} s; "
                     f"the end of its log:\n{waiting[0].log_tail()}"
                 )
             if waiting:
                 time.sleep(_POLL_S)
 
     def _end(self) -> None:
-        # Brokers first: they hand over to the controller.
+        # Brokers stop first: their shutdown needs the controller.
         running = [(node, node.process) for node in self._nodes if node.process is not None]
         try:
-            process.stop([one for node, one in running if node.broker], _STOP_WITHIN_S)
+            process.stop([broker for node, broker in running if node.broker], _STOP_TIMEOUT_S)
         finally:
-            process.stop([one for node, one in running if not node.broker], _STOP_WITHIN_S)
+            process.stop([controller for node, controller in running if not node.broker], _STOP_TIMEOUT_S)
 
     def _broker(self, broker_id: int) -> Node:
         for node in self._nodes:
             if node.broker and node.node_id == broker_id:
                 return node
-        raise SandboxError(f"there is no broker {broker_id}: the running cluster's have the ids 1 to {self._brokers}")
+        raise SandboxError(
+            f"there is no broker {broker_id}: the brokers of this cluster have the ids 1 to {self._brokers}"
+        )
 
     def _running(self, broker_id: int) -> process.Process:
         node = self._broker(broker_id)
@@ -305,7 +308,7 @@ class Cluster:
 
 
 class _PortTakenError(SandboxError):
-    """Between its choice and its use another process took a port."""
+    """Another process took a port after it was chosen."""
 
 
 def _check_alive(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""An independent judge of a copy: reads both sides with confluent-kafka and compares record by record."""
+"""Verifies a copy independently: reads both sides with confluent-kafka and compares them record by record."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from mirror.errors import SandboxError
 
-_SILENCE_S: Final = 30.0
-_CHUNK: Final = 5000
+_CALL_TIMEOUT_S: Final = 30.0
+_MAX_MESSAGES: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class CopyCheck:
-    """What a comparison found: ``records`` equal ones, and the first ``difference``, or None."""
+    """The result of a comparison."""
 
     records: int
+    """The number of equal records before the first difference."""
     difference: str | None
+    """The first difference, or None."""
 
     @property
     def equal(self) -> bool:
-        """Whether both sides hold the same."""
+        """Whether both sides have the same records."""
         return self.difference is None
 
 
@@ -31,41 +33,42 @@ def compare(source: str, topic: str, target: str, target_topic: str, *, timestam
     """Compare keys, values, headers, timestamps and order of every partition of two topics.
 
     ``source`` and ``target`` are bootstrap addresses. Offsets may differ (transaction markers), records may not.
-    Raises SandboxError where a side stops answering.
+    Raises SandboxError if a cluster does not respond.
     """
-    partitions = _partitions(source, topic)
-    found = _partitions(target, target_topic)
-    if found != partitions:
-        return CopyCheck(0, f"{topic} has {partitions} partitions, {target_topic} has {found}")
+    partitions = partition_count(source, topic)
+    copied = partition_count(target, target_topic)
+    if copied != partitions:
+        return CopyCheck(0, f"{topic} has {partitions} partitions, {target_topic} has {copied}")
     records = 0
     for partition in range(partitions):
-        left = _records(source, topic, partition, timestamps=timestamps)
-        right = _records(target, target_topic, partition, timestamps=timestamps)
-        for one in left:
-            other = next(right, None)
-            if other is None or one[1:] != other[1:]:
-                return CopyCheck(records, _difference(topic, partition, one, other))
+        originals = read_records(source, topic, partition, timestamps=timestamps)
+        copies = read_records(target, target_topic, partition, timestamps=timestamps)
+        for original in originals:
+            copy = next(copies, None)
+            if copy is None or original[1:] != copy[1:]:
+                return CopyCheck(records, describe_difference(topic, partition, original, copy))
             records += 1
-        extra = next(right, None)
+        extra = next(copies, None)
         if extra is not None:
             return CopyCheck(records, f"{target_topic}-{partition} offset {extra[0]}: not in the source")
     return CopyCheck(records, None)
 
 
-def _difference(topic: str, partition: int, one: tuple[Any, ...], other: tuple[Any, ...] | None) -> str:
-    where = f"{topic}-{partition} offset {one[0]}"
-    if other is None:
+def describe_difference(topic: str, partition: int, original: tuple[Any, ...], copy: tuple[Any, ...] | None) -> str:
+    """Return which fields of a record differ from its copy; None means that there is no copy."""
+    where = f"{topic}-{partition} offset {original[0]}"
+    if copy is None:
         return f"{where}: missing in the target"
     names = ("offset", "key", "value", "headers", "timestamp")
-    differing = [name for name, a, b in zip(names, one, other, strict=True) if a != b and name != "offset"]
-    return f"{where}: {', '.join(differing)} differ from target offset {other[0]}"
+    differing = [name for name, a, b in zip(names, original, copy, strict=True) if a != b and name != "offset"]
+    return f"{where}: {', '.join(differing)} differ from target offset {copy[0]}"
 
 
 def _consumer(bootstrap: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "judge",
+            "group.id": "copy-verifier",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": False,
@@ -76,27 +79,28 @@ def _consumer(bootstrap: str) -> Consumer:
     )
 
 
-def _partitions(bootstrap: str, topic: str) -> int:
+def partition_count(bootstrap: str, topic: str) -> int:
+    """Return the number of partitions of a topic; 0 if it does not exist."""
     consumer = _consumer(bootstrap)
     try:
-        found = consumer.list_topics(topic, timeout=_SILENCE_S).topics[topic]
-        return 0 if found.error is not None else len(found.partitions)
+        metadata = consumer.list_topics(topic, timeout=_CALL_TIMEOUT_S).topics[topic]
+        return 0 if metadata.error is not None else len(metadata.partitions)
     finally:
         consumer.close()
 
 
-def _records(bootstrap: str, topic: str, partition: int, *, timestamps: bool) -> Iterator[tuple[Any, ...]]:
-    """(offset, key, value, headers, timestamp) of each record, in order, up to the last stable offset of the start."""
+def read_records(bootstrap: str, topic: str, partition: int, *, timestamps: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield (offset, key, value, headers, timestamp) of all records, up to the last stable offset at the start."""
     consumer = _consumer(bootstrap)
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_CALL_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, partition, low)])
         position = low
         while position < high:
-            messages: list[Message] = consumer.consume(_CHUNK, timeout=0.5)
+            messages: list[Message] = consumer.consume(_MAX_MESSAGES, timeout=0.5)
             if not messages:
                 (tp,) = consumer.position([TopicPartition(topic, partition)])
-                # Markers and compacted records advance the position without a message.
+                # Transaction markers and compacted records advance the position without a message.
                 position = max(position, tp.offset)
                 _check_alive(consumer, bootstrap)
             for message in messages:
@@ -116,7 +120,7 @@ def _records(bootstrap: str, topic: str, partition: int, *, timestamps: bool) ->
 
 def _check_alive(consumer: Consumer, bootstrap: str) -> None:
     try:
-        consumer.list_topics(timeout=_SILENCE_S)
+        consumer.list_topics(timeout=_CALL_TIMEOUT_S)
     except KafkaException as error:
-        msg = f"{bootstrap} stopped answering the judge: {error}"
+        msg = f"{bootstrap} does not respond to the verifier: {error}"
         raise SandboxError(msg) from error

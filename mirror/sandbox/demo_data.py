@@ -1,4 +1,4 @@
-"""A realistic data set: JSON order events with keys, headers and timestamps, the same ones for the same seed."""
+"""Produces a realistic data set: JSON order events with keys, headers and timestamps, equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _STATES: Final = ("created", "paid", "packed", "shipped", "delivered", "returned
 _QUEUE_FULL_POLL_S: Final = 0.05
 
 
-def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]], int]:
-    """One event as (key, value, headers, timestamp in ms); its value has at least ``size`` bytes."""
+def make_order(
+    rng: random.Random, number: int, size: int
+) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]], int]:
+    """Return an order as (key, value, headers, timestamp in ms); the value has at least ``size`` bytes."""
     customer = rng.randrange(50_000)
     event: dict[str, Any] = {
         "order": number,
@@ -37,7 +39,7 @@ def order(rng: random.Random, number: int, size: int) -> tuple[bytes, bytes, lis
     return event["customer"].encode(), value, headers, _FIRST_MS + number * 7 + rng.randrange(5)
 
 
-def make(
+def produce_orders(
     bootstrap: str,
     topic: str,
     *,
@@ -45,11 +47,11 @@ def make(
     partitions: int = 4,
     size: int = 0,
     seed: int = 1,
-    tick: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Create ``topic`` and fill it with ``records`` events, lz4 in large batches; ``tick`` hears how many were sent.
+    """Create ``topic`` and produce ``records`` orders, compressed with lz4 in large batches.
 
-    Raises SandboxError where the cluster does not take them.
+    ``on_progress`` gets the number of records sent so far. Raises SandboxError if the cluster does not accept all.
     """
     _create(bootstrap, topic, partitions)
     producer = Producer(
@@ -70,7 +72,7 @@ def make(
 
     rng = random.Random(seed)  # noqa: S311 - test data
     for number in range(records):
-        key, value, headers, timestamp = order(rng, number, size)
+        key, value, headers, timestamp = make_order(rng, number, size)
         while True:
             try:
                 producer.produce(topic, value, key, headers=headers, timestamp=timestamp, on_delivery=delivered)
@@ -79,17 +81,18 @@ def make(
                 producer.poll(_QUEUE_FULL_POLL_S)
         if number % 10_000 == 0:
             producer.poll(0)
-            if tick is not None:
-                tick(number)
-    left = producer.flush(60)
-    if left or failures:
-        msg = f"{left + len(failures)} of {records} records were not taken by {bootstrap}: {failures[:1] or 'time-out'}"
+            if on_progress is not None:
+                on_progress(number)
+    unsent = producer.flush(60)
+    if unsent or failures:
+        reason = failures[0] if failures else "the flush timed out"
+        msg = f"{bootstrap} did not accept {unsent + len(failures)} of {records} records: {reason}"
         raise SandboxError(msg)
 
 
 def _create(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # The events' times are fixed and past: under the default retention the broker would delete them within a minute.
+    # The events' timestamps are in the past: with the default retention, the broker would delete them within a minute.
     new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     for future in admin.create_topics([new]).values():
         future.result(60)

@@ -1,4 +1,4 @@
-"""Where the sandbox keeps its files, and how two processes share a folder."""
+"""The sandbox's folders, and locks for sharing them between processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APPLICATION = "kafka-spark-mirror"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The application's folder in the user's cache: ``$XDG_CACHE_HOME`` or ``~/.cache`` (XDG Base Directory)."""
+    """Return the application's folder in ``$XDG_CACHE_HOME`` or ``~/.cache`` (XDG Base Directory)."""
     configured = environ.get("XDG_CACHE_HOME", "")
     # The specification says to ignore a relative path.
     base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
@@ -24,10 +24,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` (made if it is not there) for one process at a time; waits for the other one to finish.
+    """Hold an exclusive lock on ``folder``, which is created if it does not exist. Waits for another holder.
 
-    The kernel gives the lock back when its owner dies, so that there is no stale one. Raises SandboxError where the
-    folder cannot be made or written to.
+    The kernel releases the lock when its holder dies, so it is never stale. Raises SandboxError if the folder cannot be
+    created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,9 +42,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder made by the sandbox and all in it; one that is gone already is fine.
+    """Delete a folder of the sandbox with everything in it. Does nothing if it does not exist.
 
-    Raises SandboxError where something in it cannot be deleted.
+    Raises SandboxError if something in it cannot be deleted.
     """
     try:
         shutil.rmtree(folder)

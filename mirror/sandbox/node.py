@@ -1,4 +1,4 @@
-"""One node of a sandbox cluster: its settings, its folder, its Java command lines."""
+"""A node of a sandbox cluster: its settings, its folder, and its Java command lines."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from mirror.sandbox.process import Process
 CLIENT_LISTENER: Final = "PLAINTEXT"
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 CONTROLLER_ID: Final = 100
-"""The node id of the controller where it is a process of its own; brokers count from 1."""
+"""The node id of a controller with its own process. Brokers have the ids from 1."""
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @dataclass(slots=True)
 class Node:
-    """A broker, a controller, or both in one process.
-
-    ``ports`` maps a listener's name to its port; ``log_start`` is where in the log the present process begins.
-    """
+    """A broker, a controller, or both in one process."""
 
     node_id: int
     broker: bool
     controller: bool
     folder: Path
     ports: dict[str, int]
+    """By the listener's name."""
     process: Process | None = None
     log_start: int = 0
+    """The position in the log at which the present process begins."""
 
     @property
     def settings(self) -> Path:
@@ -45,29 +44,29 @@ class Node:
         return self.process is not None and self.process.alive()
 
     def log_text(self) -> str:
-        """What the present (or last) process has logged."""
+        """Return the log of the present or last process."""
         return self.log.read_bytes()[self.log_start :].decode(errors="replace")
 
     def log_tail(self) -> str:
-        """The end of the log, for an error's text."""
+        """Return the end of the log, for the text of an error."""
         return excerpt(self.log_text())
 
 
-def excerpt(said: str, lines: int = 10) -> str:
-    """From a Java program's output: its first line about an error, then its last lines, without stack traces."""
-    told = [line for line in said.splitlines() if line.strip() and not line.startswith("\t")]
-    errors = [line for line in told[:-lines] if re.search(r"\b(ERROR|FATAL|Error|Exception)\b", line)]
-    return "\n".join(errors[:1] + told[-lines:])
+def excerpt(output: str, lines: int = 10) -> str:
+    """Return the first error line and the last lines of a Java program's output, without stack traces."""
+    relevant = [line for line in output.splitlines() if line.strip() and not line.startswith("\t")]
+    errors = [line for line in relevant[:-lines] if re.search(r"\b(ERROR|FATAL|Error|Exception)\b", line)]
+    return "\n".join(errors[:1] + relevant[-lines:])
 
 
 def settings(
     node: Node, *, brokers: int, controller: Node, listeners: Mapping[str, str], properties: Mapping[str, str]
 ) -> dict[str, str]:
-    """The ``server.properties`` of a node: what a small, fast cluster needs, then ``properties``, which win.
+    """Return the ``server.properties`` of a node for a small, fast cluster; ``properties`` override them.
 
     ``listeners`` maps the names of further listeners to their security protocols.
     """
-    roles = [name for name, has in (("broker", node.broker), ("controller", node.controller)) if has]
+    roles = [name for name, enabled in (("broker", node.broker), ("controller", node.controller)) if enabled]
     addresses = [f"{name}://{HOST}:{port}" for name, port in node.ports.items()]
     protocols = {CLIENT_LISTENER: "PLAINTEXT", CONTROLLER_LISTENER: "PLAINTEXT", **listeners}
     common = {
@@ -78,7 +77,7 @@ def settings(
         "listeners": ",".join(addresses),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "log.dirs": str(node.folder / "data"),
-        # The default, 128 MB, is taken from the heap at the start.
+        # The broker allocates the default, 128 MB, from its heap at the start.
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }
     if node.broker:
@@ -98,18 +97,18 @@ def _broker_defaults(brokers: int) -> dict[str, str]:
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": in_sync,
-        # 50 each by default, all made at the first use; 6 still spread evenly over two or three brokers.
+        # The default is 50 each, all created at the first use. Six still spread evenly over two or three brokers.
         "offsets.topic.num.partitions": "6",
         "transaction.state.log.num.partitions": "6",
         "share.coordinator.state.topic.num.partitions": "6",
         "group.initial.rebalance.delay.ms": "0",
-        # A mirror makes its topics itself; one made by accident would hide that it did not.
+        # The mirror creates its topics itself; automatic creation would hide that it did not.
         "auto.create.topics.enable": "false",
     }
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """Properties in Java's file format: backslashes and line ends escaped, all beyond ASCII as UTF-16 escapes."""
+    """Return Java properties: backslashes and line ends are escaped, characters beyond ASCII are UTF-16 escapes."""
     lines = []
     for key, value in properties.items():
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
@@ -125,19 +124,19 @@ def _ascii(character: str) -> str:
 def format_command(
     java: Path, class_path: str, node: Node, cluster_id: str, features: Mapping[str, int]
 ) -> list[str | Path]:
-    """Writes the cluster's id and first metadata into the node's folder; must run once before the first start.
+    """Return the command that writes the cluster's id and metadata into the node's folder before the first start.
 
-    ``features`` win over the levels that the release would choose (KIP-1022).
+    ``features`` override the levels of the release (KIP-1022).
     """
-    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", node.settings]
     levels = [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
-    return [java, *quick, *_logging(), "-cp", class_path, *tool, *levels]
+    return [java, *fast_start, *_logging(), "-cp", class_path, *tool, *levels]
 
 
 def run_command(java: Path, class_path: str, node: Node, heap: Sequence[str]) -> list[str | Path]:
-    """Runs the node, with JVM options such as ``-Xmx640m`` in ``heap``."""
-    # Full compilation and G1, as on a real broker: the faster start without is worth 0.3 s, measurements more.
+    """Return the command that runs the node, with JVM options such as ``-Xmx640m`` in ``heap``."""
+    # Full compilation and G1, as on a real broker: a start without them is 0.3 s faster, but distorts measurements.
     return [java, *heap, "-XX:+UseG1GC", *_logging(), "-cp", class_path, "kafka.Kafka", node.settings]
 
 

@@ -1,7 +1,7 @@
 """A source and a target cluster in the background, which outlive the command that starts them.
 
-There is no state beside the clusters' own records (``cluster.json`` in their folders): what runs is asked of the
-system, by process id and start time.
+The only state are the clusters' own records (``cluster.json`` in their folders). Whether the processes in them run is
+asked of the system, by process id and start time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mirror.sandbox.cluster import RECORD_NAME, Cluster
 from mirror.sandbox.folders import cache_folder, locked, remove_folder
 
 NAMES: Final = ("source", "target")
-_STOP_WITHIN_S: Final = 10.0
+_STOP_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeStatus:
     """A broker or controller process of a cluster, and whether it runs."""
 
     node_id: int
@@ -34,41 +34,46 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """What is known of one of the two clusters. ``bootstrap_servers`` is ``host:port,...``."""
+class ClusterStatus:
+    """The status of one of the two clusters."""
 
     name: str
     directory: Path
     bootstrap_servers: str
-    nodes: tuple[Node, ...]
+    """``host:port,...``."""
+    nodes: tuple[NodeStatus, ...]
 
     @property
     def running(self) -> bool:
-        """Whether all of it runs."""
+        """Whether all nodes run."""
         return bool(self.nodes) and all(node.running for node in self.nodes)
 
 
 def default_directory() -> Path:
-    """Where the pair lives if nothing else is said: one per user, found again from any folder."""
+    """Return the default folder of the pair: one per user, independent of the current folder."""
     return cache_folder() / "sandbox"
 
 
-def up(directory: Path, brokers: int = 1, *, say: Callable[[str], None] = lambda _: None) -> list[Status]:
+def up(
+    directory: Path, brokers: int = 1, *, on_progress: Callable[[str], None] = lambda _: None
+) -> list[ClusterStatus]:
     """Start both clusters, with ``brokers`` brokers each, and leave them running.
 
-    Their folders are ``source`` and ``target`` in ``directory``. Remains of a pair that does not run any more are
-    replaced. Raises SandboxError where one runs there already or it cannot start; on every failure, Ctrl-C and SIGTERM
-    too, what was started is stopped and deleted.
+    Their folders are ``source`` and ``target`` in ``directory``. A pair there that no longer runs is replaced. Raises
+    SandboxError if a pair runs there already or cannot start. On every failure, including Ctrl-C and SIGTERM,
+    everything that was started is stopped and deleted.
     """
     with locked(directory), _termination_raises():
-        if any(node.running for one in _statuses(directory) for node in one.nodes):
-            raise SandboxError(f"a sandbox runs already in {directory}: stop it (mirror sandbox down) or give another")
+        if any(node.running for cluster in _statuses(directory) for node in cluster.nodes):
+            raise SandboxError(
+                f"a sandbox runs already in {directory}: stop it (mirror sandbox down) or give another folder"
+            )
         _remove(directory)
         started: list[Cluster] = []
         try:
             for name in NAMES:
-                say(f"starting {name}: {brokers} broker{'s' if brokers > 1 else ''}")
-                cluster = Cluster(brokers, directory=directory / name, outlives_owner=True, say=say)
+                on_progress(f"starting {name}: {brokers} broker{'s' if brokers > 1 else ''}")
+                cluster = Cluster(brokers, directory=directory / name, outlives_owner=True, on_progress=on_progress)
                 started.append(cluster)
                 cluster.start()
         except BaseException:
@@ -79,56 +84,60 @@ def up(directory: Path, brokers: int = 1, *, say: Callable[[str], None] = lambda
 
 
 def down(directory: Path) -> bool:
-    """Stop what :func:`up` started in ``directory`` and delete its data; False where there was nothing.
+    """Stop the clusters that :func:`up` started in ``directory`` and delete their data; return False if there are none.
 
-    Raises SandboxError where a process cannot be stopped or a record cannot be read.
+    Raises SandboxError if a process cannot be stopped or a record cannot be read.
     """
     if not directory.is_dir():
         return False
     with locked(directory):
         found = _statuses(directory)
-        process.stop([node.process for one in found for node in one.nodes], _STOP_WITHIN_S)
+        process.stop([node.process for cluster in found for node in cluster.nodes], _STOP_TIMEOUT_S)
         _remove(directory)
         (directory / ".lock").unlink()
     with contextlib.suppress(OSError):
-        directory.rmdir()  # stays if it holds anything else
+        directory.rmdir()  # the folder stays if it contains anything else
     return bool(found)
 
 
-def status(directory: Path) -> list[Status]:
-    """What :func:`up` started in ``directory``, and whether it (still) runs; empty where there is nothing.
+def status(directory: Path) -> list[ClusterStatus]:
+    """Return the status of the clusters that :func:`up` started in ``directory``; empty if there are none.
 
-    Raises SandboxError where a record cannot be read.
+    Raises SandboxError if a record cannot be read.
     """
     return _statuses(directory)
 
 
-def _statuses(directory: Path) -> list[Status]:
+def _statuses(directory: Path) -> list[ClusterStatus]:
     return [_read(name, directory / name) for name in NAMES if (directory / name / RECORD_NAME).exists()]
 
 
-def _read(name: str, folder: Path) -> Status:
+def _read(name: str, folder: Path) -> ClusterStatus:
     path = folder / RECORD_NAME
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         servers = str(record["bootstrap_servers"])
-        known = [(int(node["id"]), process.Process(int(node["pid"]), str(node["started"]))) for node in record["nodes"]]
+        processes = [
+            (int(node["id"]), process.Process(int(node["pid"]), str(node["started"]))) for node in record["nodes"]
+        ]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise SandboxError(f"{path} cannot be read ({error}): end its brokers by hand and delete {folder}") from error
-    return Status(name, folder, servers, tuple(Node(node_id, one, one.alive()) for node_id, one in known))
+        raise SandboxError(f"{path} cannot be read ({error}): end its brokers manually and delete {folder}") from error
+    return ClusterStatus(
+        name, folder, servers, tuple(NodeStatus(node_id, process, process.alive()) for node_id, process in processes)
+    )
 
 
 def _remove(directory: Path) -> None:
     for name in NAMES:
         folder = directory / name
-        # Only what a cluster made: the user may have given a folder of theirs.
+        # Delete only folders of clusters: the user may have named a folder with other contents.
         if (folder / RECORD_NAME).exists() or (folder.is_dir() and not any(folder.iterdir())):
             remove_folder(folder)
 
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that what was started gets stopped."""
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that the started clusters are stopped."""
 
     def unwind(number: int, _: FrameType | None) -> Never:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Picks ports for brokers."""
+"""Finds free ports for brokers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ HOST: Final = "127.0.0.1"
 _FIRST, _LAST = 16384, 32767
 """Below the ephemeral ports of Linux (32768) and macOS (49152).
 
-A port that the system hands out for outgoing connections could be taken while its broker is down for a test, even by a
-client that tries to reach just this broker: TCP then connects the client to itself, and the broker cannot come back.
+The system may assign an ephemeral port to an outgoing connection while a test has stopped the broker of that port. The
+client may even be one that tries to reach this broker: TCP then connects the client to itself, and the broker cannot
+restart.
 """
-# Not the shared generator: tests seed it, and two of them would then try the same ports at the same time.
+# Not the shared generator: tests seed it, and two tests would try the same ports at the same time.
 _RANDOM: Final = random.SystemRandom()
-_TRIES: Final = 1000
+_ATTEMPTS: Final = 1000
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different TCP ports on which nothing listens at :data:`HOST` now.
+    """Return ``count`` different TCP ports of :data:`HOST` that are free now.
 
-    Another process may take one before it is used: who starts a server on it must be ready to ask again. Raises
-    SandboxError where none can be found.
+    Another process may take a port before it is used, so the caller has to be able to retry with other ports. Raises
+    SandboxError if no free port is found.
     """
-    with contextlib.ExitStack() as held:  # held together, so that they differ
-        return [held.enter_context(_bound()).getsockname()[1] for _ in range(count)]
+    with contextlib.ExitStack() as bound:  # bound at the same time, so that they differ
+        return [bound.enter_context(_bound()).getsockname()[1] for _ in range(count)]
 
 
 def _bound() -> socket.socket:
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         candidate = socket.socket()
         try:
             candidate.bind((HOST, _RANDOM.randint(_FIRST, _LAST)))
@@ -40,4 +41,6 @@ def _bound() -> socket.socket:
             candidate.close()
         else:
             return candidate
-    raise SandboxError(f"found no free port from {_FIRST} to {_LAST} on {HOST} in {_TRIES} tries; close what uses them")
+    raise SandboxError(
+        f"found no free port from {_FIRST} to {_LAST} on {HOST} in {_ATTEMPTS} attempts; end programs that use them"
+    )

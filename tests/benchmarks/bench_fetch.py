@@ -92,7 +92,7 @@ def main() -> None:
     count = megabytes * 1_000_000 // VALUE_BYTES
     console = Console()
     runs: dict[str, list[Run]] = {name: [] for name in NAMES}
-    with Cluster(say=console.print) as cluster:
+    with Cluster(on_progress=console.print) as cluster:
         console.print(f"filling a topic with {megabytes} MB")
         fill(cluster.bootstrap_servers, count)
         # The first reader warms the broker and the page cache, for nobody's good.

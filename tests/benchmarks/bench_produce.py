@@ -34,7 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from mirror.client import Admin, Consumer, NewTopic, TopicPartition
-from mirror.sandbox import demo_data as orders
+from mirror.sandbox import demo_data
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.fetch import class_path, fetch
 from mirror.sandbox.java import find_java
@@ -47,7 +47,7 @@ PAYLOADS: Final = 5_000
 OURS: Final = "mirror"
 THEIRS: Final = "ProducerPerformance"
 ONE_RUN_WITHIN_S: Final = 300.0
-_LOGGING: Final = Path(orders.__file__).with_name("log4j2.properties")
+_LOGGING: Final = Path(demo_data.__file__).with_name("log4j2.properties")
 
 Run = Mapping[str, float]
 
@@ -199,7 +199,7 @@ def save(servers: str, topic: str, folder: Path) -> None:
 def write_payloads(path: Path) -> None:
     """Events of about 1 KB, a line each."""
     rng = random.Random(1)
-    path.write_bytes(b"\n".join(orders.order(rng, number, RECORD_BYTES)[1] for number in range(PAYLOADS)))
+    path.write_bytes(b"\n".join(demo_data.make_order(rng, number, RECORD_BYTES)[1] for number in range(PAYLOADS)))
 
 
 def measure(rounds: int, records: int, console: Console) -> dict[Case, dict[str, list[Run]]]:
@@ -210,7 +210,7 @@ def measure(rounds: int, records: int, console: Console) -> dict[Case, dict[str,
         write_payloads(payloads)
         bar = progress.add_task("producing", total=len(CASES) * rounds * 2)
         for brokers in sorted({case.brokers for case in CASES}):
-            with Cluster(brokers, say=console.print) as cluster:
+            with Cluster(brokers, on_progress=console.print) as cluster:
                 bench = Bench(cluster, brokers, payloads, records)
                 cases = [case for case in CASES if case.brokers == brokers]
                 for codec in sorted({case.codec for case in cases}):

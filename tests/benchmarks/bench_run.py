@@ -23,8 +23,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from mirror.sandbox import copy_verifier as judge
-from mirror.sandbox import demo_data as orders
+from mirror.sandbox import copy_verifier, demo_data
 from mirror.sandbox.cluster import Cluster
 
 RECORDS: Final = int(os.environ.get("MIRROR_BENCH_RECORDS", "2000000"))
@@ -117,10 +116,10 @@ def main() -> None:
     console = Console()
     with Cluster() as source, Cluster() as target, tempfile.TemporaryDirectory() as report:
         console.print(f"making {RECORDS:,} events")
-        orders.make(source.bootstrap_servers, "orders", records=RECORDS, size=1000)
+        demo_data.produce_orders(source.bootstrap_servers, "orders", records=RECORDS, size=1000)
         result = run(source.bootstrap_servers, target.bootstrap_servers, Path(report))
         console.print("comparing both sides with another client")
-        verdict = judge.compare(source.bootstrap_servers, "orders", target.bootstrap_servers, "source.orders")
+        verdict = copy_verifier.compare(source.bootstrap_servers, "orders", target.bootstrap_servers, "source.orders")
     result |= {"equal": verdict.equal, "cores": os.cpu_count(), "python": platform.python_version()}
     RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     table = Table(title=f"mirror run: {result['records']:,} records, {result['gigabytes']:.2f} GB on the wire")

@@ -62,7 +62,7 @@ def on_one_cluster(
     """Every pool size, in any order, after a first run that warms the brokers."""
     found = []
     bar = progress.add_task(f"{brokers} brokers, version {version}", total=len(pools) + 1)
-    with Cluster(brokers, features={"transaction.version": version}, say=progress.console.print) as cluster:
+    with Cluster(brokers, features={"transaction.version": version}, on_progress=progress.console.print) as cluster:
         servers = cluster.bootstrap_servers
         with Admin({"bootstrap.servers": servers}) as admin:
             admin.create_topics([NewTopic(TOPIC, producers, brokers)])

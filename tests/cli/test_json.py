@@ -72,8 +72,10 @@ def test_the_job_understands_every_option_of_its_command(
 
 
 def test_a_sandbox_tells_programs_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = pair.Node(1, Process(17, "then"), running=True)
-    clusters = [pair.Status(name, tmp_path / name, f"127.0.0.1:{at}", (node,)) for at, name in enumerate(pair.NAMES, 1)]
+    node = pair.NodeStatus(1, Process(17, "then"), running=True)
+    clusters = [
+        pair.ClusterStatus(name, tmp_path / name, f"127.0.0.1:{at}", (node,)) for at, name in enumerate(pair.NAMES, 1)
+    ]
     monkeypatch.setattr(pair, "up", lambda *_, **__: clusters)
     monkeypatch.setattr(pair, "status", lambda *_: clusters)
     started = CliRunner().invoke(app, ["sandbox", "up", "--json", "--dir", str(tmp_path)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import copy_verifier
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Site
@@ -65,7 +65,7 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     assert run.status == 0, run.err
     assert site.flows()["f"]["outcome"] == "complete"
     assert sum(each["records"] for each in site.partitions("f").values()) == 4_000
-    assert one.equal() == judge.CopyCheck(4_000, None)
+    assert one.equal() == copy_verifier.CopyCheck(4_000, None)
     unpacked = list(executors.folder.glob("work-*/app-*/*/environment/bin/python"))
     assert len(unpacked) == 2, "an executor on each worker"
 
@@ -114,7 +114,7 @@ def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
     assert (run.status, run.errors) == (0, [])
     assert {each["outcome"] for each in site.partitions("f").values()} == {"complete"}
     assert taken_over(events)
-    assert one.equal() == judge.CopyCheck(6_000, None)
+    assert one.equal() == copy_verifier.CopyCheck(6_000, None)
 
 
 def speculating(events: Path, *, after: str) -> dict[str, object]:

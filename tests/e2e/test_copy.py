@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import copy_verifier
 from tests.e2e.broker_side import CODECS, FIRST_MS, Side, failed_into
 from tests.e2e.site import Site, flow
 
@@ -156,7 +156,7 @@ def _transactions(side: Side, topic: str) -> list[bytes]:
 
 
 def _equal(source: Side, topic: str, target: Side, target_topic: str) -> None:
-    verdict = judge.compare(source.address, topic, target.address, target_topic)
+    verdict = copy_verifier.compare(source.address, topic, target.address, target_topic)
     assert verdict.equal, verdict.difference
 
 

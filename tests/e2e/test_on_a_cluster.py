@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import copy_verifier
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
@@ -116,9 +116,9 @@ class Flow:
             assert least <= len(copied)
             assert copied == self.source.read(self.topic, partition)[: len(copied)]
 
-    def equal(self) -> judge.CopyCheck:
+    def equal(self) -> copy_verifier.CopyCheck:
         """Keys, values, headers, timestamps and order of all there is."""
-        return judge.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
+        return copy_verifier.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
 
 
 def write(path: Path, *settings: Mapping[str, object]) -> None:

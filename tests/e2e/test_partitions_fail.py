@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import copy_verifier
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import FIRST_MS, Side
 from tests.e2e.site import Site, flow
@@ -88,12 +88,12 @@ def test_partitions_fail_alone(
     assert target.read(f"g.{topics['gaps']}")[-1] == b"last"  # both sides go on compacting
     name_there = f"a.{topics['append-time']}"
     # Their times are of another kind on each side: see tests/copying for their values.
-    verdict = judge.compare(source.address, topics["append-time"], target.address, name_there, timestamps=False)
+    verdict = copy_verifier.compare(source.address, topics["append-time"], target.address, name_there, timestamps=False)
     assert verdict.equal, verdict.difference
     for name in ("fewer", "more"):
         _complete(found[name], dict.fromkeys(range(len(found[name])), 2))
     assert target.partitions(f"a.{topics['fewer']}") == 3
-    assert judge.compare(source.address, topics["fewer"], target.address, f"a.{topics['fewer']}").records == 6
+    assert copy_verifier.compare(source.address, topics["fewer"], target.address, f"a.{topics['fewer']}").records == 6
     assert [target.end(f"a.{topics['more']}", partition) for partition in range(3)] == [3, 0, 0], (
         "two records and a marker"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from mirror.errors import SandboxError
 from mirror.sandbox import fetch as fetching
-from mirror.sandbox.fetch import KAFKA_VERSION, faults, fetch, kafka_home, pinned_jars
+from mirror.sandbox.fetch import KAFKA_VERSION, fetch, jar_problems, kafka_home, pinned_jars
 
 CONTENT = {"one-1.0.jar": b"the first", "two-2.0.jar": b"the second"}
 PINS = {name: hashlib.sha256(data).hexdigest() for name, data in CONTENT.items()}
@@ -50,8 +50,8 @@ def runs(ivy: Path) -> int:
 
 def test_fetches_once(ivy: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    first = fetch(tmp_path / "home", say=said.append)
-    assert first == fetch(tmp_path / "home", say=said.append)
+    first = fetch(tmp_path / "home", on_progress=said.append)
+    assert first == fetch(tmp_path / "home", on_progress=said.append)
     assert [jar.read_bytes() for jar in first] == list(CONTENT.values())
     assert runs(ivy) == len(said) == 1
 
@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written_is_named(ivy: Path, tmp_path: Path) -> 
 
 def test_faults_are_told_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "one-1.0.jar").write_bytes(CONTENT["one-1.0.jar"] + b"!")
-    changed, missing = faults(tmp_path, PINS)
+    changed, missing = jar_problems(tmp_path, PINS)
     assert changed.startswith("one-1.0.jar has the SHA-256 ")
     assert missing == "two-2.0.jar is missing"
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mirror.sandbox import copy_verifier as judge
+from mirror.sandbox import copy_verifier
 from mirror.sandbox.copy_verifier import CopyCheck
 from mirror.sandbox.process import launch, stop
 
@@ -43,10 +43,10 @@ def judged(source: str, topic: str, target: str, copy: str, folder: Path) -> dic
 
 
 def compare(source: str, topic: str, target: str, copy: str) -> CopyCheck:
-    """As judge.compare has it."""
-    partitions = judge._partitions(source, topic)
-    if partitions <= _MANY or judge._partitions(target, copy) != partitions:
-        return judge.compare(source, topic, target, copy)
+    """Compare as ``copy_verifier.compare`` does."""
+    partitions = copy_verifier.partition_count(source, topic)
+    if partitions <= _MANY or copy_verifier.partition_count(target, copy) != partitions:
+        return copy_verifier.compare(source, topic, target, copy)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(partial(_one, source, topic, target, copy), range(partitions)))
     return CopyCheck(
@@ -56,12 +56,12 @@ def compare(source: str, topic: str, target: str, copy: str) -> CopyCheck:
 
 
 def _one(source: str, topic: str, target: str, copy: str, partition: int) -> CopyCheck:
-    right = judge._records(target, copy, partition, timestamps=True)
+    right = copy_verifier.read_records(target, copy, partition, timestamps=True)
     records = 0
-    for one in judge._records(source, topic, partition, timestamps=True):
+    for one in copy_verifier.read_records(source, topic, partition, timestamps=True):
         other = next(right, None)
         if other is None or one[1:] != other[1:]:
-            return CopyCheck(records, judge._difference(topic, partition, one, other))
+            return CopyCheck(records, copy_verifier.describe_difference(topic, partition, one, other))
         records += 1
     extra = next(right, None)
     return CopyCheck(records, None if extra is None else f"{copy}-{partition} offset {extra[0]}: not in the source")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from mirror.sandbox import demo_data as orders
+from mirror.sandbox import demo_data
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.side_by_side.links import LATEST, READ_UNCOMMITTED, LinkError, Offsets, Topic
 from tests.benchmarks.side_by_side.workloads import COMPACTED, TRANSACTIONAL, Workload
@@ -41,7 +41,7 @@ def events(workload: Workload, seed: int) -> Iterator[Event]:
         yield from _readings(rng, workload)
         return
     pool = [
-        orders.order(rng, number, workload.value_bytes)
+        demo_data.make_order(rng, number, workload.value_bytes)
         for number in range(min(workload.records, _POOL_BYTES // workload.value_bytes))
     ]
     keys = int(workload.records * _KEYS_PER_RECORD)
