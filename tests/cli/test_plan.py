@@ -17,7 +17,7 @@ from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import dry_run as forecast
 from mirror.spark.preflight import flow_checks as checks
 from tests.spark import fakes
-from tests.spark.test_results import result
+from tests.spark.ledger.test_results import result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,8 +23,8 @@ from mirror.spark.preflight.acl_check import (
 )
 from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
 from tests.spark import fakes
+from tests.spark.planning.test_range_planner import flow
 from tests.spark.test_flow_checks import config_of
-from tests.spark.test_planner import flow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,10 +15,10 @@ from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
+from tests.spark.ledger.test_results import result
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
 from tests.spark.test_flow_checks import config_of
-from tests.spark.test_packing import backlog
-from tests.spark.test_planner import flow
-from tests.spark.test_results import result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,10 +17,10 @@ from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowFor
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
+from tests.spark.ledger.test_results import result
+from tests.spark.planning.test_range_planner import flow
+from tests.spark.planning.test_snapshot import Pair
 from tests.spark.test_flow_checks import config_of
-from tests.spark.test_plan import Pair
-from tests.spark.test_planner import flow
-from tests.spark.test_results import result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

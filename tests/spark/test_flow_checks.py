@@ -26,7 +26,7 @@ from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.e2e.site import errors_in
 from tests.spark import fakes
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
     from pathlib import Path

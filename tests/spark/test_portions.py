@@ -11,8 +11,8 @@ from mirror.errors import BrokerError, KafkaTimeout
 from mirror.spark.preflight.portions import MAX_RECORDS, portions, send_in_portions
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import Admin
-from tests.spark.test_plan import Pair
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
+from tests.spark.planning.test_snapshot import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from tests.spark.fakes import FOLDER, Admin, Cluster
-from tests.spark.test_packing import backlog
+from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.telemetry.lag.lags import LagState, LagTotals
-from tests.spark.test_packing import backlog
+from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from mirror.spark.preflight.target_topics import prepare_topics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection
+from tests.spark.planning.test_range_planner import flow
 from tests.spark.test_flow_checks import config_of
-from tests.spark.test_planner import flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig
 from mirror.spark.preflight.topic_compare import progress_topic_warnings, warnings
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
 
 DEFAULTS = {
     "cleanup.policy": "delete",

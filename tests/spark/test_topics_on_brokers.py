@@ -10,7 +10,7 @@ from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
     from mirror.sandbox.cluster import Cluster

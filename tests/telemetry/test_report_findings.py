@@ -35,8 +35,8 @@ from mirror.telemetry.report.failures import FAILED
 from mirror.telemetry.report.findings import Finding, find, slowest
 from mirror.wire.decode import Record
 from mirror.wire.error_codes import broker_error
-from tests.spark.test_packing import backlog
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
 from tests.telemetry import runs
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mirror.config.models import SMALLEST_SHARE_BYTES
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.planning.limits import Backlog, apply_limits, fair_order
-from tests.spark.test_packing import backlog
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
 
 RECORD = 100
 """Bytes of a record here."""

@@ -13,7 +13,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.partition_health import PartitionHealth, unhealthy_after, with_health
 from mirror.spark.planning.history import unhealthy_before
 from mirror.telemetry.traces.ids import epoch_id, partition_id
-from tests.spark.test_packing import backlog
+from tests.spark.planning.test_packing import backlog
 from tests.telemetry.results import AT_MS, expired, result
 
 ONE = TopicPartition("orders", 1)

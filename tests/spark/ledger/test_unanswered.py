@@ -25,10 +25,10 @@ from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
 from tests.spark import fakes
+from tests.spark.ledger.test_results import END, START, result
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
 from tests.spark.test_flow_checks import config_of
-from tests.spark.test_packing import backlog
-from tests.spark.test_planner import flow
-from tests.spark.test_results import END, START, result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from mirror.spark.planning.history import RunHistory
 from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

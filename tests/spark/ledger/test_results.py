@@ -22,7 +22,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary, epoch_json, exit_status, join_results
-from tests.spark.test_packing import backlog
+from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import bytes_per_second, last_planned_ms, read_history
-from tests.spark.test_packing import backlog
-from tests.spark.test_planner import flow
-from tests.spark.test_results import result
+from tests.spark.ledger.test_results import result
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
 
 FIRST = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = datetime(2026, 1, 31, 13, tzinfo=UTC)

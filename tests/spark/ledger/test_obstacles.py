@@ -21,8 +21,8 @@ from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 from tests.spark.fakes import Admin
-from tests.spark.test_plan import Pair
-from tests.spark.test_planner import flow
+from tests.spark.planning.test_range_planner import flow
+from tests.spark.planning.test_snapshot import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

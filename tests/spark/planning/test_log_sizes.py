@@ -10,7 +10,7 @@ from mirror.client import LogDir, Outcomes, ReplicaLog, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.spark.planning.log_sizes import ASSUMED_RECORD_BYTES, RecordSizes, record_sizes
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
-from tests.spark.test_packing import backlog
+from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
     from mirror.client import Admin
