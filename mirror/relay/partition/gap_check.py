@@ -29,7 +29,7 @@ class SourceGapCheck:
         self._damaged_offset = -1
         self._fetches_of_damaged = 0
         self._source: Final = TopicPartition(copied.topic, copied.partition)
-        self._follows: Final = copied.open_ended
+        self._open_ended: Final = copied.open_ended
         self._policy: Final = policy
         self._reader: Final = reader
         self._stall_ms: Final = stall_ms
@@ -55,7 +55,7 @@ class SourceGapCheck:
         gap = self._gap(progress, state)
         if gap is not None and self._policy.on_gap != "skip":
             raise FlowError(f"{self._source}: {gap}; {gap.advice()}")
-        if gap is not None and not self._follows:
+        if gap is not None and not self._open_ended:
             reader.end = max(gap.resume, min(reader.end, state.end))
         if gap is not None:
             return gap
@@ -72,7 +72,7 @@ class SourceGapCheck:
         error = self._reader.error
         diverging = error.diverging_offset if isinstance(error, LogTruncated) else None
         gap = find_gap(progress, state.topic_id, state.earliest, state.end, diverging=diverging)
-        if gap is None and self.stalled and not self._follows and state.end < self._reader.end:
+        if gap is None and self.stalled and not self._open_ended and state.end < self._reader.end:
             # The source ends before the planned end; what is left is still to be copied.
             return Gap(GapKind.TRUNCATED, progress.offset, progress.offset, 0)
         return gap

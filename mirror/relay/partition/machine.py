@@ -75,7 +75,7 @@ class PartitionCopy:
         self._policy = policy
         self._context = context
         self._reader = SourceReader(
-            copied.end, limits, policy, batch_size, remake=context.reencoder(self), budget=context.source_budget
+            copied.end, limits, policy, batch_size, reencode=context.reencoder(self), budget=context.source_budget
         )
         self._target_check = TargetLogCheck(self, context)
         self._failures = FailureClassifier(
@@ -239,17 +239,17 @@ class PartitionCopy:
             self._fail(error, now)
         else:
             self._found = found = future.result()
-            appended = self._target_check.appended
-            if found is not None and found.offset >= self.range.end and appended.verified is None:
+            tracker = self._target_check.tracker
+            if found is not None and found.offset >= self.range.end and tracker.verified is None:
                 # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
-                appended.verified, self.recorder.is_committed = found.target, True
+                tracker.verified, self.recorder.is_committed = found.target, True
                 self._begin_at(found, now)
             else:
                 self._resolve_progress(now)
 
     def _resolve_progress(self, now: int) -> None:
         self.state = CopyState.RESOLVING_PROGRESS
-        mark = (None if self._found is None else self._found.target) or self._target_check.appended.verified
+        mark = (None if self._found is None else self._found.target) or self._target_check.tracker.verified
         left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
         self._call.begin(self._context.resolve_start(self, self._found, mark, left_ms))
 
@@ -309,7 +309,7 @@ class PartitionCopy:
             self._target_check.update(attempt, now, ended=reader.ended)
             done = attempt.advance(now)
         except TargetShrank as shrank:
-            self._target_check.appended.regression = attempt.outbox.regression
+            self._target_check.tracker.regression = attempt.outbox.regression
             self._end_attempt(now, None, str(shrank))
             return
         except DeliveryFailed as failure:
@@ -347,7 +347,7 @@ class PartitionCopy:
     def on_committed(self, counts: CommitCounts) -> None:
         """Record a commit of the present attempt."""
         attempt, leader = self._current, self._context.target_leader(self)
-        self._target_check.appended.on_committed(attempt.commits.committed.target)
+        self._target_check.tracker.on_committed(attempt.commits.committed.target)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)
         if self.state is CopyState.COPYING:

@@ -21,7 +21,7 @@ class SourceReader:
         policy: CopyPolicy,
         batch_size: int,
         *,
-        remake: SubmitReencode,
+        reencode: SubmitReencode,
         budget: SourceBudget,
     ) -> None:
         self.end = end
@@ -29,10 +29,10 @@ class SourceReader:
         self.held_bytes = 0
         """Fetched bytes that are still needed."""
         self.pipeline = BatchPipeline(
-            limits, policy, batch_size, reencode=remake, on_held=self._on_held, on_released=self._on_part_done
+            limits, policy, batch_size, reencode=reencode, on_held=self._on_held, on_released=self._on_released
         )
         self._budget = budget
-        self._parts: set[BufferRef] = set()
+        self._buffers: set[BufferRef] = set()
         self.begin(0, 0)
 
     def begin(self, offset: int, now: int) -> None:
@@ -45,8 +45,8 @@ class SourceReader:
         self.error: BaseException | None = None
         """Ended the reading; what was read before it is still copied."""
         self.pipeline.restart(offset)
-        for part in list(self._parts):
-            self._release(part)  # the bytes stay in memory while the encoder reads them
+        for buffer in list(self._buffers):
+            self._release(buffer)  # from the budget only: a batch may still be sent, or encoded, from its bytes
 
     @property
     def ended(self) -> bool:
@@ -82,18 +82,18 @@ class SourceReader:
         self.error = error
         self.pipeline.clear()
 
-    def _on_held(self, part: BufferRef) -> None:
-        self._parts.add(part)
-        self.held_bytes += part.size
-        self._budget.add(part.size)
+    def _on_held(self, buffer: BufferRef) -> None:
+        self._buffers.add(buffer)
+        self.held_bytes += buffer.size
+        self._budget.add(buffer.size)
 
-    def _on_part_done(self, part: BufferRef) -> None:
-        if part in self._parts:
-            self._release(part)
-            if part.fetched is not None:
-                part.fetched.release()
+    def _on_released(self, buffer: BufferRef) -> None:
+        if buffer in self._buffers:
+            self._release(buffer)
+            if buffer.fetched is not None:
+                buffer.fetched.release()
 
-    def _release(self, part: BufferRef) -> None:
-        self._parts.remove(part)
-        self.held_bytes -= part.size
-        self._budget.release(part.size)
+    def _release(self, buffer: BufferRef) -> None:
+        self._buffers.remove(buffer)
+        self.held_bytes -= buffer.size
+        self._budget.release(buffer.size)

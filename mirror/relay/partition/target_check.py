@@ -24,7 +24,7 @@ class TargetLogCheck:
     """The mark of the target's log of one copy, over all its attempts, and its comparison with new leaders' logs."""
 
     def __init__(self, copy: CopyHandle, context: CopyContext) -> None:
-        self.appended: Final = TargetLogTracker()
+        self.tracker: Final = TargetLogTracker()
         self._copy: Final = copy
         self._context: Final = context
         self._record_check: Future[None] | None = None
@@ -32,10 +32,10 @@ class TargetLogCheck:
 
     def begin(self, start: StartPosition) -> None:
         """The start was resolved. Raises FlowError if the attempt before had shown that the log lost records."""
-        self.appended.verified, self._record_check, self._comparison = start.mark, start.deferred_check, None
+        self.tracker.verified, self._record_check, self._comparison = start.mark, start.deferred_check, None
         if start.deferred_check is not None:
             self._context.step_when_done(self._copy, start.deferred_check)
-        if (regression := self.appended.take_regression()) is not None and start.progress is not None:
+        if (regression := self.tracker.take_regression()) is not None and start.progress is not None:
             # The acknowledged offset is sufficient proof, even if the log has grown again since.
             acked, log_end = regression
             mark = TargetMark(topic_id="", end=log_end)
@@ -45,9 +45,9 @@ class TargetLogCheck:
         """Return the mark to commit with the progress of ``attempt``."""
         outbox = attempt.outbox
         if writer.atomic:
-            return self.appended.mark_at(outbox.expected_end, writer.producer_id, None)
+            return self.tracker.mark_at(outbox.expected_end, writer.producer_id, None)
         # What is in flight may never arrive: the mark excludes it.
-        return self.appended.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
+        return self.tracker.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
 
     def update(self, attempt: CopyAttempt, now: int, *, ended: bool) -> None:
         """Process finished lookups, and compare the log if its leader has changed; ``ended``: the range was read.
@@ -70,10 +70,10 @@ class TargetLogCheck:
             compared, self._comparison = self._comparison, None
             if isinstance(late := compared.exception(), KafkaTimeout):
                 self._check_deadline(attempt, late, now, ended=ended)
-            elif not self.appended.on_compared(result_of(compared)):
+            elif not self.tracker.on_compared(result_of(compared)):
                 msg = "the target has a new leader, and its log does not reach as far as the last one's"
                 raise TargetShrank(msg)
-        if self._comparison is None and (mark := self.appended.mark_to_compare(self._leader_epoch())) is not None:
+        if self._comparison is None and (mark := self.tracker.mark_to_compare(self._leader_epoch())) is not None:
             self._comparison = self._context.compare_target(self._copy, mark, self._context.timeouts.stall_ms)
             self._context.step_when_done(self._copy, self._comparison)
         # A commit now would store a higher mark, and hide what the new leader lacks below it.
