@@ -22,7 +22,7 @@
         ├── BrokerError          a broker responded with an error code
         │   ├── AuthorizationFailed   a permission is missing; names the operation and the resource
         │   ├── Fenced                a newer producer took over this producer id or transactional id
-        │   ├── OutOfOrderSequence    acknowledged data is gone from the log (KIP-185)
+        │   ├── OutOfOrderSequence    the log has lost acknowledged data (KIP-185)
         │   ├── TransactionExpired    the transaction exceeded transaction.timeout.ms: the coordinator aborted it
         │   ├── RecordRejected        the broker refuses the batch itself: an invalid record, a forbidden timestamp
         │   │   └── RecordTooLarge    the batch is larger than the topic or the broker allows: split or skip it

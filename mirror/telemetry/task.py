@@ -57,7 +57,7 @@ class TaskTelemetry:
         self._clock: Final = clock
         self._began_ms: Final = clock.unix_ms()
         self._sampled: Final = is_sampled(epoch.trace, settings.ratio)
-        self._look: Callable[[], TaskSnapshot] | None = None
+        self._take_snapshot: Callable[[], TaskSnapshot] | None = None
         self._first: TaskSnapshot | None = None
         self._last_exported: TaskSnapshot | None = None
         self._peaks: Counter[str] = Counter()
@@ -67,21 +67,21 @@ class TaskTelemetry:
 
     # --- the observer
 
-    def task_started(self, look: Callable[[], TaskSnapshot]) -> None:
+    def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
         """Start to sample the task once a second."""
-        self._look = look
-        self._first = self._last_exported = look()
+        self._take_snapshot = take_snapshot
+        self._first = self._last_exported = take_snapshot()
         threading.Thread(target=self._keep_sampling, name="mirror-telemetry", daemon=True).start()
 
-    def span_ended(self, one: Range, span: Mapping[str, Any]) -> None:
+    def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Export the span immediately."""
         if self._sampled and not self._finished.is_set():
-            partition = partition_id(self._epoch, one.topic, one.partition, self._attempt)
-            self._exports.export_span(subspan(partition, one.flow, span))
+            partition = partition_id(self._epoch, range_.topic, range_.partition, self._attempt)
+            self._exports.export_span(subspan(partition, range_.flow, span))
 
-    def range_finished(self, one: Range, result: RangeResult) -> None:
+    def range_finished(self, range_: Range, result: RangeResult) -> None:
         """Export the partition's span immediately, while other partitions are still being copied."""
-        del one
+        del range_
         if self._finished.is_set():
             return  # the copy continued under its lease; the task that takes over reports it
         log_partition(result, self._epoch, self._attempt)
@@ -160,9 +160,9 @@ class TaskTelemetry:
         self._export_metrics()
 
     def _sample(self) -> TaskSnapshot | None:
-        if self._look is None:
+        if self._take_snapshot is None:
             return None
-        snapshot = self._look()
+        snapshot = self._take_snapshot()
         for name, value in _bytes_of(snapshot).items():
             self._peaks[name] = max(self._peaks[name], value)
         return snapshot
