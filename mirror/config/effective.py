@@ -75,13 +75,13 @@ def _consumer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]
 def _producer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
     options = {key: value for key, value in target_options(config, flow).items() if key != "transaction.timeout.ms"}
     settings = ProducerSettings.parse(options)
-    delivery_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
+    delivery_timeout_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
     merged_bytes = batch_bytes(settings.batch_size, settings.buffer_memory)
     found = _defaults(PRODUCER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["producer"].keys()) | {
-        "delivery.timeout.ms": delivery_ms,
+        "delivery.timeout.ms": delivery_timeout_ms,
         "ack.timeout.ms": settings.ack_timeout_ms,
         "batch.size": merged_bytes if flow.compression == "source" else min(merged_bytes, RECOMPRESSED_BATCH_BYTES),
-        "transaction.timeout.ms": transaction_timeout_ms(delivery_ms, request_ms, flow.commit_interval_ms),
+        "transaction.timeout.ms": transaction_timeout_ms(delivery_timeout_ms, request_ms, flow.commit_interval_ms),
     }
     if not flow.exactly_once:
         del found["transaction.timeout.ms"]

@@ -115,10 +115,10 @@ def _shortest_transaction(flow: FlowConfig, times: Mapping[str, object]) -> tupl
     settings = ProducerSettings.parse({"bootstrap.servers": "any:1", **own})
     request_ms = settings.cluster.request_timeout_ms
     given = times.get("delivery.timeout.ms")
-    delivery_ms = settings.delivery_timeout_ms if not isinstance(given, int) else given
-    shortest = delivery_ms + request_ms + flow.commit_interval_ms
+    delivery_timeout_ms = settings.delivery_timeout_ms if not isinstance(given, int) else given
+    shortest = delivery_timeout_ms + request_ms + flow.commit_interval_ms
     parts = (
-        f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms})"
+        f"delivery.timeout.ms ({delivery_timeout_ms}) + request.timeout.ms ({request_ms})"
         f" + commit-interval-ms ({flow.commit_interval_ms}) = {shortest}"
     )
     return shortest, parts

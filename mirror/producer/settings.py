@@ -114,14 +114,16 @@ class ProducerSettings:
         cluster, values, problems = read_options(options, PRODUCER_KEYS, where)
         # If it is not set, it follows the keys that are (KafkaProducer.configureDeliveryTimeout).
         shortest = min(FOREVER_MS, _shortest_delivery(values))
-        delivery_ms = max(values["delivery.timeout.ms"], shortest)
-        problems += _conflicts(values, options, delivery_ms, where, frozenset(problem.key for problem in problems))
+        delivery_timeout_ms = max(values["delivery.timeout.ms"], shortest)
+        problems += _conflicts(
+            values, options, delivery_timeout_ms, where, frozenset(problem.key for problem in problems)
+        )
         if problems or cluster is None:
             raise ConfigError(problems)
-        warnings = [_raised(delivery_ms)] if shortest > values["delivery.timeout.ms"] else []
+        warnings = [_raised(delivery_timeout_ms)] if shortest > values["delivery.timeout.ms"] else []
         transaction_ms = values["transaction.timeout.ms"]
         if values["transactional.id"] is not None and "transaction.timeout.ms" not in options:
-            transaction_ms = max(transaction_ms, delivery_ms + cluster.request_timeout_ms)
+            transaction_ms = max(transaction_ms, delivery_timeout_ms + cluster.request_timeout_ms)
             if transaction_ms > BROKERS_TRANSACTION_MAX_MS:
                 warnings.append(_long_transaction(transaction_ms))
         if values["max.block.ms.include.metadata"] and "max.block.metadata.ms" in options:
@@ -130,7 +132,7 @@ class ProducerSettings:
             cluster=cluster,
             retries=values["retries"],
             max_in_flight=values["max.in.flight.requests.per.connection"],
-            delivery_timeout_ms=delivery_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
             linger_ms=values["linger.ms"],
             max_request_size=values["max.request.size"],
             batch_size=values["batch.size"],
@@ -147,7 +149,11 @@ class ProducerSettings:
 
 
 def _conflicts(
-    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str, faulty: frozenset[str]
+    values: Mapping[str, Any],
+    options: Mapping[str, object],
+    delivery_timeout_ms: int,
+    where: str,
+    faulty: frozenset[str],
 ) -> list[Problem]:
     """Return the conflicts between values, without those that could not be parsed."""
     delivery = {"delivery.timeout.ms", "linger.ms", "request.timeout.ms", "retry.backoff.ms"}
@@ -157,7 +163,7 @@ def _conflicts(
         ({"batch.size", "buffer.memory"}, _memory_conflict(values, where)),
         (
             {*delivery, "transactional.id", "transaction.timeout.ms"},
-            _transaction_conflicts(values, options, delivery_ms, where),
+            _transaction_conflicts(values, options, delivery_timeout_ms, where),
         ),
     )
     return [problem for keys, problems in found if faulty.isdisjoint(keys) for problem in problems]
@@ -200,7 +206,7 @@ def _memory_conflict(values: Mapping[str, Any], where: str) -> list[Problem]:
 
 
 def _transaction_conflicts(
-    values: Mapping[str, Any], options: Mapping[str, object], delivery_ms: int, where: str
+    values: Mapping[str, Any], options: Mapping[str, object], delivery_timeout_ms: int, where: str
 ) -> list[Problem]:
     timeout, given = values["transaction.timeout.ms"], "transaction.timeout.ms" in options
     name, request_ms = values["transactional.id"], values["request.timeout.ms"]
@@ -210,14 +216,14 @@ def _transaction_conflicts(
     problems = []
     if not name:
         problems.append(Problem(where, "transactional.id", "''", "must not be empty; leave it out to be idempotent"))
-    shortest = delivery_ms + request_ms
+    shortest = delivery_timeout_ms + request_ms
     # Otherwise the coordinator would abort first, and an expiry would look like a fence by another producer.
-    sum_text = f"delivery.timeout.ms ({delivery_ms}) + request.timeout.ms ({request_ms}) = {shortest}"
+    sum_text = f"delivery.timeout.ms ({delivery_timeout_ms}) + request.timeout.ms ({request_ms}) = {shortest}"
     if given and timeout < shortest:
         problems.append(Problem(where, "transaction.timeout.ms", str(timeout), f"must be at least {sum_text}"))
     elif shortest > INT_MAX:
         allowed = f"must fit transaction.timeout.ms, at most 2^31 - 1, together with request.timeout.ms: {sum_text}"
-        problems.append(Problem(where, "delivery.timeout.ms", str(delivery_ms), allowed))
+        problems.append(Problem(where, "delivery.timeout.ms", str(delivery_timeout_ms), allowed))
     return problems
 
 
