@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
-import random
 import uuid
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
-from mirror.backoff import Backoff
-from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
-from mirror.meters import Histogram
-from mirror.producer.batch.batches import Callback, RecordMetadata
-from mirror.relay.batches.batch_pipeline import SubmitReencode
-from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
+from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.flow_control import SendWindow, SourceBudget
-from mirror.relay.model.observer import NullObserver
-from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
+from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
-from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
-from tests.fakes.record_batches import batch, build, values_of
-
-SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
-TIMES = CopyTimeouts(
-    delivery_timeout_ms=10_000,
-    request_timeout_ms=1_000,
-    stall_ms=5_000,
-    commit_interval_ms=1_000,
-    commit_min_interval_ms=20,
-)
-MEMORY = 1_000_000
-TOPIC_ID = "the-id"
+from tests.fakes.record_batches import batch, build
+from tests.relay.hand_context import MEMORY, SOURCE, TARGET, TOPIC_ID, HandContext, HandWriter
 
 
 def a_range(
@@ -75,211 +52,6 @@ def progress_at(offset: int, *, cluster: str = "paris", topic_id: str = TOPIC_ID
 def made(base: int, count: int = 1, **options: Any) -> Batch:
     """Make a batch whose records' values are their offsets."""
     return batch(build([b"%d" % n for n in range(base, base + count)], base_offset=base, **options))
-
-
-@dataclass(slots=True)
-class SentBatch:
-    """A batch as it was sent; afterwards it is patched, as a producer does."""
-
-    values: list[bytes]
-    size: int
-    created_ms: int | None
-    callback: Callback
-    answered: bool = False
-
-    def answer(self, outcome: RecordMetadata | KafkaError) -> None:
-        assert not self.answered, "a batch is answered once"
-        self.answered = True
-        self.callback(outcome)
-
-
-@dataclass(slots=True)
-class Commit:
-    progress: Progress
-    timeout_ms: int
-    sent_before: int
-    future: Future[None] = field(default_factory=Future)
-
-
-class HandWriter:
-    """A target writer whose calls are answered by the test. After ``close`` it accepts no call."""
-
-    def __init__(self, *, atomic: bool) -> None:
-        self.atomic = atomic
-        self.producer_id = 7
-        self.fences_in_doubt = 0
-        self.open_timeout_ms: int | None = None
-        self.opened: Future[Progress | None] = Future()
-        self.sent: list[SentBatch] = []
-        self.commits: list[Commit] = []
-        self.closed: Future[None] | None = None
-        self.send_error: Exception | None = None
-
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
-        assert self.open_timeout_ms is None, "a writer is opened once"
-        self.open_timeout_ms = timeout_ms
-        return self.opened
-
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        assert self.closed is None
-        if self.send_error is not None:
-            raise self.send_error
-        if self.atomic and self.commits:
-            assert self.commits[-1].future.done(), "nothing is sent while a transaction ends"
-        batch.verify()
-        self.sent.append(SentBatch(values_of(batch.view), batch.size, created_ms, callback))
-        batch.patch(7, 0, len(self.sent), transactional=self.atomic)
-
-    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        assert self.closed is None
-        assert not self.commits or self.commits[-1].future.done(), "commits do not overlap"
-        assert timeout_ms > 0
-        self.commits.append(Commit(progress, timeout_ms, len(self.sent)))
-        return self.commits[-1].future
-
-    def close(self, timeout_ms: int) -> Future[None]:
-        assert self.closed is None, "a writer is closed once"
-        assert timeout_ms > 0
-        self.closed = Future()
-        return self.closed
-
-
-class RecordingObserver(NullObserver):
-    """Stores all spans and results."""
-
-    def __init__(self) -> None:
-        self.spans: list[Mapping[str, Any]] = []
-        self.results: list[RangeResult] = []
-
-    def span_ended(self, one: Range, span: Mapping[str, Any]) -> None:
-        del one
-        self.spans.append(span)
-
-    def range_finished(self, one: Range, result: RangeResult) -> None:
-        del one
-        self.results.append(result)
-
-
-class HandContext:
-    """The context of one copy. Lookups are answered by the test; the copy is stepped when it asked to be."""
-
-    def __init__(self, *, atomic: bool, clock: FakeClock | None = None, memory: int = MEMORY) -> None:
-        self.clock = clock or FakeClock()
-        self.atomic = atomic
-        self.timeouts = TIMES
-        self.send_window = SendWindow(memory, TIMES.delivery_timeout_ms // 8, self.clock.now())
-        self.source_budget = SourceBudget(memory)
-        self.backoff = Backoff(100, 1_000, random.Random(1))
-        self.writers: list[HandWriter] = []
-        self.read_position: tuple[int, int | None] | None = None
-        """(offset, leader epoch) of the last ``read_from``; None since ``stop_reading``."""
-        self.read_topic_id = ""
-        self.fetch_offset = 0
-        """What a consumer would fetch next."""
-        self.source_lookups: list[Future[SourceState]] = []
-        self.start_lookups: list[Future[StartPosition]] = []
-        self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
-        self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
-        self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
-        self.reencodes_by_hand = False
-        self.retries_allowed = False
-        self.source_error_text = ""
-        self.to_step: list[CopyHandle] = []
-        self.observer = RecordingObserver()
-        self.commit_durations = Histogram()
-        self.leader: tuple[int, int] | None = None
-        self.no_leader_text = ""
-
-    def unix_ms(self) -> int:
-        return self.clock.unix_ms()
-
-    def no_leader_reason(self, copy: CopyHandle) -> str:
-        del copy
-        return self.no_leader_text
-
-    def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
-        del copy
-        return self.leader
-
-    def new_writer(self, copy: CopyHandle) -> HandWriter:
-        del copy
-        self.writers.append(HandWriter(atomic=self.atomic))
-        return self.writers[-1]
-
-    def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
-        del copy
-        self.read_position = (offset, leader_epoch)
-        self.fetch_offset = offset
-        self.read_topic_id = topic_id
-
-    def stop_reading(self, copy: CopyHandle) -> None:
-        del copy
-        self.read_position = None
-
-    def source_state(self, copy: CopyHandle) -> Future[SourceState]:
-        del copy
-        self.source_lookups.append(Future())
-        return self.source_lookups[-1]
-
-    def resolve_start(
-        self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
-    ) -> Future[StartPosition]:
-        del copy, timeout_ms
-        self.start_requests.append((progress, mark))
-        self.start_lookups.append(Future())
-        return self.start_lookups[-1]
-
-    def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        del copy, timeout_ms
-        self.comparisons.append((mark, Future()))
-        return self.comparisons[-1][1]
-
-    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
-        del copy
-
-        def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
-            future: Future[ReencodeResult] = Future()
-            self.reencodings.append((sources, spec, future))
-            if not self.reencodes_by_hand:
-                self.reencode()
-            return future
-
-        return submit
-
-    def reencode(self) -> None:
-        """Carry out the last re-encoding that was requested."""
-        sources, spec, future = self.reencodings[-1]
-        try:
-            future.set_result(reencode(sources, spec))
-        except Exception as error:  # noqa: BLE001 - as an executor does
-            future.set_exception(error)
-
-    def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:
-        future.add_done_callback(lambda _: self.to_step.append(copy))
-
-    def on_batch_answered(self, copy: CopyHandle, failed: bool) -> None:
-        del failed
-        self.to_step.append(copy)
-
-    def may_retry(self, copy: CopyHandle) -> bool:
-        del copy
-        return self.retries_allowed
-
-    def source_error(self, copy: CopyHandle) -> str:
-        del copy
-        return self.source_error_text
-
-    def run_until_idle(self) -> None:
-        """Step until nothing more happens by itself."""
-        for _ in range(10_000):
-            if self.to_step:
-                self.to_step.pop(0).step(self.clock.now())
-            elif (owner := self.send_window.next_sender(self.clock.now())) is not None:
-                assert isinstance(owner, PartitionCopy)
-                owner.step(self.clock.now())
-            else:
-                return
-        raise AssertionError("the copy is stepped for ever, although nothing happens")
 
 
 class _FetchedPart:

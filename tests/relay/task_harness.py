@@ -33,7 +33,8 @@ from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
-from tests.relay.copy_harness import TIMES, TOPIC_ID, made, progress_at
+from tests.relay.copy_harness import made, progress_at
+from tests.relay.hand_context import TIMES, TOPIC_ID
 
 T = TypeVar("T")
 

@@ -20,7 +20,8 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of
-from tests.relay.copy_harness import SOURCE, made
+from tests.relay.copy_harness import made
+from tests.relay.hand_context import SOURCE
 
 WALL = 1_700_000_000_000
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.relay.progress.gaps import GapKind, find_gap
-from tests.relay.copy_harness import TOPIC_ID, progress_at
+from tests.relay.copy_harness import progress_at
+from tests.relay.hand_context import TOPIC_ID
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from mirror.relay.model.timeline import (
 )
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import batch, build
-from tests.relay.copy_harness import TARGET, CopyHarness, made
+from tests.relay.copy_harness import CopyHarness, made
+from tests.relay.hand_context import TARGET
 
 
 def story_of(run: CopyHarness) -> CopyTimeline:

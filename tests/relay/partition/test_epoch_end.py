@@ -12,7 +12,8 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import EPOCH_ENDED, CopyState
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from tests.fakes.clock import FakeClock
-from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TIMES
 
 
 def _wind_up(run: CopyHarness, *, immediately: bool = False) -> None:

@@ -12,7 +12,8 @@ from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import ProgressTotals
-from tests.relay.copy_harness import TOPIC_ID, CopyHarness, made, progress_at
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TOPIC_ID
 
 
 def test_retention_gap_fails_the_copy_and_names_the_lost_offsets() -> None:

@@ -13,7 +13,8 @@ from mirror.relay.partition.states import CopyState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TIMES
 
 
 def test_a_range_is_copied_and_complete() -> None:

@@ -22,7 +22,8 @@ from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.copy_harness import SOURCE, CopyHarness
+from tests.relay.copy_harness import CopyHarness
+from tests.relay.hand_context import SOURCE
 
 
 class Entry(NamedTuple):

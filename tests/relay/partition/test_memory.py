@@ -8,7 +8,8 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.wire.records import Batches
 from tests.fakes.record_batches import build
-from tests.relay.copy_harness import SOURCE, CopyHarness, made
+from tests.relay.copy_harness import CopyHarness, made
+from tests.relay.hand_context import SOURCE
 
 
 def test_fetched_bytes_are_released_once_when_all_their_batches_are_acknowledged() -> None:

@@ -13,7 +13,8 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.states import CopyState
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
-from tests.relay.copy_harness import TIMES, CopyHarness, made
+from tests.relay.copy_harness import CopyHarness, made
+from tests.relay.hand_context import TIMES
 
 HOUR = 3_600_000
 

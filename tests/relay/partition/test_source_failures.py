@@ -13,7 +13,8 @@ from mirror.relay.partition.states import MAX_REFETCHES, CopyState
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import batch, build
-from tests.relay.copy_harness import TIMES, CopyHarness, made, progress_at
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TIMES
 
 
 def test_source_error_is_raised_after_the_batches_before_it_are_committed() -> None:
@@ -205,7 +206,7 @@ def test_silent_source_is_checked_only_when_everything_is_committed(
     atomic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches acknowledged in a transaction that is still open would be sent in it again."""
-    monkeypatch.setattr("tests.relay.copy_harness.TIMES", replace(TIMES, commit_interval_ms=2 * TIMES.stall_ms))
+    monkeypatch.setattr("tests.relay.hand_context.TIMES", replace(TIMES, commit_interval_ms=2 * TIMES.stall_ms))
     run = CopyHarness(10, atomic=atomic, on_gap="skip").opened(0)
     run.fetch(made(0), stable_end=10)
     run.ack()

@@ -13,7 +13,8 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import Batch
-from tests.relay.copy_harness import TARGET, TIMES, CopyHarness, made, progress_at
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TARGET, TIMES
 
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
 COMMITTED = replace(progress_at(0), target=MARK)

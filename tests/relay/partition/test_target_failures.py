@@ -18,7 +18,8 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.states import ABORT_TIMEOUT_MS, MAX_ABORTS_IN_A_ROW, CopyState
 from tests.fakes.record_batches import batch, build
-from tests.relay.copy_harness import TIMES, CopyHarness, made
+from tests.relay.copy_harness import CopyHarness, made
+from tests.relay.hand_context import TIMES
 
 HOUR = 3_600_000
 

@@ -14,7 +14,8 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
 from mirror.relay.partition import target_writer
 from mirror.relay.partition.target_writer import ExactlyOnceWriter
-from tests.relay.copy_harness import TARGET, progress_at
+from tests.relay.copy_harness import progress_at
+from tests.relay.hand_context import TARGET
 
 SETTINGS = ProducerSettings.parse({"bootstrap.servers": "any:1", "transactional.id": "any"})
 

@@ -18,7 +18,8 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
 from tests.fakes.clock import FakeClock
-from tests.relay.copy_harness import TIMES, made
+from tests.relay.copy_harness import made
+from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import Source, TaskHarness
 
 
