@@ -156,7 +156,7 @@ def test_a_forked_child_is_told_before_it_waits_for_a_lock(silent: str) -> None:
         place = plain._place(*tp)
         read, write = os.pipe()
         with contextlib.ExitStack() as locks:
-            for one in (place.lock, plain._memory._books.lock, named._phase_lock, plain._thread._gate):
+            for one in (place.lock, plain._memory._accounts.lock, named._phase_lock, plain._thread._gate):
                 locks.enter_context(one)
             child = os.fork()
             if child == 0:
