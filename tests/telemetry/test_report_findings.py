@@ -52,7 +52,7 @@ def gap(kind: GapKind) -> str:
 
 def bad_timestamp() -> str:
     with pytest.raises(RecordRejected) as caught:
-        deep._in_time(deep.TimestampRule(0, 10, "fail"), Record(3, 99, None, None, ()), 3)
+        deep._clamp_or_raise(deep.TimestampRule(0, 10, "fail"), Record(3, 99, None, None, ()), 3)
     return str(caught.value)
 
 

@@ -1,1 +1,1 @@
-"""From source batches to target batches: as bytes, or decoded and re-encoded. No I/O."""
+"""Turns source batches into target batches: passed on as bytes, or decoded and re-encoded. No I/O."""

@@ -1,4 +1,4 @@
-"""What becomes of each source batch: passed on as bytes, encoded anew, or dropped. Pure."""
+"""Decides whether a source batch is passed on as bytes, re-encoded, or skipped. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CODEC_MASK, AnyBatch
 
 MAX_SMALL_BATCH_RECORDS: Final = 32
-"""To pass a batch on costs as much CPU as to decode and encode about this many records (bench_deep, bench_produce)."""
+"""Passing a batch on costs as much CPU as decoding and encoding about this many records (bench_deep, bench_produce)."""
 MAX_SMALL_BATCH_BYTES: Final = 8 * 1024
-"""A larger one of as few records is passed on all the same: each KB costs to compress, too."""
+"""A larger batch is passed on even if it has as few records: compression costs CPU for each KB, too."""
 
 
 class SkipReason(enum.StrEnum):
-    """Nothing to copy: progress passes these, or lag would never reach zero behind them."""
+    """Why a batch holds nothing to copy. Progress passes these batches, otherwise lag would never reach zero."""
 
     CONTROL = "control"
     ABORTED = "aborted"
@@ -24,7 +24,7 @@ class SkipReason(enum.StrEnum):
 
 
 def skip_reason(batch: AnyBatch, *, aborted: bool) -> SkipReason | None:
-    """Why there is nothing to copy in ``batch``; None where there is."""
+    """Return why ``batch`` holds nothing to copy; None if it does."""
     if isinstance(batch, MessageSet):
         return None
     if batch.is_control:
@@ -37,10 +37,10 @@ def skip_reason(batch: AnyBatch, *, aborted: bool) -> SkipReason | None:
 def deep_reason(
     batch: AnyBatch, *, start: int, end: int, target_log_append_time: bool, rewrites: bool
 ) -> Reason | None:
-    """Why ``batch`` cannot be passed on as bytes; None where it can. The copy is that of the offsets [start, end).
+    """Return why ``batch`` has to be re-encoded for a copy of the offsets ``[start, end)``; None if it does not.
 
-    The broker refuses a batch whose last offset delta is not its count - 1 (LogValidator, error 87). The times of a
-    LogAppendTime batch are its broker's, and would be lost in a CreateTime target.
+    The broker refuses a batch whose last offset delta is not its count - 1 (LogValidator, error 87). The timestamps of
+    a LogAppendTime batch were set by its broker, and would be lost in a CreateTime target.
     """
     if isinstance(batch, MessageSet):
         return Reason.OLD_FORMAT
@@ -56,12 +56,12 @@ def deep_reason(
 
 
 def is_small(batch: AnyBatch) -> bool:
-    """Whether to put it together with its neighbours costs less than to pass it on."""
+    """Whether merging the batch with its neighbours costs less than passing it on."""
     if isinstance(batch, MessageSet):
-        return True  # none of them is passed on
+        return True  # message sets are never passed on
     return batch.size <= MAX_SMALL_BATCH_BYTES and batch.count <= MAX_SMALL_BATCH_RECORDS
 
 
 def codec_of(batch: AnyBatch) -> int:
-    """The codec's number, as its attributes have it; message sets of one codec may be encoded together, too."""
+    """Return the number of the codec in the batch's attributes; message sets of one codec may be merged, too."""
     return int(batch.attributes) & CODEC_MASK

@@ -1,4 +1,4 @@
-"""The thread in which a task's batches are decoded and encoded again: one, and its partitions take turns."""
+"""The thread that decodes and re-encodes a task's batches: a single one, in which the partitions take turns."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class _Job(EncodingJob):
     begin: Callable[[], Steps]
     future: Future[ReencodeResult]
     steps: Steps | None = None
-    most: int = 0
+    max_held: int = 0
 
 
 class Encoder:
-    """What is encoded takes one processor's time at most, however many partitions need it.
+    """Re-encodes with at most one CPU, however many partitions need it.
 
-    ``spare`` bytes are for jobs that are interrupted, beside the largest of them.
+    ``spare`` bytes are for interrupted jobs, in addition to the largest of them.
     """
 
     def __init__(self, spare: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """``clock`` gives seconds."""
-        self._turns: Final = EncodingSchedule[_Job](spare)
+        """``clock`` returns seconds."""
+        self._schedule: Final = EncodingSchedule[_Job](spare)
         self._clock: Final = clock
         self._changed: Final = threading.Condition()
         self._jobs: Final = set[_Job]()
@@ -40,9 +40,9 @@ class Encoder:
         self._closed = False
 
     def submit(self, key: Hashable, begin: Callable[[], Steps]) -> Future[ReencodeResult]:
-        """The end of the steps that ``begin`` gives, which may be called again, for the partition ``key``.
+        """Run the steps that ``begin`` returns, for the partition ``key``; ``begin`` may be called more than once.
 
-        A future that is cancelled ends its job at the next step.
+        Cancelling the future ends the job at its next step.
         """
         future = Future[ReencodeResult]()
         job = _Job(key=key, begin=begin, future=future)
@@ -51,21 +51,21 @@ class Encoder:
                 future.cancel()
                 return future
             self._jobs.add(job)
-            self._turns.add(job)
+            self._schedule.add(job)
             if self._thread is None:
-                # Not before there is something to do, which is after Spark's fork.
+                # The first job comes after Spark's fork, which would lose a thread that was started before.
                 self._thread = threading.Thread(target=self._run, name="mirror-deep", daemon=True)
                 self._thread.start()
             self._changed.notify()
         return future
 
     def close(self) -> None:
-        """What was not done is cancelled; the thread ends after the step that it is in."""
-        for future in self._left():
+        """Cancel the unfinished jobs; the thread ends after its present step."""
+        for future in self._stop():
             future.cancel()
 
-    def _left(self) -> list[Future[ReencodeResult]]:
-        """From now on nothing is taken up; the futures that have no answer."""
+    def _stop(self) -> list[Future[ReencodeResult]]:
+        """Start no more jobs; return the futures that have no result."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -74,54 +74,54 @@ class Encoder:
     def _run(self) -> None:
         try:
             while (job := self._next()) is not None:
-                self._turn(job)
+                self._run_turn(job)
         except BaseException as error:  # noqa: BLE001 - it is logged, and every waiting call gets it
-            _log.exception("nothing is encoded any more")  # a fault of ours
-            for future in self._left():
+            _log.exception("nothing is encoded any more")  # a bug
+            for future in self._stop():
                 if not future.done():
                     future.set_exception(error)
 
     def _next(self) -> _Job | None:
         with self._changed:
             while not self._closed:
-                job = self._turns.next()
+                job = self._schedule.next()
                 if job is not None:
                     return job
                 self._changed.wait()
         return None
 
-    def _turn(self, job: _Job) -> None:
+    def _run_turn(self, job: _Job) -> None:
         began_s = self._clock()
         if job.steps is None:
             job.steps = job.begin()
         try:
             while not job.future.cancelled():
                 held = next(job.steps)
-                job.most = max(job.most, held)
-                if not self._goes_on(job, self._clock() - began_s, held):
+                job.max_held = max(job.max_held, held)
+                if not self._continues(job, self._clock() - began_s, held):
                     return
         except StopIteration as end:
-            self._ended(job)
+            self._on_ended(job)
             if job.future.set_running_or_notify_cancel():
                 job.future.set_result(end.value)
-        except BaseException as error:  # noqa: BLE001 - it is the job's, and its future has it
-            self._ended(job)
+        except BaseException as error:  # noqa: BLE001 - the job's future gets it
+            self._on_ended(job)
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(error)
         else:
             job.steps.close()
-            self._ended(job)
+            self._on_ended(job)
 
-    def _goes_on(self, job: _Job, ran_s: float, held: int) -> bool:
+    def _continues(self, job: _Job, ran_s: float, held: int) -> bool:
         with self._changed:
-            verdict = self._turns.on_ran(job, ran_s * 1000, held)
-        if verdict is TurnOutcome.RESTART and job.steps is not None:
+            outcome = self._schedule.on_ran(job, ran_s * 1000, held)
+        if outcome is TurnOutcome.RESTART and job.steps is not None:
             job.steps.close()
             job.steps = None
-        return verdict is TurnOutcome.CONTINUE
+        return outcome is TurnOutcome.CONTINUE
 
-    def _ended(self, job: _Job) -> None:
+    def _on_ended(self, job: _Job) -> None:
         job.steps = None
         with self._changed:
-            self._turns.on_ended(job, job.most)
+            self._schedule.on_ended(job, job.max_held)
             self._jobs.discard(job)

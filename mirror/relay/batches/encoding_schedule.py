@@ -1,14 +1,14 @@
-"""Whose turn it is to be encoded: partitions in turn, a bounded time each, in bounded memory. Pure.
+"""Schedules the encoding jobs of a task: partitions take turns, each for a bounded time, in bounded memory. Pure.
 
 ::
 
-    add ──► line ──next──► runs ──ran──► GO_ON
-              ▲                  ├─────► GIVE_WAY   to the end of the line, with what it has made so far
-              └── as memory allows ◄────  SET_BACK   what it has made is given up, it begins again later
+    add ──► queue ──next──► runs ──on_ran──► CONTINUE
+              ▲                     ├──────► YIELD      to the end of the queue; the job keeps what it has encoded
+              └── when memory allows ◄─────  RESTART    the job drops what it has encoded, and starts again later
 
-A batch of 1 MB can unfold to 128 MB of records, and keep the encoder busy for 20 s. Jobs that are interrupted hold what
-they have decompressed and made, so that only one of them may be as large as it likes (``_large``). The others share
-``spare`` bytes, and who would need more waits until that much is free.
+A batch of 1 MB can decompress to 128 MB of records, and keep the encoder busy for 20 s. Interrupted jobs hold what they
+have decompressed and encoded, so only one of them may be of any size (``_large``). The others share ``spare`` bytes; a
+job that needs more waits until that much is free.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T", bound="EncodingJob")
 
 TURN_MS: Final = 20
-_SMALL: Final = 4
-"""A partition whose last job held more than this part of ``spare`` waits for memory before it begins."""
+_LARGE_FRACTION: Final = 4
+"""A partition whose last job held more than this fraction of ``spare`` waits for memory before its next job starts."""
 
 
 class TurnOutcome(enum.Enum):
-    """What the job that runs does next."""
+    """What the running job does next."""
 
     CONTINUE = enum.auto()
     YIELD = enum.auto()
@@ -36,88 +36,89 @@ class TurnOutcome(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class EncodingJob:
-    """One job of the partition ``key``; ``held`` are the bytes that it holds, or needs where it has not begun."""
+    """A job of the partition ``key``."""
 
     key: Hashable
     held: int = 0
+    """Bytes that it holds, or is expected to need if it has not started."""
 
 
 class EncodingSchedule(Generic[T]):
-    """All jobs of a task. Each job is in the line, waits for memory, waits for its partition's own, or runs."""
+    """All jobs of a task. A job is queued, waits for memory, waits for its partition's previous job, or runs."""
 
     def __init__(self, spare: int) -> None:
         self._spare: Final = spare
-        self._line: Final = deque[T]()
-        self._too_large: Final = deque[T]()
+        self._queue: Final = deque[T]()
+        self._waiting_for_memory: Final = deque[T]()
         self._later: Final = dict[Hashable, deque[T]]()
         self._interrupted: Final = set[T]()
         self._large: T | None = None
         self._needed: Final = dict[Hashable, int]()
 
-    def add(self, turn: T) -> None:
-        """A new job. A partition has one at a time: further ones wait for it."""
-        if turn.key in self._later:
-            self._later[turn.key].append(turn)
+    def add(self, job: T) -> None:
+        """Add a job. A partition has one job at a time; further ones wait for it."""
+        if job.key in self._later:
+            self._later[job.key].append(job)
         else:
-            self._later[turn.key] = deque()
-            self._enter(turn)
+            self._later[job.key] = deque()
+            self._enqueue(job)
 
-    def _enter(self, turn: T) -> None:
-        turn.held = self._needed.get(turn.key, 0)
-        (self._too_large if turn.held > self._spare // _SMALL else self._line).append(turn)
+    def _enqueue(self, job: T) -> None:
+        job.held = self._needed.get(job.key, 0)
+        (self._waiting_for_memory if job.held > self._spare // _LARGE_FRACTION else self._queue).append(job)
 
     def next(self) -> T | None:
-        """Who runs now; None where there is nothing to do."""
+        """Remove and return the job to run; None if there is none."""
         self._admit()
-        return self._line.popleft() if self._line else None
+        return self._queue.popleft() if self._queue else None
 
     def _admit(self) -> None:
-        for turn in list(self._too_large):
-            if self._fits(turn):
-                self._interrupted.add(turn)
+        for job in list(self._waiting_for_memory):
+            if self._fits(job):
+                self._interrupted.add(job)
             elif self._large is None:
-                self._large = turn
+                self._large = job
             else:
                 continue
-            self._too_large.remove(turn)
-            self._line.append(turn)
+            self._waiting_for_memory.remove(job)
+            self._queue.append(job)
 
-    def _fits(self, turn: T) -> bool:
-        others = sum(one.held for one in self._interrupted if one is not turn)
-        return others + turn.held <= self._spare
+    def _fits(self, job: T) -> bool:
+        others = sum(other.held for other in self._interrupted if other is not job)
+        return others + job.held <= self._spare
 
-    def on_ran(self, turn: T, ran_ms: float, held: int) -> TurnOutcome:
-        """``turn`` runs since ``ran_ms`` and holds ``held`` bytes."""
-        turn.held = held
+    def on_ran(self, job: T, ran_ms: float, held: int) -> TurnOutcome:
+        """Decide what ``job`` does next, which has run for ``ran_ms`` and holds ``held`` bytes."""
+        job.held = held
         if ran_ms < TURN_MS:
             return TurnOutcome.CONTINUE
         self._admit()
-        if not self._line:
+        if not self._queue:
             return TurnOutcome.CONTINUE
-        if turn is not self._large:
-            if self._fits(turn):
-                self._interrupted.add(turn)
+        if job is not self._large:
+            if self._fits(job):
+                self._interrupted.add(job)
             elif self._large is None:
-                self._interrupted.discard(turn)
-                self._large = turn
+                self._interrupted.discard(job)
+                self._large = job
             else:
-                self._interrupted.discard(turn)
-                self._too_large.append(turn)
+                self._interrupted.discard(job)
+                self._waiting_for_memory.append(job)
                 return TurnOutcome.RESTART
-        self._line.append(turn)
+        self._queue.append(job)
         return TurnOutcome.YIELD
 
-    def on_ended(self, turn: T, held: int) -> None:
-        """``turn``, which ran, is done, and has held ``held`` bytes at most: its partition's next job may run."""
-        self._interrupted.discard(turn)
-        if self._large is turn:
+    def on_ended(self, job: T, max_held: int) -> None:
+        """Remove ``job``, which has ended and held at most ``max_held`` bytes; its partition's next job is queued."""
+        self._interrupted.discard(job)
+        if self._large is job:
             self._large = None
-        if held > self._spare // _SMALL:
-            self._needed[turn.key] = held
+        if max_held > self._spare // _LARGE_FRACTION:
+            self._needed[job.key] = max_held
         else:
-            self._needed.pop(turn.key, None)
-        later = self._later[turn.key]
+            self._needed.pop(job.key, None)
+        later = self._later[job.key]
         if later:
-            self._enter(later.popleft())
+            self._enqueue(later.popleft())
         else:
-            del self._later[turn.key]
+            del self._later[job.key]

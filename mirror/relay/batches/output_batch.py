@@ -1,4 +1,4 @@
-"""What a feed hands on, and whose bytes it stands on. No I/O."""
+"""The output of a batch pipeline, and the bytes that it refers to. No I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from mirror.wire.records import Batch
 
 @dataclass(slots=True, eq=False)
 class BufferRef:
-    """``size`` bytes that belong together: what one fetch brought of a partition, or one encoding made.
-
-    ``left`` counts who still needs them; the last one to be done with them gives them back.
-    """
+    """A reference count for ``size`` bytes: one partition's part of a fetch, or the output of one re-encoding."""
 
     size: int
     on_released: Callable[[BufferRef], None]
@@ -24,7 +21,7 @@ class BufferRef:
     references: int = 0
 
     def release(self) -> None:
-        """One of them is done."""
+        """Drop one reference; the last one releases the bytes."""
         self.references -= 1
         if self.references == 0:
             self.on_released(self)
@@ -32,22 +29,24 @@ class BufferRef:
 
 @dataclass(slots=True, eq=False)
 class OutputBatch:
-    """What is to be written next, up to source offset ``next_offset``.
-
-    ``batch``, of ``count`` records, is None where nothing is to be written. ``part`` is where its bytes are, None where
-    it has none; ``reason`` why it was encoded anew, ``tried`` the remedies that were applied to it. ``dropped`` counts
-    what was left out in it, ``deep`` the source batches that were encoded anew and end with it, ``gaps`` the offsets
-    before or in it that held nothing to copy.
-    """
+    """What to write next, up to source offset ``next_offset``."""
 
     base_offset: int
     next_offset: int
     leader_epoch: int
     batch: Batch | None = None
+    """None if nothing is to be written."""
     buffer: BufferRef | None = None
+    """The bytes of ``batch``; None if it has none."""
     reason: Reason | None = None
+    """Why it was re-encoded; None if it is passed on as bytes."""
     count: int = 0
+    """The records of ``batch``."""
     dropped: dict[str, int] = field(default_factory=dict)
+    """Batches and records that were left out, by reason."""
     reencoded: dict[str, int] = field(default_factory=dict)
+    """Re-encoded source batches that end with this output, by reason."""
     gaps: Counter[str] = field(default_factory=Counter)
+    """Offsets before or in it that hold nothing to copy, by reason."""
     tried: frozenset[Reason] = frozenset()
+    """The remedies that were applied to it."""

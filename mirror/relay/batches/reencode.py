@@ -1,9 +1,9 @@
-"""The deep path: records out of source batches and into new ones (design: "Which batches go deep"). Pure.
+"""The deep path: decodes source batches and encodes their records again (design: "Which batches go deep"). Pure.
 
-A record costs about 1 us of CPU and each KB of it as much again (bench_deep), several times what the shallow path
-takes, so that batches come here only for a :class:`Reason`. It may run in a thread of its own: compression goes on
-without the interpreter's lock. ``sys.setswitchinterval(0.0005)`` belongs to that: with the default of 5 ms, a network
-thread beside it may wait that long for the lock behind every call on a socket.
+A record costs about 1 us of CPU and each KB of it as much again (bench_deep), several times the cost of the shallow
+path, so batches are re-encoded only for a :class:`Reason`. It may run in a thread of its own: compression releases the
+interpreter's lock. The process then needs ``sys.setswitchinterval(0.0005)``: with the default of 5 ms, a network thread
+may wait that long for the lock after every call on a socket.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ Transform = Callable[[Record], Record | None]
 Steps = Generator[int, None, "ReencodeResult"]
 
 DROPPED_BY_TRANSFORM: Final = "dropped"
-"""Under this are counted the records that a transform left out."""
+"""The key that counts the records dropped by a transform."""
 
 _NO_LIMIT: Final = 2**31 - 1
-"""The longest that a batch can be (its length is an int32)."""
+"""The longest possible batch (its length is an int32)."""
 
-_INVALID_TIMESTAMP: Final = 32
-"""What the broker would answer (``Errors.INVALID_TIMESTAMP``)."""
+INVALID_TIMESTAMP: Final = 32
+"""The error code of a broker that refuses a record's timestamp (Kafka's ``Errors.INVALID_TIMESTAMP``)."""
 
-_NAMES: Final = {number: name for name, number in CODECS.items()}
-_TEXT_LIMIT: Final = 200
-_STEP: Final = 1_024
-"""Records, about 1 ms."""
+_CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
+_MAX_ERROR_TEXT: Final = 200
+_RECORDS_PER_STEP: Final = 1_024
+"""About 1 ms."""
 
 
 class Reason(enum.StrEnum):
-    """Why batches are encoded again, or records left out; counted under these names."""
+    """Why batches are re-encoded, or records dropped. The values are keys of the results' counts."""
 
     GAPS = "offset gaps"
     TRIMMED = "trimmed"
@@ -58,137 +58,140 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimestampRule:
-    """What times the target allows, in ms since 1970, both inclusive, and what becomes of a record with another one.
+    """The timestamps that a CreateTime target allows, and what to do with a record that has another one.
 
-    Both come from a CreateTime topic's configuration; ``keys`` are the keys that set them (KIP-937).
-    ``policy`` is "fail", "clamp" (to the nearest that is allowed) or "skip". No time (-1) is always allowed.
+    A record without a timestamp (-1) is always allowed.
     """
 
     earliest_ms: int
+    """In ms since 1970, inclusive, as is ``latest_ms``."""
     latest_ms: int
     policy: str
+    """One of "fail", "skip" and "clamp" (to the nearest timestamp that is allowed)."""
     keys: tuple[str, str] = TIME_KEYS
+    """The topic's keys that set ``earliest_ms`` and ``latest_ms`` (KIP-937)."""
 
     def allows(self, timestamp_ms: int) -> bool:
-        """Whether the target takes a record of that time (``LogValidator``)."""
+        """Whether the target takes a record with this timestamp (``LogValidator``)."""
         return self.earliest_ms <= timestamp_ms <= self.latest_ms or timestamp_ms == NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReencodeSpec:
-    """What to make of source batches.
-
-    ``codec`` is a ``compression.type`` (None: that of the first source that has one). ``limit`` is the most bytes of a
-    new batch before compression, header included; a larger record goes alone (None: all in one, where a batch can hold
-    it). ``most`` is how many bytes one source may be, decompressed. Records before ``start``, and from ``end`` on, are
-    left out. ``headers`` are added behind each record's own. ``transform`` gives the record to copy instead, or None to
-    leave it out; of what it gives, ``timestamps`` and ``keyless`` ("keep" or "skip" those without a key, which a
-    compacted target refuses) are asked.
-    """
+    """How to re-encode source batches."""
 
     codec: str | None = None
+    """A ``compression.type``; None: the codec of the first source batch that has one."""
     limit: int | None = None
+    """The largest new batch in bytes before compression, header included; a larger record gets a batch of its own.
+
+    None: everything goes into one batch, as far as a batch can hold it.
+    """
     start: int = 0
+    """Records before this offset are left out."""
     end: int = 2**63 - 1
-    headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # one may hold a secret
+    """Records from this offset on are left out."""
+    headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # a value may be a secret
+    """Added after each record's own headers."""
     transform: Transform | None = None
+    """Returns the record to copy instead, or None to drop it; ``timestamps`` and ``keyless`` apply to its result."""
     max_source_bytes: int = MOST
+    """The largest size of a source batch, decompressed."""
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
+    """What to do with records without a key, which a compacted target refuses: "keep" or "skip"."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReencodedBatch:
-    """A new batch, to be patched and sent, and the source offsets of what is in it: ``[base_offset, next_offset)``.
-
-    Progress may stand at ``next_offset`` once it is written, with ``leader_epoch``, the source's there (-1: not known).
-    """
+    """A new batch, to be patched and sent, with the source offsets ``[base_offset, next_offset)`` of its records."""
 
     batch: Batch
     base_offset: int
     next_offset: int
+    """Where progress may stand once the batch is written."""
     leader_epoch: int
+    """The source's leader epoch there; -1: not known."""
 
 
 @dataclass(slots=True)
 class ReencodeResult:
-    """The new batches in order, the last up to the end of the sources; none where no record is left.
-
-    ``dropped`` counts the records left out, by why: a :class:`Reason`, or :data:`DROPPED_BY_TRANSFORM`.
-    """
+    """The result of re-encoding source batches."""
 
     batches: list[ReencodedBatch] = field(default_factory=list)
+    """In order, the last one up to the end of the sources; empty if no record is left."""
     dropped: dict[str, int] = field(default_factory=dict)
+    """The number of dropped records by :class:`Reason`, or :data:`DROPPED_BY_TRANSFORM`."""
 
 
-def reencode(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> ReencodeResult:
-    """New batches with the records of ``sources``, which stay as they are; in offset order, as they were.
+def reencode(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> ReencodeResult:
+    """Encode the records of ``sources`` into new batches, in the order of their offsets. The sources stay unchanged.
 
-    Keys, values, headers and times are the records' own (a LogAppendTime batch's: its broker's), null and empty told
-    apart. One pass; what is held at once is one source batch decompressed and the new batches, of which the last twice
-    while it is compressed: beside the sources about three times the bytes of the largest, decompressed (gzip: five),
-    where one source becomes one batch.
+    Keys, values, headers and timestamps are copied (those of a LogAppendTime batch were set by its broker); null and
+    empty remain distinct. The records are read once. Held in memory are one source batch, decompressed, and the new
+    batches, of which the last one twice while it is compressed: beside the sources, about three times the bytes of the
+    largest source, decompressed (gzip: five times), if one source becomes one batch.
 
-    Raises CorruptBatch and BatchTooLarge (they name the offset), RecordRejected where ``timestamps`` says "fail", and
-    FlowError for a transform that fails.
+    Raises CorruptBatch and BatchTooLarge (which name the offset), RecordRejected if ``timestamps`` says "fail", and
+    FlowError if a transform fails.
     """
-    steps = reencode_steps(sources, recipe)
+    steps = reencode_steps(sources, spec)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            made: ReencodeResult = end.value
-            return made
+            result: ReencodeResult = end.value
+            return result
 
 
-def reencode_steps(sources: Sequence[AnyBatch], recipe: ReencodeSpec) -> Steps:
-    """As :func:`reencode`, a step at a time, for who encodes in turns.
+def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
+    """Do what :func:`reencode` does step by step, for an encoder that switches between jobs.
 
-    A step is a source decompressed, :data:`_STEP` records, or a new batch compressed, and gives the bytes that are held
-    beside the sources.
+    A step decompresses a source, or copies :data:`_RECORDS_PER_STEP` records, or compresses a new batch. It yields the
+    bytes that are held beside the sources.
     """
-    writer = _Writer(recipe.codec or _codec_of(sources), recipe.limit)
+    writer = _Writer(spec.codec or _codec_of(sources), spec.limit)
     dropped: Counter[str] = Counter()
-    change = _change(recipe)
+    change = _change(spec)
     for source in sources:
-        writer.reads(0)
+        writer.begin_source(0)
         cut = False
-        for number, record in enumerate(records_of(source, recipe.max_source_bytes, unfolded=writer.reads)):
-            if recipe.start <= record.offset < recipe.end:
+        for number, record in enumerate(records_of(source, spec.max_source_bytes, unfolded=writer.begin_source)):
+            if spec.start <= record.offset < spec.end:
                 try:
                     copy = change(record, dropped) if change is not None else record
                     if copy is not None:
                         cut = writer.add(copy, record.offset, source.leader_epoch)
                 except (TypeError, ValueError, OverflowError, BufferError) as error:
-                    # The record codec's refusals, mostly; of records as they were, it has none.
-                    if recipe.transform is None:
+                    # Mostly raised by the record codec, which never refuses an unchanged record.
+                    if spec.transform is None:
                         raise
-                    raise _failed(recipe.transform, record.offset, "gave what is no record", error) from error
-            if cut or not number % _STEP:
+                    raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
+            if cut or not number % _RECORDS_PER_STEP:
                 cut = False
                 yield writer.held
-    made = ReencodeResult(writer.end(), dict(dropped))
-    if made.batches:
-        last = made.batches[-1]
-        next_offset = min(sources[-1].next_offset, recipe.end)
-        made.batches[-1] = ReencodedBatch(last.batch, last.base_offset, next_offset, sources[-1].leader_epoch)
-    return made
+    result = ReencodeResult(writer.finish(), dict(dropped))
+    if result.batches:
+        last = result.batches[-1]
+        next_offset = min(sources[-1].next_offset, spec.end)
+        result.batches[-1] = ReencodedBatch(last.batch, last.base_offset, next_offset, sources[-1].leader_epoch)
+    return result
 
 
 class _Writer:
-    """Cuts records into batches, between records."""
+    """Distributes records over batches."""
 
     def __init__(self, codec: str, limit: int | None) -> None:
         self._codec = codec
         self._limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
         self._done: list[ReencodedBatch] = []
-        self._made_bytes = self._source_bytes = 0
+        self._encoded_bytes = self._source_bytes = 0
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = -1
 
     def add(self, record: Record, offset: int, leader_epoch: int) -> bool:
-        """``record`` comes from the source's ``offset``, in a batch of ``leader_epoch``; whether a batch was full."""
+        """Add a record from source ``offset``, in a batch of ``leader_epoch``; return whether a batch was completed."""
         _, timestamp_ms, key, value, headers = record
         full = not self._append(key, value, headers, timestamp_ms)
         if full:
@@ -201,22 +204,22 @@ class _Writer:
 
     @property
     def held(self) -> int:
-        """Bytes of the source that is being read, decompressed, and of the batches so far."""
-        return self._source_bytes + self._made_bytes + self._builder.size
+        """Bytes of the present source, decompressed, and of the new batches."""
+        return self._source_bytes + self._encoded_bytes + self._builder.size
 
-    def reads(self, source_bytes: int) -> None:
-        """A source is read that has so many bytes decompressed."""
+    def begin_source(self, source_bytes: int) -> None:
+        """Count the decompressed bytes of the source that is read next."""
         self._source_bytes = source_bytes
 
-    def end(self) -> list[ReencodedBatch]:
-        """All batches."""
+    def finish(self) -> list[ReencodedBatch]:
+        """Complete the last batch, and return all batches."""
         if self._builder.count:
             self._cut()
         return self._done
 
     def _cut(self) -> None:
         batch = self._builder.build()
-        self._made_bytes += batch.size
+        self._encoded_bytes += batch.size
         self._done.append(ReencodedBatch(batch, self._base_offset, self._next_offset, self._leader_epoch))
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
@@ -224,41 +227,41 @@ class _Writer:
 
 
 def _codec_of(sources: Sequence[AnyBatch]) -> str:
-    """Of the first that is compressed: a batch too small to gain by it says nothing about its neighbours."""
+    """Return the codec of the first compressed source: uncompressed ones may have been too small to gain by it."""
     codecs = (source.attributes & CODEC_MASK for source in sources)
-    return _NAMES.get(next((codec for codec in codecs if codec), 0), "none")
+    return _CODEC_NAMES.get(next((codec for codec in codecs if codec), 0), "none")
 
 
-# --- what becomes of one record
+# --- changes to a record
 
 _Change = Callable[[Record, Counter[str]], Record | None]
 
 
-def _change(recipe: ReencodeSpec) -> _Change | None:
-    """What the recipe does to each record, None where that is nothing."""
-    if recipe.transform is None and recipe.timestamps is None and recipe.keyless == "keep" and not recipe.headers:
+def _change(spec: ReencodeSpec) -> _Change | None:
+    """Return the change that the spec makes to each record; None if it makes none."""
+    if spec.transform is None and spec.timestamps is None and spec.keyless == "keep" and not spec.headers:
         return None
 
     def change(record: Record, dropped: Counter[str]) -> Record | None:
-        copy = record if recipe.transform is None else _transformed(recipe.transform, record)
+        copy = record if spec.transform is None else _transformed(spec.transform, record)
         if copy is None:
             dropped[DROPPED_BY_TRANSFORM] += 1
             return None
-        if copy.key is None and recipe.keyless == "skip":
+        if copy.key is None and spec.keyless == "skip":
             dropped[Reason.NO_KEY.value] += 1
             return None
-        rule = recipe.timestamps
+        rule = spec.timestamps
         if rule is not None and not rule.allows(copy.timestamp_ms):
             if rule.policy == "skip":
                 dropped[Reason.BAD_TIMESTAMP.value] += 1
                 return None
-            copy = _in_time(rule, copy, record.offset)
-        return copy._replace(headers=(*copy.headers, *recipe.headers)) if recipe.headers else copy
+            copy = _clamp_or_raise(rule, copy, record.offset)
+        return copy._replace(headers=(*copy.headers, *spec.headers)) if spec.headers else copy
 
     return change
 
 
-def _in_time(rule: TimestampRule, record: Record, offset: int) -> Record:
+def _clamp_or_raise(rule: TimestampRule, record: Record, offset: int) -> Record:
     if rule.policy == "clamp":
         return record._replace(timestamp_ms=max(rule.earliest_ms, min(rule.latest_ms, record.timestamp_ms)))
     early = record.timestamp_ms < rule.earliest_ms
@@ -266,14 +269,14 @@ def _in_time(rule: TimestampRule, record: Record, offset: int) -> Record:
         ("before", rule.earliest_ms, rule.keys[0]) if early else ("after", rule.latest_ms, rule.keys[1])
     )
     msg = (
-        f"the record at offset {offset} has the time {_shown(record.timestamp_ms)}, {beyond} what the target allows"
-        f" ({_shown(bound_ms)}): raise {key} of the target topic,"
+        f"the record at offset {offset} has the time {_time_text(record.timestamp_ms)}, {beyond} what the target allows"
+        f" ({_time_text(bound_ms)}): raise {key} of the target topic,"
         ' or set on-bad-timestamp = "clamp" or "skip"'
     )
-    raise RecordRejected(msg, _INVALID_TIMESTAMP)
+    raise RecordRejected(msg, INVALID_TIMESTAMP)
 
 
-def _shown(timestamp_ms: int) -> str:
+def _time_text(timestamp_ms: int) -> str:
     try:
         return f"{timestamp_ms} ({datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
     except (ValueError, OverflowError, OSError):  # beyond the calendar
@@ -284,19 +287,19 @@ def _shown(timestamp_ms: int) -> str:
 
 
 def load_transform(name: str) -> Transform:
-    """The function called ``name`` ("package.module:function"), imported. Raises FlowError, with why."""
+    """Import the function called ``name`` ("package.module:function"). Raises FlowError."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise FlowError(f'transform = "{name}": give it as "package.module:function"')
     try:
-        found: object = importlib.import_module(module_name)
+        function: object = importlib.import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
+            function = getattr(function, part)
     except (Exception, SystemExit) as error:  # a module's own code may raise anything
         raise FlowError(f'transform = "{name}" cannot be loaded: {_one_line(error)}') from error
-    if not callable(found):
-        raise FlowError(f'transform = "{name}" is {type(found).__name__}, not a function of one record')
-    return found
+    if not callable(function):
+        raise FlowError(f'transform = "{name}" is {type(function).__name__}, not a function of one record')
+    return function
 
 
 def _transformed(transform: Transform, record: Record) -> Record | None:
@@ -309,12 +312,12 @@ def _transformed(transform: Transform, record: Record) -> Record | None:
     return copy
 
 
-def _failed(transform: Transform, offset: int, what: str, error: Exception | None = None) -> FlowError:
+def _failed(transform: Transform, offset: int, problem: str, error: Exception | None = None) -> FlowError:
     function = getattr(transform, "__qualname__", type(transform).__qualname__)
-    why = f": {_one_line(error)}" if error is not None else ""
+    cause = f": {_one_line(error)}" if error is not None else ""
     module = getattr(transform, "__module__", None) or type(transform).__module__
-    return FlowError(f"transform {module}:{function} {what} at offset {offset}{why}")
+    return FlowError(f"transform {module}:{function} {problem} at offset {offset}{cause}")
 
 
 def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_TEXT_LIMIT]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR_TEXT]

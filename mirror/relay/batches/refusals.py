@@ -1,4 +1,4 @@
-"""What a target's refusal of a batch means: to make it anew, to leave a record out, or to stop."""
+"""Decides what to do if the target refuses a batch: re-encode it, skip a record, or stop."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.batches.batch_pipeline import BatchPipeline
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import INVALID_TIMESTAMP, Reason
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.policy import CopyPolicy
 
-INVALID_TIMESTAMP: Final = 32
-INVALID_RECORD: Final = 87
+_INVALID_RECORD: Final = 87
+"""Kafka's ``Errors.INVALID_RECORD``."""
 
 
 def handle_refusal(
     error: BaseException,
-    piece: OutputBatch,
-    feed: BatchPipeline,
+    output: OutputBatch,
+    pipeline: BatchPipeline,
     *,
     source: TopicPartition,
     policy: CopyPolicy,
     limits: TargetLimits,
 ) -> MirrorError | None:
-    """None where the copy can go on from its progress, having taught ``feed`` what to make differently; else why not.
+    """Return None if the copy can resume from its progress, after ``pipeline`` was given a remedy; else the error.
 
-    No record is ever dropped silently: a policy has to say so, and what it drops is counted.
+    No record is ever dropped silently: only if a policy says so, and dropped records are counted.
     """
-    at = f"{source}, the batch at offset {piece.base_offset}"
+    at = f"{source}, the batch at offset {output.base_offset}"
     if isinstance(error, RecordTooLarge):
-        return _too_large(error, piece, feed, source, policy)
+        return _too_large(error, output, pipeline, source, policy)
     if isinstance(error, RecordRejected) and error.code == INVALID_TIMESTAMP:
-        # Made anew under any policy: only then is it known which record it is.
-        return None if feed.apply_remedy(piece, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
-    if isinstance(error, RecordRejected) and error.code == INVALID_RECORD and limits.compacted:
-        # Made anew under any policy, each for itself: of many that were put together it is not known which one it is.
-        if feed.apply_remedy(piece, Reason.NO_KEY):
+        # Re-encoded under any policy: only that shows which record is the cause.
+        return None if pipeline.apply_remedy(output, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
+    if isinstance(error, RecordRejected) and error.code == _INVALID_RECORD and limits.compacted:
+        # Re-encoded under any policy, each source batch alone: of merged batches it is not known which is the cause.
+        if pipeline.apply_remedy(output, Reason.NO_KEY):
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")
@@ -48,16 +48,16 @@ def handle_refusal(
 
 
 def _too_large(
-    error: RecordTooLarge, piece: OutputBatch, feed: BatchPipeline, source: TopicPartition, policy: CopyPolicy
+    error: RecordTooLarge, output: OutputBatch, pipeline: BatchPipeline, source: TopicPartition, policy: CopyPolicy
 ) -> MirrorError | None:
-    if feed.apply_remedy(piece, Reason.TOO_LARGE):
+    if pipeline.apply_remedy(output, Reason.TOO_LARGE):
         return None
     if policy.on_too_large == "skip":
-        feed.skip_record(piece)
+        pipeline.skip_record(output)
         return None
-    size = piece.batch.size if piece.batch is not None else 0
+    size = output.batch.size if output.batch is not None else 0
     return FlowError(
-        f"{source}: the record at offset {piece.base_offset} ({size} bytes as a batch) is larger than the target takes:"
-        f" {error}; raise max.message.bytes of the target topic (and buffer.memory), or set"
+        f"{source}: the record at offset {output.base_offset} ({size} bytes as a batch) is larger than the target"
+        f" takes: {error}; raise max.message.bytes of the target topic (and buffer.memory), or set"
         ' on-too-large = "skip" to leave such records out'
     )

@@ -1,4 +1,4 @@
-"""What a target topic accepts, as far as its configuration tells before anything is sent."""
+"""What a target topic accepts, as far as its configuration shows before anything is sent."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Final, Self
 from mirror.cluster.types import ConfigEntry
 from mirror.relay.batches.topic_config import FOREVER, MAX_MESSAGE_BYTES, TIME_KEYS, TopicConfig, readable
 
-_SLACK_MS: Final = 60_000
+_CLOCK_MARGIN_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLimits:
-    """``max_message_bytes`` are a batch's, compressed; ``compacted`` topics refuse records without a key.
-
-    A record's time may differ from the broker's clock by ``before_max_ms`` and ``after_max_ms``, unless the broker sets
-    it (``log_append_time``). ``time_keys`` are the topic's keys for these two limits.
-    """
+    """The limits of a target topic."""
 
     log_append_time: bool = False
+    """Whether the broker sets the timestamps: then they are not limited."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    """The largest batch, compressed."""
     before_max_ms: int = FOREVER
+    """How far a record's timestamp may be before the broker's clock."""
     after_max_ms: int = FOREVER
+    """How far a record's timestamp may be after the broker's clock."""
     compacted: bool = False
+    """Whether records without a key are refused."""
     time_keys: tuple[str, str] = TIME_KEYS
+    """The topic's keys that set ``before_max_ms`` and ``after_max_ms``."""
 
     @classmethod
     def of(cls, configs: Mapping[str, ConfigEntry]) -> Self:
-        """From a topic's configuration, the brokers' defaults included."""
+        """Return the limits in a topic's configuration, which includes the brokers' defaults."""
         topic = TopicConfig.of(readable(configs))
         return cls(
             log_append_time=topic.append_time,
@@ -40,24 +42,24 @@ class TargetLimits:
             time_keys=(topic.before_key, topic.after_key),
         )
 
-    def latest_ms(self, wall_ms: int) -> int:
-        """The latest time that a record may have now, in ms since 1970."""
-        return FOREVER if self.log_append_time else min(FOREVER, wall_ms + self.after_max_ms)
+    def latest_ms(self, unix_ms: int) -> int:
+        """Return the latest timestamp that a record may have at ``unix_ms``, in ms since 1970."""
+        return FOREVER if self.log_append_time else min(FOREVER, unix_ms + self.after_max_ms)
 
-    def earliest_ms(self, wall_ms: int) -> int:
-        """The earliest time that a record may have now, in ms since 1970."""
-        return -1 if self.log_append_time else max(-1, wall_ms - self.before_max_ms)
+    def earliest_ms(self, unix_ms: int) -> int:
+        """Return the earliest timestamp that a record may have at ``unix_ms``, in ms since 1970."""
+        return -1 if self.log_append_time else max(-1, unix_ms - self.before_max_ms)
 
-    def bounds_ms(self, wall_ms: int, *, exact: bool) -> tuple[int, int]:
-        """The earliest and the latest time; where not ``exact``, such that the broker's clock may differ a little.
+    def bounds_ms(self, unix_ms: int, *, exact: bool) -> tuple[int, int]:
+        """Return the earliest and the latest timestamp; unless ``exact``, with a margin for the broker's clock.
 
-        It looks when the batch comes in: a record of just the earliest time would be too old by then.
+        The broker checks a batch when it arrives: a record with exactly the earliest timestamp would be too old then.
         """
-        earliest, latest = self.earliest_ms(wall_ms), self.latest_ms(wall_ms)
+        earliest, latest = self.earliest_ms(unix_ms), self.latest_ms(unix_ms)
         if exact:
             return earliest, latest
         if earliest > -1:
-            earliest += min(_SLACK_MS, self.before_max_ms // 2)
+            earliest += min(_CLOCK_MARGIN_MS, self.before_max_ms // 2)
         if latest < FOREVER:
-            latest -= min(_SLACK_MS, self.after_max_ms // 2)
+            latest -= min(_CLOCK_MARGIN_MS, self.after_max_ms // 2)
         return earliest, latest

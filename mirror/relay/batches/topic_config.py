@@ -1,7 +1,7 @@
-"""What of a topic's configuration bears on a copy: one reader for both sides, over all releases of brokers. Pure.
+"""The parts of a topic's configuration that affect a copy, on both sides and for all releases of brokers. Pure.
 
-The defaults of topic configurations are here and nowhere else. They stand in for keys that a broker does not have, or
-that this client may not read.
+The defaults of topic configurations are defined only here. They replace keys that a broker does not have, or that this
+client may not read.
 """
 
 from __future__ import annotations
@@ -23,16 +23,12 @@ _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 TIME_KEYS: Final = (_BEFORE, _AFTER)
-"""What limits records' times on brokers of 3.6 and newer: how far in the past, and in the future."""
+"""The limits of timestamps on brokers 3.6 and newer: how far in the past, and how far in the future."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Times in ms, sizes in bytes, :data:`FOREVER` without a limit.
-
-    ``before_key`` and ``after_key`` are the keys that ``before_max_ms`` and ``after_max_ms`` come from, and that have
-    to be changed to move these limits.
-    """
+    """Times in ms, sizes in bytes; :data:`FOREVER`: no limit."""
 
     cleanup: frozenset[str]
     retention_ms: int
@@ -42,11 +38,12 @@ class TopicConfig:
     before_max_ms: int
     after_max_ms: int
     before_key: str = _BEFORE
+    """The key that sets ``before_max_ms``; ``after_key`` sets ``after_max_ms``."""
     after_key: str = _AFTER
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> TopicConfig:
-        """From a topic's configuration, its brokers' defaults included."""
+        """Parse a topic's configuration, which includes its brokers' defaults."""
         cleanup = frozenset(part.strip() for part in configs.get("cleanup.policy", "delete").split(","))
         retention_ms = int(configs.get("retention.ms", _RETENTION_MS))
         before_key, before_max_ms = _time_limit(configs, _BEFORE)
@@ -65,15 +62,15 @@ class TopicConfig:
 
 
 def readable(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """The values of ``entries`` that the broker shows, as key -> value."""
+    """Return key -> value of the ``entries`` whose value the broker shows."""
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
 def _time_limit(configs: Mapping[str, str], key: str) -> tuple[str, int]:
-    """The key that limits records' times in the direction of ``key``, and the limit.
+    """Return the key that limits timestamps in the direction of ``key``, and the limit.
 
     Brokers 3.0 to 3.5 have one key for both directions, which 4.0 removed (KIP-937). Brokers 3.6 to 3.9 have all three,
-    and a direction's own key counts there unless it is at its default, no limit (``LogConfig``).
+    where a direction's own key applies unless it is at its default, no limit (``LogConfig``).
     """
     limit_ms = int(configs.get(key, FOREVER))
     if limit_ms == FOREVER and _DIFFERENCE in configs:

@@ -1,4 +1,4 @@
-"""Finds, now and then, the trace that a record belongs to (W3C Trace Context), to link a copy's span to it.
+"""Samples the trace that a record belongs to (W3C Trace Context), to link the copy's span to it.
 
 The payload stays as it is: at most one small batch of a partition is decoded per :data:`SAMPLE_INTERVAL_MS`. No I/O.
 """
@@ -18,38 +18,38 @@ MAX_BATCH_BYTES: Final = 128 * 1024
 MAX_DECODED_BYTES: Final = 1024 * 1024
 _HEADER: Final = "traceparent"
 _CODECS: Final = {0: "", 1: "gzip", 3: "lz4", 4: "zstd"}
-"""By the number in a batch's attributes; snappy's framing is the record codec's business."""
+"""By the number in a batch's attributes. Snappy is left out: only the record codec can read its framing."""
 _FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class TraceParents:
-    """Looks into what a partition's source gives."""
+    """Samples the trace parents of one source partition."""
 
     def __init__(self, now: int) -> None:
         self._next_ms = now
 
     def sample(self, fetched: Fetched, now: int) -> str | None:
-        """The trace parent of the first record that came, if it is looked at this time, and carries one."""
+        """Return the trace parent of the first record; None if it has none, or no sample is due."""
         if now < self._next_ms or fetched.error is not None:
             return None
         batch = next(iter(fetched.batches), None)
         if batch is None or batch.size > MAX_BATCH_BYTES:
             return None
         self._next_ms = now + SAMPLE_INTERVAL_MS
-        if not isinstance(batch, Batch) or not _may_carry(batch):
+        if not isinstance(batch, Batch) or not _may_contain_header(batch):
             return None
         try:
             first = next(iter(records_of(batch)), None)
         except MirrorError:
-            return None  # who copies it says what is wrong with it
+            return None  # the copy of the batch reports the error
         for key, value in () if first is None else first.headers:
             if key == _HEADER and value is not None:
                 return trace_parent(value)
         return None
 
 
-def _may_carry(batch: Batch) -> bool:
-    """Whether the header's name is anywhere in it: to import the record codec for nothing costs each worker 0.14 s."""
+def _may_contain_header(batch: Batch) -> bool:
+    """Whether the header's name occurs in the batch: importing the record codec in vain costs each worker 0.14 s."""
     payload = batch.view[HEADER_BYTES:]
     codec = _CODECS.get(batch.attributes & CODEC_MASK)
     if codec is None:
@@ -58,15 +58,15 @@ def _may_carry(batch: Batch) -> bool:
         return _HEADER.encode() in bytes(payload)
     import cramjam
 
-    decoded = bytearray(MAX_DECODED_BYTES)  # and no more, whatever a hostile batch unfolds to
+    decoded = bytearray(MAX_DECODED_BYTES)  # a limit for hostile batches
     try:
         size = getattr(cramjam, codec).decompress_into(payload, decoded)
-    except Exception:  # noqa: BLE001 - too large, or corrupt: each compression library has its own ways
+    except Exception:  # noqa: BLE001 - too large, or corrupt: each compression library raises errors of its own
         return False
     return decoded.find(_HEADER.encode(), 0, size) >= 0
 
 
 def trace_parent(value: bytes) -> str | None:
-    """``value`` where it is a valid trace parent of version 00: a record's header may hold anything."""
+    """Return ``value`` if it is a valid trace parent of version 00; a record's header may hold anything."""
     text = value.decode("ascii", "replace")
     return text if _FORM.fullmatch(text) else None
