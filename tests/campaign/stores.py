@@ -34,7 +34,7 @@ from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
 from tests.telemetry import receiver
-from tests.telemetry.boards import RULES
+from tests.telemetry.dashboards import RULES
 from tests.telemetry.receiver import Taken
 
 TOPIC: Final = "orders"

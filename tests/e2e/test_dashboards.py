@@ -21,7 +21,7 @@ from tests.e2e.said import PROMETHEUS, Said
 from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
-from tests.telemetry.boards import BOARDS, RULES, Query, choices, filled_in, queries
+from tests.telemetry.dashboards import BOARDS, RULES, Query, choices, filled_in, queries
 
 pytestmark = [
     pytest.mark.cluster,

@@ -188,7 +188,7 @@ def _is_clear(error: KafkaError) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_answer_hangs_or_breaks_an_authentication(mechanism: str, seed: int, hashed: list[int]) -> None:
+def test_malformed_response_ends_an_authentication_with_one_error(mechanism: str, seed: int, hashed: list[int]) -> None:
     wrong, credentials, now, failed = Wrong(seed), login(mechanism, seed), 0, 0
     for _ in range(ROUNDS):
         began = now
@@ -252,7 +252,7 @@ def _scram_answer(number: int, change: Callable[[bytes], bytes]) -> Callable[[As
     ],
     ids=lambda value: repr(value)[:24],
 )
-def test_iterations_that_no_broker_may_ask_for_are_refused_unhashed(
+def test_forbidden_iteration_count_is_refused_without_hashing(
     mechanism: str, count: bytes, why: str, hashed: list[int]
 ) -> None:
     before = len(hashed)
@@ -282,7 +282,7 @@ def test_iterations_that_no_broker_may_ask_for_are_refused_unhashed(
     ],
     ids=["empty", "nonce", "nonce-ours", "salt", "utf-8", "twice", "m", "order", "escapes", "e", "long", "commas"],
 )
-def test_first_messages_of_scram(change: Callable[[bytes], bytes], why: str) -> None:
+def test_invalid_first_scram_message_is_refused(change: Callable[[bytes], bytes], why: str) -> None:
     error = _ended_by("SCRAM-SHA-256", _scram_answer(1, change))
     assert isinstance(error, AuthenticationFailed)
     assert why in str(error)
@@ -303,12 +303,12 @@ def test_first_messages_of_scram(change: Callable[[bytes], bytes], why: str) -> 
     ],
     ids=lambda value: repr(value)[:24],
 )
-def test_final_messages_of_scram(final: bytes) -> None:
+def test_invalid_final_scram_message_is_refused(final: bytes) -> None:
     error = _ended_by("SCRAM-SHA-512", _scram_answer(2, lambda _: final))
     assert isinstance(error, AuthenticationFailed)
 
 
-def test_an_extension_that_somebody_put_into_a_message_is_found_out() -> None:
+def test_inserted_scram_extension_is_detected() -> None:
     """It is passed over, but both sides sign all that they saw."""
     error = _ended_by("SCRAM-SHA-256", _scram_answer(1, lambda first: first + b",x=\x1b[2J"))
     assert isinstance(error, AuthenticationFailed)
@@ -318,7 +318,7 @@ def test_an_extension_that_somebody_put_into_a_message_is_found_out() -> None:
 @pytest.mark.parametrize(
     "challenge", [b"[" * 60_000, b'{"status":' + b"[" * 50_000, b"\xff", b"1" * 5_000, b'{"status":1}']
 )
-def test_a_reason_that_cannot_be_read_is_none(challenge: bytes) -> None:
+def test_unreadable_reason_is_ignored(challenge: bytes) -> None:
     error = _ended_by("OAUTHBEARER", lambda asked, body: [frame_of(asked, _challenged(body, challenge))])
     assert isinstance(error, AuthenticationFailed)
     assert "no reason given" in str(error)
@@ -329,21 +329,21 @@ def _challenged(body: Message, challenge: bytes) -> Message:
 
 
 @pytest.mark.parametrize("before", range(80, 310, 10))
-def test_a_token_in_a_long_reason_is_not_cut_into_view(before: int) -> None:
+def test_token_in_a_long_reason_is_not_shown_in_part(before: int) -> None:
     """Hidden before it is cut: half of a token is a secret, too."""
     challenge = b'{"status":"' + b"x" * before + f'{MARKER}"}}'.encode()
     error = _ended_by("OAUTHBEARER", lambda asked, body: [frame_of(asked, _challenged(body, challenge))])
     assert MARKER[:4] not in str(error)
 
 
-def test_a_token_that_was_refused_is_not_accepted_after_all() -> None:
+def test_refused_token_is_not_accepted_later() -> None:
     error = _ended_by("OAUTHBEARER", _scram_answer(1, lambda _: b'{"status":"invalid_token"}'))
     assert isinstance(error, AuthenticationFailed)
     assert "refuses the token (invalid_token)" in str(error)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_what_a_broker_says_is_told_in_a_line_without_the_secret(mechanism: str) -> None:
+def test_broker_reason_is_one_line_without_the_secret(mechanism: str) -> None:
     said = f"\x1b[31mno {MARKER}\r\nmirror: all is well " + "x" * 1_000_000
 
     def refuse(asked: Asked, body: Message) -> Answers:
@@ -356,7 +356,7 @@ def test_what_a_broker_says_is_told_in_a_line_without_the_secret(mechanism: str)
     assert r"\x1b[31mno ***" in str(error)
 
 
-def test_the_mechanisms_of_a_broker_are_not_told_without_end() -> None:
+def test_list_of_broker_mechanisms_is_bounded() -> None:
     def refuse(asked: Asked, body: Message) -> Answers:
         if asked[0] is Api.SASL_HANDSHAKE:
             body = replaced(body, error_code=33, mechanisms=tuple(f"\x1b{number}" * 50 for number in range(1_000)))
@@ -369,7 +369,7 @@ def test_the_mechanisms_of_a_broker_are_not_told_without_end() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lifetime", [-(2**63), -1, 2**63 - 1])
-def test_sessions_that_last_for_ever_or_less_than_no_time(mechanism: str, lifetime: int) -> None:
+def test_session_lifetime_outside_the_limits_is_handled(mechanism: str, lifetime: int) -> None:
     """Both are taken for one that need not be renewed."""
 
     def change(asked: Asked, body: Message) -> Answers:
@@ -383,7 +383,7 @@ def test_sessions_that_last_for_ever_or_less_than_no_time(mechanism: str, lifeti
     assert broker.asked.count(Api.SASL_HANDSHAKE) == 1
 
 
-def test_a_session_of_a_millisecond_does_not_authenticate_without_end() -> None:
+def test_session_of_a_millisecond_does_not_reauthenticate_forever() -> None:
     def change(asked: Asked, body: Message) -> Answers:
         if isinstance(body, SaslAuthenticateResponse):
             body = replaced(body, session_lifetime=1)
@@ -398,7 +398,7 @@ def test_a_session_of_a_millisecond_does_not_authenticate_without_end() -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("when", ["first", "again"])
 @pytest.mark.parametrize("what", ["another id", "twice", "too early", "cut off", "a lying size"])
-def test_answers_out_of_order_or_not_whole(mechanism: str, when: str, what: str) -> None:
+def test_response_out_of_order_or_truncated_is_refused(mechanism: str, when: str, what: str) -> None:
     handshakes = 0
 
     def change(asked: Asked, body: Message) -> Answers:

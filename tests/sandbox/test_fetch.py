@@ -1,7 +1,7 @@
-"""Fetching: nothing is taken that is not pinned, nothing is half there, nothing is done twice.
+"""The download of the jars: only pinned files, never half of them, and only once.
 
-Ivy is stood in for by a `java` that does what the test says; the real download is `mirror sandbox fetch`, before any
-test on real brokers.
+A fake `java` replaces Ivy and does what the test says. `mirror sandbox fetch` makes the real download before any test
+on real brokers.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def runs(ivy: Path) -> int:
     return len((ivy / "runs").read_text().splitlines()) if (ivy / "runs").exists() else 0
 
 
-def test_fetches_once(ivy: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    first = fetch(tmp_path / "home", on_progress=said.append)
-    assert first == fetch(tmp_path / "home", on_progress=said.append)
+def test_fetch_downloads_once(ivy: Path, tmp_path: Path) -> None:
+    progress: list[str] = []
+    first = fetch(tmp_path / "home", on_progress=progress.append)
+    assert first == fetch(tmp_path / "home", on_progress=progress.append)
     assert [jar.read_bytes() for jar in first] == list(CONTENT.values())
-    assert runs(ivy) == len(said) == 1
+    assert runs(ivy) == len(progress) == 1
 
 
-def test_leaves_nothing_but_the_jars(ivy: Path, tmp_path: Path) -> None:
+def test_fetch_leaves_only_the_jars(ivy: Path, tmp_path: Path) -> None:
     fetch(tmp_path / "home")
     assert runs(ivy) == 1
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == [".lock", "jars"]
 
 
-def test_many_at_once_fetch_once(ivy: Path, tmp_path: Path) -> None:
+def test_concurrent_fetches_download_once(ivy: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: fetch(tmp_path / "home"), range(4)))
     assert all(jar.exists() for jars in results for jar in jars)
@@ -70,7 +70,7 @@ def test_many_at_once_fetch_once(ivy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["changed", "deleted"])
-def test_mends_a_folder_that_is_not_whole(ivy: Path, tmp_path: Path, harm: str) -> None:
+def test_fetch_repairs_an_incomplete_folder(ivy: Path, tmp_path: Path, harm: str) -> None:
     jar = fetch(tmp_path / "home")[0]
     if harm == "changed":
         jar.write_bytes(b"something else")
@@ -80,28 +80,28 @@ def test_mends_a_folder_that_is_not_whole(ivy: Path, tmp_path: Path, harm: str) 
     assert runs(ivy) == 2
 
 
-def test_refuses_a_download_with_another_checksum(ivy: Path, tmp_path: Path) -> None:
+def test_fetch_refuses_a_wrong_checksum(ivy: Path, tmp_path: Path) -> None:
     (ivy / "offered" / "two-2.0.jar").write_bytes(b"not the second")
     with pytest.raises(SandboxError, match=r"not Apache Kafka .* as pinned: two-2.0.jar has the SHA-256"):
         fetch(tmp_path / "home")
     assert not (tmp_path / "home" / "jars").exists()
 
 
-def test_a_failed_download_says_why_and_what_to_do(ivy: Path, tmp_path: Path) -> None:
+def test_failed_download_says_why_and_what_to_do(ivy: Path, tmp_path: Path) -> None:
     (ivy / "broken").touch()
     with pytest.raises(SandboxError, match=r"could not be downloaded.*MIRROR_KAFKA_HOME.*module not found") as caught:
         fetch(tmp_path / "home")
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_named(ivy: Path, tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(ivy: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SandboxError, match=rf"cannot write to {tmp_path}/file/home: Not a directory"):
         fetch(tmp_path / "file" / "home")
     assert runs(ivy) == 0
 
 
-def test_faults_are_told_one_by_one(tmp_path: Path) -> None:
+def test_jar_problems_lists_each_file(tmp_path: Path) -> None:
     (tmp_path / "one-1.0.jar").write_bytes(CONTENT["one-1.0.jar"] + b"!")
     changed, missing = jar_problems(tmp_path, PINS)
     assert changed.startswith("one-1.0.jar has the SHA-256 ")
@@ -114,7 +114,7 @@ def test_home_is_in_the_cache_unless_configured() -> None:
     assert kafka_home({"MIRROR_KAFKA_HOME": "/k", "XDG_CACHE_HOME": "/c"}) == Path("/k")
 
 
-def test_the_pins_hold_the_brokers_of_the_named_version() -> None:
+def test_pins_contain_the_brokers_of_the_version() -> None:
     pins = pinned_jars()
     assert {f"kafka_2.13-{KAFKA_VERSION}.jar", f"kafka-tools-{KAFKA_VERSION}.jar"} <= pins.keys()
     assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in pins.values())

@@ -1,4 +1,4 @@
-"""Which Java is found, and what is said where none will do."""
+"""The search for a Java, and the errors if there is no suitable one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def says(version: str) -> str:
     return f"""echo 'openjdk version "{version}"' >&2"""
 
 
-def test_java_home_goes_before_path(tmp_path: Path) -> None:
+def test_java_home_has_priority_over_path(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk" / "bin", says("21.0.1"))
     fake_java(tmp_path / "path", says("17.0.1"))
     found = find_java({"JAVA_HOME": str(tmp_path / "jdk"), "PATH": str(tmp_path / "path")})
@@ -62,14 +62,14 @@ def test_old_java_is_named_with_its_version(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)})
 
 
-def test_java_home_without_java_is_not_passed_over(tmp_path: Path) -> None:
+def test_java_home_without_java_is_an_error(tmp_path: Path) -> None:
     fake_java(tmp_path / "path", says("17.0.1"))
     with pytest.raises(SandboxError, match=r"JAVA_HOME is .*nowhere, but there is no .*nowhere/bin/java"):
         find_java({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": str(tmp_path / "path")})
 
 
 @pytest.mark.parametrize("script", ["echo 'Unable to locate a Java Runtime.' >&2; exit 1", "exit 0"])
-def test_java_that_tells_no_version_is_none(tmp_path: Path, script: str) -> None:
+def test_java_without_a_version_is_an_error(tmp_path: Path, script: str) -> None:
     fake_java(tmp_path, script)
     with pytest.raises(SandboxError, match="no working Java"):
         find_java({"PATH": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""The settings that a node is started with."""
+"""The settings and command lines of a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mirror.sandbox.node import Node, excerpt, format_command, render, settings
 
 
-def made(brokers: int, **properties: str) -> dict[str, str]:
+def node_settings(brokers: int, **properties: str) -> dict[str, str]:
     alone = brokers == 1
     ports = {"PLAINTEXT": 20001, "SECURE": 20002} | ({"CONTROLLER": 20003} if alone else {})
     node = Node(1, broker=True, controller=alone, folder=Path("/d"), ports=ports)
@@ -19,16 +19,16 @@ def made(brokers: int, **properties: str) -> dict[str, str]:
     )
 
 
-def test_a_lone_broker_is_its_own_controller() -> None:
-    values = made(1)
+def test_single_broker_is_its_own_controller() -> None:
+    values = node_settings(1)
     assert values["process.roles"] == "broker,controller"
     assert values["controller.quorum.voters"] == "1@127.0.0.1:20003"
     assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001,SECURE://127.0.0.1:20002"
     assert "SECURE:SASL_PLAINTEXT" in values["listener.security.protocol.map"]
 
 
-def test_one_of_several_leaves_the_controller_to_another_process() -> None:
-    values = made(3)
+def test_several_brokers_have_a_separate_controller() -> None:
+    values = node_settings(3)
     assert values["process.roles"] == "broker"
     assert values["controller.quorum.voters"] == "100@127.0.0.1:20009"
 
@@ -36,21 +36,21 @@ def test_one_of_several_leaves_the_controller_to_another_process() -> None:
 @pytest.mark.parametrize(
     ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "2"), (3, "3", "2"), (5, "3", "2")]
 )
-def test_internal_topics_are_replicated_as_far_as_brokers_go(brokers: int, replicas: str, in_sync: str) -> None:
-    values = made(brokers)
+def test_internal_topics_have_up_to_three_replicas(brokers: int, replicas: str, in_sync: str) -> None:
+    values = node_settings(brokers)
     assert values["offsets.topic.replication.factor"] == values["transaction.state.log.replication.factor"] == replicas
     assert values["transaction.state.log.min.isr"] == in_sync
 
 
-def test_feature_levels_are_given_to_the_formatting() -> None:
+def test_feature_levels_are_passed_to_the_format_command() -> None:
     node = Node(1, broker=True, controller=True, folder=Path("/d"), ports={})
     plain = format_command(Path("java"), "jars", node, "M1", {})
     levels = format_command(Path("java"), "jars", node, "M1", {"transaction.version": 1, "group.version": 0})
     assert levels == [*plain, "--feature", "transaction.version=1", "--feature", "group.version=0"]
 
 
-def test_given_properties_win() -> None:
-    assert made(1, **{"auto.create.topics.enable": "true"})["auto.create.topics.enable"] == "true"
+def test_given_properties_override_the_defaults() -> None:
+    assert node_settings(1, **{"auto.create.topics.enable": "true"})["auto.create.topics.enable"] == "true"
 
 
 def test_properties_are_escaped_as_java_reads_them() -> None:

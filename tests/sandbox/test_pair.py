@@ -1,4 +1,4 @@
-"""The pair's records: what is read, what is refused, what is deleted."""
+"""The records of a pair of clusters: reading, refusing and deleting."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def record(folder: Path, *processes: Process) -> None:
     (folder / "cluster.json").write_text(json.dumps({"bootstrap_servers": "127.0.0.1:1", "nodes": nodes}))
 
 
-def test_nothing_is_there_at_first(tmp_path: Path) -> None:
+def test_missing_folder_has_no_clusters(tmp_path: Path) -> None:
     assert pair.status(tmp_path / "none") == []
     assert pair.down(tmp_path / "none") is False
     assert not (tmp_path / "none").exists()
 
 
-def test_status_tells_the_living_from_the_dead(tmp_path: Path, sleeper: Process) -> None:
+def test_status_distinguishes_running_from_dead_processes(tmp_path: Path, sleeper: Process) -> None:
     folder = tmp_path / "pair"
     record(folder / "source", sleeper)
     record(folder / "target", Process(sleeper.pid, "earlier"))
@@ -41,12 +41,12 @@ def test_status_tells_the_living_from_the_dead(tmp_path: Path, sleeper: Process)
     assert (target.name, target.running) == ("target", False)
 
 
-def test_a_cluster_that_has_not_launched_anything_does_not_run(tmp_path: Path) -> None:
+def test_cluster_without_processes_does_not_run(tmp_path: Path) -> None:
     record(tmp_path / "source")
     assert [one.running for one in pair.status(tmp_path)] == [False]
 
 
-def test_down_ends_what_is_recorded_and_nothing_else(tmp_path: Path, sleeper: Process) -> None:
+def test_down_stops_only_recorded_processes(tmp_path: Path, sleeper: Process) -> None:
     folder = tmp_path / "pair"
     record(folder / "source", Process(sleeper.pid, "earlier"))
     (folder / "mine.txt").touch()
@@ -59,14 +59,14 @@ def test_down_ends_what_is_recorded_and_nothing_else(tmp_path: Path, sleeper: Pr
     assert not sleeper.alive()
 
 
-def test_up_refuses_while_a_pair_runs(tmp_path: Path, sleeper: Process) -> None:
+def test_up_is_refused_while_a_pair_runs(tmp_path: Path, sleeper: Process) -> None:
     record(tmp_path / "target", sleeper)
     with pytest.raises(SandboxError, match=rf"runs already in {tmp_path}.*mirror sandbox down"):
         pair.up(tmp_path)
     assert sleeper.alive()
 
 
-def test_up_does_not_touch_a_folder_that_it_did_not_make(tmp_path: Path) -> None:
+def test_up_does_not_touch_a_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "thesis.txt").touch()
     with pytest.raises(SandboxError, match=r"source is not empty"):
@@ -75,7 +75,7 @@ def test_up_does_not_touch_a_folder_that_it_did_not_make(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"bootstrap_servers": "x", "nodes": [{"id": 1}]}'])
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "cluster.json").write_text(text)
     with pytest.raises(SandboxError, match=r"source/cluster.json cannot be read") as caught:

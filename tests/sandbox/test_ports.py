@@ -1,4 +1,4 @@
-"""Ports for brokers."""
+"""Free ports for brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_ports_are_different_free_and_not_ephemeral() -> None:
             pass
 
 
-def test_a_taken_port_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_port_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HOST, free_ports(1)[0])) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(ports, "_FIRST", port)

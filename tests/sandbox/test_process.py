@@ -1,4 +1,4 @@
-"""Processes: known by their identity, stopped within a time, gone with their owner."""
+"""Processes: identified by id and start time, stopped within a time, and ended with their owner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sleeper(output: Path) -> Iterator[Process]:
     stop([process], grace_s=0)
 
 
-def test_stop_ends_it_in_order(sleeper: Process) -> None:
+def test_stop_terminates_a_process(sleeper: Process) -> None:
     assert sleeper.alive()
     stop([sleeper], grace_s=10)
     assert not sleeper.alive()
@@ -42,7 +42,7 @@ def test_stop_ends_it_in_order(sleeper: Process) -> None:
     assert sleeper.child.returncode == -signal.SIGTERM
 
 
-def test_stop_kills_what_does_not_want_to_end(output: Path) -> None:
+def test_stop_kills_a_process_that_ignores_sigterm(output: Path) -> None:
     stubborn = launch([sys.executable, "-c", IGNORES_SIGTERM], output=output, outlives_owner=False)
     eventually(lambda: output.read_text() == "ready\n", what="the process ignores SIGTERM")
     stop([stubborn], grace_s=0.2)
@@ -50,7 +50,7 @@ def test_stop_kills_what_does_not_want_to_end(output: Path) -> None:
     assert stubborn.child.returncode == -signal.SIGKILL
 
 
-def test_a_paused_process_stops_in_order(sleeper: Process) -> None:
+def test_stop_terminates_a_paused_process(sleeper: Process) -> None:
     sleeper.send(signal.SIGSTOP)
     eventually(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_STOPPED)
     began = time.monotonic()
@@ -58,11 +58,11 @@ def test_a_paused_process_stops_in_order(sleeper: Process) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_it_has_a_session_of_its_own(sleeper: Process) -> None:
+def test_process_has_its_own_session(sleeper: Process) -> None:
     assert os.getsid(sleeper.pid) == sleeper.pid != os.getsid(0)
 
 
-def test_it_outlives_the_thread_that_launched_it(output: Path) -> None:
+def test_process_outlives_the_launching_thread(output: Path) -> None:
     launched: list[Process] = []
     thread = threading.Thread(
         target=lambda: launched.append(launch(["/bin/sleep", "60"], output=output, outlives_owner=False))
@@ -70,7 +70,7 @@ def test_it_outlives_the_thread_that_launched_it(output: Path) -> None:
     thread.start()
     thread.join()
     try:
-        # The kernel's death signal follows the thread that forked; it would come at once.
+        # The kernel's death signal follows the thread that forked: it would arrive immediately.
         with pytest.raises(subprocess.TimeoutExpired):
             launched[0].child.wait(timeout=0.3)  # type: ignore[union-attr]  # a child, since it was launched here
     finally:
@@ -78,7 +78,7 @@ def test_it_outlives_the_thread_that_launched_it(output: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the guard is Linux's")
-def test_it_dies_with_its_killed_owner(tmp_path: Path) -> None:
+def test_process_dies_with_its_killed_owner(tmp_path: Path) -> None:
     program = f"""
 import time
 from pathlib import Path
@@ -97,7 +97,7 @@ time.sleep(60)
     eventually(lambda: start_time(pid) is None, what="it died with its owner")
 
 
-def test_a_recycled_id_is_not_mistaken(sleeper: Process) -> None:
+def test_reused_process_id_is_not_mistaken(sleeper: Process) -> None:
     other = Process(sleeper.pid, "another time")
     assert not other.alive()
     stop([other], grace_s=0)
@@ -105,7 +105,7 @@ def test_a_recycled_id_is_not_mistaken(sleeper: Process) -> None:
     assert Process(sleeper.pid, sleeper.started).alive()
 
 
-def test_a_zombie_is_dead(output: Path) -> None:
+def test_zombie_is_dead(output: Path) -> None:
     process = launch(["/bin/sleep", "60"], output=output, outlives_owner=False)
     os.kill(process.pid, signal.SIGKILL)
     # Not reaped yet: the child handle has not been asked.
@@ -114,5 +114,5 @@ def test_a_zombie_is_dead(output: Path) -> None:
     assert not process.alive()
 
 
-def test_nothing_has_no_start_time() -> None:
+def test_missing_process_has_no_start_time() -> None:
     assert start_time(2**22 + 1) is None

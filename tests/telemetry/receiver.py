@@ -75,8 +75,8 @@ class Taken:
         return [span for span in self.spans if span.name == name]
 
 
-def attributes(told: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in told}
+def attributes(pairs: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
 
 
 def _got(span: Any, resource: dict[str, Any], at_s: float) -> Got:

@@ -1,4 +1,4 @@
-"""Results as tasks tell them, made by hand."""
+"""Sample results as tasks report them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirror.relay.model.timeline import CopyTimeline, EventName, SpanName
 from mirror.telemetry.task_report import TaskReport
 
 AT_MS = 1_800_000_000_000
-"""When everything begins, ms since 1970."""
+"""The begin of every sample, ms since 1970."""
 
 
 def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: Any) -> RangeResult:
@@ -45,7 +45,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
         cause=DeliveryCause.NOT_ENOUGH_REPLICAS,
         may_have_been_written=True,
     )
-    told = CopyTimeline(
+    timeline = CopyTimeline(
         began_ms=AT_MS + 100,
         ended_ms=AT_MS + 7_100,
         lag_before=100,
@@ -69,7 +69,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
         error="too late",
         expiries=[{**error.describe(), "time_ms": AT_MS + 6_100, "start": 50, "end": 60}],
         retries=1,
-        story=told,
+        story=timeline,
     )
 
 

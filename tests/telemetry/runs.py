@@ -1,4 +1,4 @@
-"""Made-up runs that look like real ones: what a report has to show, sick partitions of each kind among them."""
+"""Sample runs for reports, with unhealthy partitions of each kind."""
 
 from __future__ import annotations
 

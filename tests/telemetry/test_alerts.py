@@ -1,4 +1,4 @@
-"""The alerts of config/alerts, by Prometheus' own tool: they fire when they should, and not when they should not."""
+"""The alerts of config/alerts with Prometheus' own tool: they fire when they should, and only then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.telemetry.boards import RULES
+from tests.telemetry.dashboards import RULES
 
 pytestmark = pytest.mark.prometheus
 
@@ -21,7 +21,7 @@ def promtool(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_the_rules_are_ones() -> None:
+def test_rules_are_valid() -> None:
     alerts = RULES.read_text(encoding="utf-8").count("- alert:")
     assert f"SUCCESS: {alerts} rules found" in promtool("check", "rules", RULES)
 

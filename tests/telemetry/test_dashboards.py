@@ -1,4 +1,4 @@
-"""The dashboards and alerts of config/, as far as can be said without Prometheus: they ask for what there is."""
+"""The dashboards and alerts of config/ without Prometheus: their queries use existing names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.metrics.instruments import ALL
 from mirror.telemetry.traces.ids import epoch_id
 from mirror.telemetry.traces.spans import TaskFacts, partition_span
-from tests.telemetry.boards import (
+from tests.telemetry.dashboards import (
     BOARDS,
     RULES,
     Query,
@@ -38,14 +38,14 @@ def asked() -> list[Query]:
     return found
 
 
-def test_there_are_three_boards_and_the_alerts() -> None:
+def test_there_are_three_dashboards_and_the_alerts() -> None:
     assert [path.stem for path in BOARDS] == ["flow", "overview", "partition"]
     assert len({load(path)["uid"] for path in BOARDS}) == len(BOARDS)
     assert len(ALERTS) == RULES.read_text().count("alert:") > 5
 
 
 @pytest.mark.parametrize("query", asked(), ids=lambda query: query.where)
-def test_what_is_asked_for_is_measured_with_these_attributes(query: Query) -> None:
+def test_queries_use_existing_metrics_and_attributes(query: Query) -> None:
     names = measured_in(query.expr)
     assert names, query
     known = set[str]()
@@ -56,13 +56,13 @@ def test_what_is_asked_for_is_measured_with_these_attributes(query: Query) -> No
     assert labels_in(query.expr) <= known, query
 
 
-def test_every_measurement_is_shown_somewhere() -> None:
+def test_every_metric_is_shown_on_a_dashboard() -> None:
     shown = {one for query in asked() for name in measured_in(query.expr) if (one := instrument(name))}
     assert [one.name for one in ALL if one not in shown] == []
 
 
 @every_board
-def test_every_panel_says_what_it_is_and_in_what_unit(path: Path) -> None:
+def test_every_panel_has_a_description_and_a_unit(path: Path) -> None:
     for panel in panels(load(path)):
         assert panel["description"].endswith("."), panel["title"]
         if any(target["datasource"]["type"] == "prometheus" for target in panel["targets"]):
@@ -72,7 +72,7 @@ def test_every_panel_says_what_it_is_and_in_what_unit(path: Path) -> None:
 
 
 @every_board
-def test_panels_ask_the_chosen_sources_and_lie_side_by_side(path: Path) -> None:
+def test_panels_query_the_chosen_sources_and_do_not_overlap(path: Path) -> None:
     board = load(path)
     sources = {f"${{{one['name']}}}" for one in board["templating"]["list"] if one["type"] == "datasource"}
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
@@ -93,7 +93,7 @@ def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 @every_board
-def test_links_lead_to_boards_and_variables_that_are_there(path: Path) -> None:
+def test_links_lead_to_existing_dashboards_and_variables(path: Path) -> None:
     boards = {load(one)["uid"]: {each["name"] for each in load(one)["templating"]["list"]} for one in BOARDS}
     found = 0
     for url in _urls(load(path)):
@@ -111,7 +111,7 @@ def _urls(part: Any) -> list[str]:
 
 
 @every_board
-def test_traces_are_asked_for_by_what_spans_have(path: Path) -> None:
+def test_trace_queries_use_existing_attributes(path: Path) -> None:
     first = str(epoch_id("f", "run", 1))
     result = expired(3, sick_since_ms=AT_MS, sick_trace=first, last_trace=first)
     assert result.outcome is Outcome.EXPIRED
@@ -137,7 +137,7 @@ def test_traces_are_asked_for_by_what_spans_have(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "rule"), ALERTS)
-def test_every_alert_says_what_to_do_about_what(name: str, rule: str) -> None:
+def test_every_alert_says_what_to_do(name: str, rule: str) -> None:
     assert re.search(r"severity: (critical|warning|info)", rule), name
     assert "summary:" in rule
     assert "description:" in rule

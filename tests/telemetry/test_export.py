@@ -1,4 +1,4 @@
-"""Through the real exporters to a receiver that decodes with the official messages; and into files without one."""
+"""Exports through the real exporters to a receiver that decodes the official messages, and into files without one."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
     with receiver.http() if protocol != "grpc" else receiver.grpc_server() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
         results = [result(0), expired(1)]
-        told = a_task_of(asked, *results).finish()
-        assert told.exported
+        report = a_task_of(asked, *results).finish()
+        assert report.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, told)])
+        run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, report)])
         run.close()
         names = sorted(span.name for span in taken.spans)
     assert names == sorted(
@@ -118,7 +118,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
     assert not list(tmp_path.iterdir()), "no files where there is a backend"
 
 
-def test_a_partition_is_exported_while_others_are_still_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_span_is_exported_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver.http() as (address, taken):
         telemetry = a_task_of(of_environment(address, monkeypatch, **HTTP), result(0))
         eventually(lambda: taken.named("mirror.partition"), what="the first partition's span")
@@ -127,7 +127,9 @@ def test_a_partition_is_exported_while_others_are_still_copied(monkeypatch: pyte
         assert taken.named("mirror.task")
 
 
-def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_epoch_with_an_expiry_is_exported_without_being_sampled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         healthy = a_task_of(asked, result(0)).finish()
@@ -144,9 +146,7 @@ def test_an_epoch_with_an_expiry_is_kept_whatever_is_sampled(monkeypatch: pytest
     assert len(taken.named("mirror.epoch")) == 1
 
 
-def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
@@ -156,26 +156,24 @@ def test_an_epoch_that_is_not_sampled_leaves_no_trace_but_is_measured(
     assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
 
 
-def test_a_backend_that_hangs_holds_up_a_task_s_end_for_a_moment_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with receiver.http(hangs=True) as (address, taken):
         asked = of_environment(address, monkeypatch)
         telemetry = a_task_of(asked, result(0), expired(1), follows=True)
         began = time.monotonic()
-        told = telemetry.finish()
+        report = telemetry.finish()
         assert time.monotonic() - began < 5
         assert taken.asked.wait(10)
-        assert not told.exported
+        assert not report.exported
         monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], told)])
+        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], report)])
         began = time.monotonic()
         run.close()
         assert time.monotonic() - began < 5
 
 
-def test_idle_partitions_have_no_span_and_sick_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_partition_has_no_span_and_failed_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch)
         idle = result(0, records=0, batches=0, bytes=0)
@@ -184,7 +182,7 @@ def test_idle_partitions_have_no_span_and_sick_ones_do(monkeypatch: pytest.Monke
     assert taken.named("mirror.task")[0].attributes["mirror.partitions"] == 2
 
 
-def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> None:
+def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     asked = TelemetrySettings.of({})
     results = [result(0), expired(1)]
     run = RunTelemetry(asked, tmp_path, SystemClock())
@@ -200,7 +198,7 @@ def test_without_a_backend_there_are_files_as_otlp_has_them(tmp_path: Path) -> N
     assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.epoch.last"} <= names
 
 
-def test_a_file_that_has_become_large_is_moved_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "MAX_FILE_BYTES", 10)
     path = tmp_path / "traces.jsonl"
     for number in range(3):
@@ -209,7 +207,7 @@ def test_a_file_that_has_become_large_is_moved_away(tmp_path: Path, monkeypatch:
     assert lines(tmp_path / "traces.jsonl.1") == [{"line": "x" * 20, "number": 1}]
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported_without_failing(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({}), tmp_path / "gone", SystemClock())
     run.record_epoch(facts(result(0)), [])
     run.close()
@@ -217,7 +215,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path: Path) 
     assert "cannot be written: No such file or directory" in run.file_error
 
 
-def test_disabled_is_nothing_at_all(tmp_path: Path) -> None:
+def test_disabled_telemetry_writes_nothing(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({"OTEL_SDK_DISABLED": "TRUE"}), tmp_path, SystemClock())
     run.record_epoch(facts(result(0)), [])
     run.close()

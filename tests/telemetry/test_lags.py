@@ -1,4 +1,4 @@
-"""Lag, rates, time to drain and time to loss from looks at a partition: exact values, and what always holds."""
+"""Lag, rates, drain time and loss time from samples of a partition: exact values, and invariants."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Line = Callable[[float], float]
 
 
 def lag_of(
-    looks: Iterable[tuple[float, int | None, int | None, int | None]],
+    samples: Iterable[tuple[float, int | None, int | None, int | None]],
     *,
     at_s: float | None = None,
     retention_s: float | None = None,
     stuck_after_s: float = 60.0,
 ) -> Lag:
-    """From looks of ``(seconds, earliest, end, progress)``; at the last of them where nothing else is said."""
+    """From samples of ``(seconds, earliest, end, progress)``; at the last of them where nothing else is said."""
     lags = LagTracker()
     last_s = 0.0
-    for last_s, earliest, end, progress in looks:
+    for last_s, earliest, end, progress in samples:
         lags.add_sample(T0 + round(last_s * 1000), {TP: PartitionOffsets(earliest, end, progress)})
     now_ms = T0 + round((last_s if at_s is None else at_s) * 1000)
     retention = {"orders": None if retention_s is None else round(retention_s * 1000)}
@@ -50,54 +50,54 @@ def followed(
 # --- records and seconds
 
 
-def test_nothing_to_copy_is_no_lag() -> None:
+def test_partition_without_records_to_copy_has_no_lag() -> None:
     assert lag_of([(0, 0, 100, 100)]) == Lag(0, 0.0, None, None, 0.0, None, LagState.CAUGHT_UP)
 
 
-def test_progress_beyond_an_end_that_was_asked_for_before_it_is_no_lag() -> None:
+def test_progress_beyond_an_older_end_is_no_lag() -> None:
     found = lag_of([(0, 0, 100, 103)])
     assert (found.records, found.seconds, found.state) == (0, 0.0, LagState.CAUGHT_UP)
 
 
-def test_seconds_are_interpolated_between_two_looks() -> None:
-    # The end was 250 a quarter of the way from the first look to the second.
+def test_seconds_are_interpolated_between_two_samples() -> None:
+    # The end was 250 a quarter of the way from the first sample to the second.
     found = lag_of([(0, 0, 200, 0), (4, 0, 400, 100), (8, 0, 500, 250)])
     assert (found.records, found.seconds) == (250, 7.0)
 
 
-def test_seconds_count_from_the_last_look_that_had_no_more() -> None:
+def test_seconds_count_from_the_last_sample_without_uncopied_records() -> None:
     # The end stood at 300 from the second to the eighth second: what is not copied came after that.
     found = lag_of([(0, 0, 100, 0), (12, 0, 300, 100), (24, 0, 300, 200), (36, 0, 700, 300)])
     assert found.seconds == 12.0
 
 
-def test_seconds_go_on_after_the_last_look() -> None:
-    looks = [(0, 0, 200, 0), (4, 0, 400, 300)]
-    assert lag_of(looks).seconds == 2.0
-    assert lag_of(looks, at_s=10).seconds == 8.0
+def test_seconds_increase_after_the_last_sample() -> None:
+    samples = [(0, 0, 200, 0), (4, 0, 400, 300)]
+    assert lag_of(samples).seconds == 2.0
+    assert lag_of(samples, at_s=10).seconds == 8.0
 
 
-def test_seconds_are_extrapolated_by_the_mean_rate_where_no_look_reaches_back() -> None:
-    # 100 records/s: 1,000 more than the first look's 4,000 take 10 s, and it is 20 s ago.
+def test_seconds_beyond_the_first_sample_are_extrapolated_by_the_mean_rate() -> None:
+    # 100 records/s: 1,000 more than the first sample's 4,000 take 10 s, and it is 20 s ago.
     found = lag_of([(0, 0, 4_000, 3_000), (20, 0, 6_000, 3_000)])
     assert found.seconds == 30.0
 
 
-def test_nobody_knows_how_late_where_nothing_came_since_the_first_look() -> None:
+def test_seconds_without_new_records_since_the_first_sample_are_unknown() -> None:
     assert lag_of([(0, 0, 4_000, 3_000), (20, 0, 4_000, 3_500)]).seconds is None
     assert lag_of([(0, 0, 4_000, 3_000)]).seconds is None
 
 
-def test_a_log_that_was_cut_back_or_made_anew_begins_a_new_history() -> None:
-    looks = [(0, 0, 9_000, 9_000), (10, 0, 9_500, 9_500), (20, 0, 40, 0), (30, 0, 60, 10)]
-    found = lag_of(looks)
+def test_truncated_or_recreated_log_starts_a_new_history() -> None:
+    samples = [(0, 0, 9_000, 9_000), (10, 0, 9_500, 9_500), (20, 0, 40, 0), (30, 0, 60, 10)]
+    found = lag_of(samples)
     assert found.records == 50
     # From 40 at 20 s and 60 at 30 s, the end was 10 at 5 s: the larger log before tells nothing.
     assert found.seconds == 25.0
     assert (found.copied_per_s, found.produced_per_s) == (1.0, 2.0)
 
 
-def test_looks_without_a_leader_are_passed_over() -> None:
+def test_samples_without_a_leader_are_ignored() -> None:
     found = lag_of([(0, 0, 200, 0), (4, None, None, 100), (8, 0, 600, 300)])
     assert (found.seconds, found.produced_per_s) == (6.0, 50.0)
 
@@ -108,7 +108,7 @@ def test_looks_without_a_leader_are_passed_over() -> None:
     every_s=st.sampled_from([1.0, 2.0, 7.0, 10.0, 45.0]),
     base=st.integers(0, 2**60),
 )
-def test_a_steady_source_s_lag_in_seconds_is_exact_however_it_is_looked_at(
+def test_seconds_of_a_steady_source_are_exact_for_all_sample_times(
     rate: int, late_s: int, every_s: float, base: int
 ) -> None:
     """What the history forgets does not matter, and neither does how far it reaches back."""
@@ -124,7 +124,7 @@ def test_a_steady_source_s_lag_in_seconds_is_exact_however_it_is_looked_at(
     assert found.copied_per_s == pytest.approx(rate)
 
 
-def test_how_late_a_partition_is_stays_known_for_hours() -> None:
+def test_seconds_stay_known_for_hours() -> None:
     """An hour at 10 records/s, then seven at 1,000: what came in the first hour is found there, hours later."""
 
     def end(at_s: float) -> float:
@@ -137,77 +137,77 @@ def test_how_late_a_partition_is_stays_known_for_hours() -> None:
 # --- rates
 
 
-def test_rates_need_two_looks() -> None:
+def test_rates_need_two_samples() -> None:
     assert lag_of([(0, 0, 100, 50)])[2:4] == (None, None)
     assert lag_of([(0, 0, 100, 50), (2, 0, 300, 150)])[2:4] == (50.0, 100.0)
 
 
-def test_rates_are_of_the_last_minute() -> None:
+def test_rates_cover_the_last_minute() -> None:
     found = lag_of(followed(lambda at: 100 * min(at, 300) + 40 * max(0, at - 300), lambda _: 0, for_s=400))
     assert found.produced_per_s == 40.0
 
 
 @pytest.mark.parametrize("which", range(8))
-def test_one_late_look_does_not_spoil_a_rate(which: int) -> None:
-    """One of the looks that a rate is of shows what was there 9 s later, as one does that had to wait for a broker."""
-    looks = followed(lambda at: 1_000 * at + 60_000, lambda at: 900 * at, every_s=10, for_s=120)
-    at_s, earliest, end, progress = looks[-1 - which]
-    looks[-1 - which] = (at_s, earliest, end + 9_000, progress + 8_100)
-    found = lag_of(looks)
+def test_rate_is_not_distorted_by_one_late_sample(which: int) -> None:
+    """One of a rate's samples has the offsets of 9 s later, as if its brokers had responded late."""
+    samples = followed(lambda at: 1_000 * at + 60_000, lambda at: 900 * at, every_s=10, for_s=120)
+    at_s, earliest, end, progress = samples[-1 - which]
+    samples[-1 - which] = (at_s, earliest, end + 9_000, progress + 8_100)
+    found = lag_of(samples)
     assert found[2:4] == (900.0, 1_000.0)
 
 
-def test_looks_at_uneven_times_give_the_same_rates() -> None:
+def test_samples_at_uneven_times_give_the_same_rates() -> None:
     times = [0, 2, 4, 27, 28, 30, 55, 57, 80, 81, 82]
     found = lag_of([(at, 0, 1_000 + 20 * at, 10 * at) for at in times])
     assert found[2:4] == (10.0, 20.0)
 
 
-def test_looks_that_are_far_apart_still_give_rates() -> None:
+def test_samples_far_apart_give_rates() -> None:
     found = lag_of([(each * 180, 0, 1_000 + 1_800 * each, 900 * each) for each in range(6)])
     assert found[2:4] == (5.0, 10.0)
 
 
-def test_a_progress_that_falls_has_no_rate_until_it_rises() -> None:
-    looks = [(0, 0, 100, 90), (10, 0, 200, 20)]
-    assert lag_of(looks)[2:4] == (None, 10.0)
-    assert lag_of([*looks, (20, 0, 300, 50), (30, 0, 400, 80)])[2:4] == (3.0, 10.0)
+def test_falling_progress_has_no_rate_until_it_rises() -> None:
+    samples = [(0, 0, 100, 90), (10, 0, 200, 20)]
+    assert lag_of(samples)[2:4] == (None, 10.0)
+    assert lag_of([*samples, (20, 0, 300, 50), (30, 0, 400, 80)])[2:4] == (3.0, 10.0)
 
 
 # --- time to drain
 
 
-def test_a_backlog_drains_by_what_is_copied_faster_than_it_grows() -> None:
+def test_drain_time_is_lag_by_the_difference_of_rates() -> None:
     found = lag_of(followed(lambda at: 100_000 + 100 * at, lambda at: 350 * at))
     assert found.records == 70_000
     assert (found.drain_s, found.state) == (280.0, LagState.CATCHING_UP)
 
 
 @pytest.mark.parametrize("copied", [0, 99, 100])
-def test_a_lag_that_does_not_shrink_never_drains(copied: int) -> None:
+def test_lag_that_does_not_shrink_never_drains(copied: int) -> None:
     found = lag_of(followed(lambda at: 100_000 + 100 * at, lambda at: copied * at), stuck_after_s=math.inf)
     assert (found.drain_s, found.state) == (math.inf, LagState.FALLING_BEHIND)
 
 
-def test_one_look_tells_no_drain() -> None:
+def test_one_sample_gives_no_drain_time() -> None:
     found = lag_of([(0, 0, 100, 50)])
     assert (found.drain_s, found.state) == (None, LagState.BEHIND)
 
 
-def test_what_is_on_its_way_is_no_backlog() -> None:
+def test_records_in_transit_are_no_backlog() -> None:
     """A copy that follows has always some records to go, now a little more and now a little less."""
-    looks = [(2.0 * each, 0, 2_000 * each + 5_000, 2_000 * each + 4_000 - each % 3 * 300) for each in range(60)]
-    found = lag_of(looks, retention_s=3_600)
+    samples = [(2.0 * each, 0, 2_000 * each + 5_000, 2_000 * each + 4_000 - each % 3 * 300) for each in range(60)]
+    found = lag_of(samples, retention_s=3_600)
     assert found.records == 1_600
     assert (found.drain_s, found.state) == (0.0, LagState.CAUGHT_UP)
     assert found.seconds == pytest.approx(1.6)
     assert found.loss_s == pytest.approx(3_600 - 1.6, abs=0.1)
 
 
-def test_who_looks_seldom_cannot_see_that_somebody_is_late() -> None:
-    """All that was there at the look before is copied: what is left may have come just now."""
-    looks = [(60.0 * each, 0, each, max(0, each - 1)) for each in range(9)]
-    assert (lag_of(looks).seconds, lag_of(looks).state) == (60.0, LagState.CAUGHT_UP)
+def test_rare_samples_raise_the_limit_of_caught_up() -> None:
+    """All that was there at the sample before is copied: what is left may have come just now."""
+    samples = [(60.0 * each, 0, each, max(0, each - 1)) for each in range(9)]
+    assert (lag_of(samples).seconds, lag_of(samples).state) == (60.0, LagState.CAUGHT_UP)
     late = [(60.0 * each, 0, each, max(0, each - 2)) for each in range(9)]
     assert (lag_of(late).seconds, lag_of(late).state) == (120.0, LagState.FALLING_BEHIND)
 
@@ -215,74 +215,74 @@ def test_who_looks_seldom_cannot_see_that_somebody_is_late() -> None:
 # --- time to loss
 
 
-def test_the_oldest_uncopied_record_leaves_when_it_is_as_old_as_the_retention() -> None:
+def test_loss_time_of_the_oldest_record_is_retention_minus_its_age() -> None:
     # 30 s late; what is there is copied within 21 s.
     found = lag_of(followed(lambda at: 1_000 * at + 60_000, lambda at: 1_000 * at + 30_000), retention_s=3_600)
     assert found.loss_s == 3_570.0
 
 
-def test_the_newest_record_is_as_old_as_its_copy_takes() -> None:
+def test_loss_time_of_the_newest_record_is_retention_minus_its_copy_time() -> None:
     # 100,000 records at 50/s: the last of them is copied in 2,000 s; the first is 98 s old.
-    looks = followed(lambda at: 1_000 * at, lambda at: 50 * at, for_s=100)
-    found = lag_of([*looks, (102, 0, 102_000, 5_100)], retention_s=3_600)
+    samples = followed(lambda at: 1_000 * at, lambda at: 50 * at, for_s=100)
+    found = lag_of([*samples, (102, 0, 102_000, 5_100)], retention_s=3_600)
     assert (found.records, found.copied_per_s) == (96_900, 50.0)
     assert found.seconds == pytest.approx(96.9)
     assert found.loss_s == pytest.approx(3_600 - 96_900 / 50)
     assert found.state is LagState.FALLING_BEHIND
-    late = lag_of([*looks, (102, 0, 102_000, 5_100)], retention_s=1_800)
+    late = lag_of([*samples, (102, 0, 102_000, 5_100)], retention_s=1_800)
     assert late.loss_s == pytest.approx(1_800 - 96_900 / 50)
     assert late.state is LagState.LOSING
 
 
-def test_a_copy_that_keeps_pace_loses_nothing_though_it_never_drains() -> None:
+def test_copy_that_keeps_pace_loses_nothing_and_never_drains() -> None:
     found = lag_of(followed(lambda at: 1_000 * at + 60_000, lambda at: 1_000 * at), retention_s=3_600)
     assert (found.drain_s, found.loss_s, found.state) == (math.inf, 3_540.0, LagState.FALLING_BEHIND)
 
 
-def test_a_copy_that_stands_still_has_until_its_oldest_record_leaves() -> None:
-    looks = followed(lambda at: 1_000 * at, lambda _: 50_000, every_s=10, for_s=600)
-    assert lag_of(looks, retention_s=3_600).loss_s == 3_600 - 550
-    assert lag_of(looks, retention_s=3_600, at_s=3_000).loss_s == 3_600 - 2_950
-    gone = lag_of(looks, retention_s=500)
+def test_loss_time_of_a_stopped_copy_is_that_of_the_oldest_record() -> None:
+    samples = followed(lambda at: 1_000 * at, lambda _: 50_000, every_s=10, for_s=600)
+    assert lag_of(samples, retention_s=3_600).loss_s == 3_600 - 550
+    assert lag_of(samples, retention_s=3_600, at_s=3_000).loss_s == 3_600 - 2_950
+    gone = lag_of(samples, retention_s=500)
     assert (gone.loss_s, gone.state) == (-50.0, LagState.LOSING)
 
 
-def test_the_log_s_start_comes_nearer_where_a_log_is_bounded_by_bytes() -> None:
-    looks = followed(lambda at: 1_000 * at + 200_000, lambda _: 250_000, earliest=lambda at: 1_000 * at, for_s=120)
-    found = lag_of(looks)
+def test_loss_time_follows_the_moving_log_start() -> None:
+    samples = followed(lambda at: 1_000 * at + 200_000, lambda _: 250_000, earliest=lambda at: 1_000 * at, for_s=120)
+    found = lag_of(samples)
     assert (found.seconds, found.loss_s, found.state) == (70.0, 130.0, LagState.STUCK)
-    assert lag_of(looks, retention_s=DAY_S).loss_s == 130.0, "the smaller wins"
-    assert lag_of(looks, retention_s=150).loss_s == 80.0
+    assert lag_of(samples, retention_s=DAY_S).loss_s == 130.0, "the smaller wins"
+    assert lag_of(samples, retention_s=150).loss_s == 80.0
 
 
-def test_records_that_are_gone_already_are_lost() -> None:
+def test_expired_uncopied_records_are_lost() -> None:
     found = lag_of([(0, 500, 900, 400)])
     assert (found.loss_s, found.state) == (0.0, LagState.LOSING)
     moving = lag_of(followed(lambda at: 10 * at + 900, lambda _: 400, earliest=lambda at: 10 * at + 500, for_s=20))
     assert (moving.loss_s, moving.state) == (-30.0, LagState.LOSING)
 
 
-def test_a_log_emptied_behind_its_copy_is_no_loss() -> None:
+def test_log_emptied_behind_its_copy_is_no_loss() -> None:
     found = lag_of(followed(lambda at: 10 * at, lambda at: 10 * at, earliest=lambda at: 10 * at), retention_s=60)
     assert (found.loss_s, found.drain_s, found.state) == (60.0, 0.0, LagState.CAUGHT_UP)
 
 
-def test_without_retention_nothing_is_said() -> None:
+def test_loss_time_without_retention_is_unknown() -> None:
     assert lag_of(followed(lambda at: 1_000 * at + 60_000, lambda at: 1_000 * at)).loss_s is None
 
 
-def test_an_extrapolated_age_beyond_the_retention_is_not_believed() -> None:
+def test_extrapolated_age_above_the_retention_is_discarded() -> None:
     """A log filled at once, with a record a second since: at that rate it took a million seconds, and it did not."""
-    looks = followed(lambda at: 1_000_000 + at, lambda at: 20_000 * at, for_s=10)
-    found = lag_of(looks, retention_s=7 * DAY_S)
+    samples = followed(lambda at: 1_000_000 + at, lambda at: 20_000 * at, for_s=10)
+    found = lag_of(samples, retention_s=7 * DAY_S)
     assert found.seconds == pytest.approx(800_010)
     assert (found.loss_s, found.state) == (None, LagState.CATCHING_UP)
-    believed = lag_of(looks, retention_s=20 * DAY_S)
+    believed = lag_of(samples, retention_s=20 * DAY_S)
     assert believed.loss_s == pytest.approx(20 * DAY_S - 800_010)
 
 
-def test_it_is_too_late_where_only_the_newest_tells() -> None:
-    # Nothing came since the first look; 900,000 records at 1/s take longer than a week.
+def test_newest_record_alone_can_show_a_loss() -> None:
+    # Nothing came since the first sample; 900,000 records at 1/s take longer than a week.
     found = lag_of(followed(lambda _: 900_000, lambda at: at, for_s=100), retention_s=7 * DAY_S)
     assert (found.seconds, found.loss_s, found.state) == (None, 7 * DAY_S - 899_900, LagState.LOSING)
     soon = lag_of(followed(lambda _: 9_000, lambda at: at, for_s=100), retention_s=7 * DAY_S)
@@ -292,34 +292,34 @@ def test_it_is_too_late_where_only_the_newest_tells() -> None:
 # --- states
 
 
-def test_a_partition_without_a_leader() -> None:
+def test_partition_without_a_leader_has_no_lag() -> None:
     assert lag_of([(0, None, None, 40)]) == Lag(None, None, None, None, None, None, LagState.NO_LEADER)
 
 
-def test_a_partition_that_is_not_begun() -> None:
+def test_partition_without_progress_is_not_begun() -> None:
     found = lag_of([(0, 0, 40, None), (10, 0, 60, None)], retention_s=60)
     assert found == Lag(None, None, None, 2.0, None, None, LagState.NOT_BEGUN)
 
 
-def test_an_empty_partition_that_is_not_begun_has_nothing_to_copy() -> None:
+def test_empty_partition_without_progress_is_caught_up() -> None:
     assert lag_of([(0, 70, 70, None)]) == Lag(0, 0.0, None, None, 0.0, None, LagState.CAUGHT_UP)
 
 
-def test_stuck_is_lag_without_progress_for_longer_than_that() -> None:
-    looks = [(0, 0, 100, 50), (10, 0, 100, 60), (40, 0, 120, 60), (70, 0, 140, 60)]
-    assert lag_of(looks).state is LagState.FALLING_BEHIND, "60 s are not longer than 60 s"
-    assert lag_of(looks, at_s=71).state is LagState.STUCK
-    assert lag_of(looks, at_s=71, stuck_after_s=math.inf).state is LagState.FALLING_BEHIND
-    assert lag_of([*looks, (72, 0, 140, 61)]).state is not LagState.STUCK
+def test_lag_without_progress_for_a_minute_is_stuck() -> None:
+    samples = [(0, 0, 100, 50), (10, 0, 100, 60), (40, 0, 120, 60), (70, 0, 140, 60)]
+    assert lag_of(samples).state is LagState.FALLING_BEHIND, "60 s are not longer than 60 s"
+    assert lag_of(samples, at_s=71).state is LagState.STUCK
+    assert lag_of(samples, at_s=71, stuck_after_s=math.inf).state is LagState.FALLING_BEHIND
+    assert lag_of([*samples, (72, 0, 140, 61)]).state is not LagState.STUCK
 
 
-def test_a_partition_that_had_nothing_to_copy_was_not_stuck_meanwhile() -> None:
-    looks = [(0, 0, 100, 100), (100, 0, 100, 100), (300, 0, 101, 100)]
-    assert lag_of(looks, at_s=310).state is not LagState.STUCK
-    assert lag_of([*looks, (410, 0, 101, 100)]).state is LagState.STUCK
+def test_time_without_records_to_copy_is_not_stuck() -> None:
+    samples = [(0, 0, 100, 100), (100, 0, 100, 100), (300, 0, 101, 100)]
+    assert lag_of(samples, at_s=310).state is not LagState.STUCK
+    assert lag_of([*samples, (410, 0, 101, 100)]).state is LagState.STUCK
 
 
-def test_states_stand_in_the_order_of_their_badness() -> None:
+def test_states_are_in_the_order_of_severity() -> None:
     assert [each.rank for each in LagState] == list(range(8))
     assert [each for each in LagState if each.unhealthy] == list(LagState)[:4]
 
@@ -327,7 +327,7 @@ def test_states_stand_in_the_order_of_their_badness() -> None:
 # --- many partitions
 
 
-def test_partitions_come_and_go_and_the_others_do_not_notice() -> None:
+def test_added_and_removed_partitions_do_not_change_others() -> None:
     other, third = TopicPartition("orders", 1), TopicPartition("clicks", 0)
     lags, alone = LagTracker(), LagTracker()
     for each in range(30):
@@ -348,14 +348,14 @@ def test_partitions_come_and_go_and_the_others_do_not_notice() -> None:
     assert lags.estimates(now_ms).keys() == {third}
 
 
-def test_a_partition_that_comes_is_not_stuck_at_once() -> None:
+def test_new_partition_is_not_stuck() -> None:
     lags = LagTracker()
     lags.add_sample(T0, {})
     lags.add_sample(T0 + 300_000, {TP: PartitionOffsets(0, 9, 1)})
     assert lags.estimates(T0 + 300_000)[TP].state is LagState.BEHIND
 
 
-def test_retention_is_the_topic_s() -> None:
+def test_retention_is_by_topic() -> None:
     clicks = TopicPartition("clicks", 0)
     lags = LagTracker()
     lags.add_sample(T0, {TP: PartitionOffsets(0, 5, 5), clicks: PartitionOffsets(0, 5, 5)})
@@ -363,7 +363,7 @@ def test_retention_is_the_topic_s() -> None:
     assert (found[TP].loss_s, found[clicks].loss_s) == (60.0, None)
 
 
-def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
+def test_clock_set_back_starts_a_new_history() -> None:
     lags = LagTracker()
     for at_s, end in [(0, 100), (10, 200), (20, 300), (5, 400)]:
         lags.add_sample(T0 + at_s * 1000, {TP: PartitionOffsets(0, end, 0)})
@@ -371,20 +371,20 @@ def test_a_clock_that_was_set_back_begins_a_new_history() -> None:
     assert (found.seconds, found.produced_per_s, found.state) == (None, None, LagState.BEHIND)
 
 
-def test_two_looks_at_one_time_are_one() -> None:
+def test_two_samples_of_one_time_count_once() -> None:
     twice = [(0, 0, 100, 0), (10, 0, 200, 50), (10, 0, 300, 80), (20, 0, 400, 160)]
     assert lag_of(twice) == lag_of([twice[0], *twice[2:]])
     assert lag_of([(0, 0, 100, 0), (0, 0, 100, 50)])[:5] == (50, None, None, None, None)
 
 
-def test_nothing_was_looked_at() -> None:
+def test_tracker_without_samples_has_no_estimates() -> None:
     lags = LagTracker()
     assert lags.estimates(T0) == {}
     lags.add_sample(T0, {})
     assert lags.estimates(T0) == {}
 
 
-def test_totals() -> None:
+def test_totals_are_sums_and_worst_values() -> None:
     every = [
         Lag(100, 7.0, 10.0, 5.0, 20.0, 500.0, LagState.CATCHING_UP),
         Lag(50, None, None, 2.0, math.inf, None, LagState.FALLING_BEHIND),
@@ -399,7 +399,7 @@ def test_totals() -> None:
     assert totals([])[:7] == (0, 0, None, None, None, None, None)
 
 
-def test_the_worst_come_first() -> None:
+def test_worst_first_sorts_by_state_age_and_records() -> None:
     def one(state: LagState, seconds: float | None, records: int | None) -> Lag:
         return Lag(records, seconds, None, None, None, None, state)
 
@@ -426,10 +426,10 @@ maybe = st.one_of(unknown, offsets, offsets)
 steps = st.lists(st.tuples(st.integers(1, 200_000), maybe, maybe, maybe), min_size=1, max_size=40)
 
 
-def history_of(told: list[tuple[int, int | None, int | None, int | None]]) -> list[tuple[int, PartitionOffsets]]:
-    """Any looks at all, in the order of time: offsets may fall, and be unknown."""
+def history_of(rows: list[tuple[int, int | None, int | None, int | None]]) -> list[tuple[int, PartitionOffsets]]:
+    """Any samples at all, in the order of time: offsets may fall, and be unknown."""
     at_ms, found = 0, []
-    for step_ms, start, end, progress in told:
+    for step_ms, start, end, progress in rows:
         at_ms += step_ms
         known = start is not None and end is not None
         found.append((at_ms, PartitionOffsets(start if known else None, end if known else None, progress)))
@@ -447,7 +447,7 @@ def estimated(history: list[tuple[int, PartitionOffsets]], retention_ms: int | N
 
 
 @given(histories, st.one_of(unknown, st.integers(0, 10**12)), st.integers(0, 10**7))
-def test_what_always_holds(
+def test_estimates_satisfy_their_invariants(
     history: list[tuple[int, PartitionOffsets]], retention_ms: int | None, after_ms: int
 ) -> None:
     found = estimated(history, retention_ms, after_ms)
@@ -472,7 +472,7 @@ def test_what_always_holds(
 
 
 @given(histories, st.integers(0, 10**10), st.integers(0, 10**10))
-def test_longer_retention_never_leaves_less_room(
+def test_longer_retention_never_shortens_the_loss_time(
     history: list[tuple[int, PartitionOffsets]], one_ms: int, more_ms: int
 ) -> None:
     short, long = (estimated(history, each).loss_s for each in (one_ms, one_ms + more_ms))
@@ -481,7 +481,9 @@ def test_longer_retention_never_leaves_less_room(
 
 
 @given(histories, st.integers(1, 10**9), st.integers(1, 10**15))
-def test_only_differences_count(history: list[tuple[int, PartitionOffsets]], later_ms: int, more: int) -> None:
+def test_estimates_depend_on_differences_only(
+    history: list[tuple[int, PartitionOffsets]], later_ms: int, more: int
+) -> None:
     def moved(seen: PartitionOffsets) -> PartitionOffsets:
         return PartitionOffsets(*(None if each is None else each + more for each in seen))
 
@@ -493,7 +495,7 @@ def test_only_differences_count(history: list[tuple[int, PartitionOffsets]], lat
 
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=300))
-def test_the_history_is_bounded_however_it_is_looked_at(gaps_ms: list[int]) -> None:
+def test_history_is_bounded_for_all_sample_times(gaps_ms: list[int]) -> None:
     lags, at_ms = LagTracker(), T0
     for gap_ms in gaps_ms:
         at_ms += gap_ms
@@ -505,8 +507,8 @@ def test_the_history_is_bounded_however_it_is_looked_at(gaps_ms: list[int]) -> N
 
 
 @given(histories)
-def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tuple[int, PartitionOffsets]]) -> None:
-    """With a source that only grows, and looks that reach back: no younger than the first look that had more."""
+def test_seconds_lie_between_the_samples_around_them(history: list[tuple[int, PartitionOffsets]]) -> None:
+    """With a source that only grows, and samples that reach back: no younger than the first sample that had more."""
     grown, end = [], 0
     for at_ms, seen in history[:12]:
         end += (seen.end or 0) % 1_000
@@ -519,7 +521,7 @@ def test_seconds_lie_between_the_looks_that_they_are_read_from(history: list[tup
     for at_ms, seen in grown:
         lags.add_sample(at_ms, {TP: seen})
     now_ms = grown[-1][0]
-    kept = [(look.time_ms, look.ends[0]) for look in lags._history.samples]
+    kept = [(sample.time_ms, sample.ends[0]) for sample in lags._history.samples]
     seconds = lags.estimates(now_ms)[TP].seconds
     at_most = (now_ms - max(at for at, there in kept if there <= progress)) / 1000
     at_least = (now_ms - min(at for at, there in kept if there > progress)) / 1000

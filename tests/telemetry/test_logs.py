@@ -1,4 +1,4 @@
-"""A line for each event, with the ids of its trace."""
+"""One log line per event, with the ids of its trace."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> None:
         logs.configure()
 
 
-def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_logged_as_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
     configure(monkeypatch)
     logs.configure()  # a worker runs many tasks
     logs.log_partition(expired(1), EPOCH, 0)
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(one["level"], one["message"]) for one in told] == [
+    lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["message"]) for line in lines] == [
         ("WARNING", "expired"),
         ("INFO", "retry"),
         ("ERROR", "expired"),
     ]
     own = partition_id(EPOCH, "orders", 1, 0)
-    assert {(one["trace_id"], one["span_id"]) for one in told} == {(own.trace_hex, own.span_hex)}
-    assert told[0]["cause"] == "not enough replicas"
-    assert told[0]["may_have_been_written"] is True
-    assert told[2]["error"] == "too late"
+    assert {(line["trace_id"], line["span_id"]) for line in lines} == {(own.trace_hex, own.span_hex)}
+    assert lines[0]["cause"] == "not enough replicas"
+    assert lines[0]["may_have_been_written"] is True
+    assert lines[2]["error"] == "too late"
 
 
-def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_logged_as_text_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
     logs.log_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
     (line,) = capsys.readouterr().err.splitlines()
@@ -59,7 +59,7 @@ def test_lines_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert f"trace_id={EPOCH.trace_hex}" in line
 
 
-def test_of_what_went_well_nothing_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_partition_is_not_logged(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
     logs.log_partition(result(1), EPOCH, 0)
     assert capsys.readouterr().err == ""

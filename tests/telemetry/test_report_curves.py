@@ -14,7 +14,7 @@ CURVES = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=200).m
 
 
 @given(CURVES, st.integers(3, 60))
-def test_a_thin_curve_has_the_ends_and_order_of_the_whole(curve: list[Point], most: int) -> None:
+def test_thinned_curve_keeps_ends_and_order(curve: list[Point], most: int) -> None:
     kept = thin(curve, most)
     assert len(kept) == min(most, len(curve))
     assert kept == sorted(kept)
@@ -22,7 +22,7 @@ def test_a_thin_curve_has_the_ends_and_order_of_the_whole(curve: list[Point], mo
     assert (kept[:1], kept[-1:]) == (curve[:1], curve[-1:])
 
 
-def test_what_stands_out_is_kept() -> None:
+def test_thinned_curve_keeps_prominent_points() -> None:
     """A standstill in the middle of a long way down: its two corners are what the picture is about."""
     down = [(number, 1_000 - number, 0, 0) for number in range(400)]
     still = [(number, 601, 0, 0) for number in range(400, 700)]
@@ -36,14 +36,14 @@ def test_what_stands_out_is_kept() -> None:
 
 
 @given(CURVES, NUMBERS)
-def test_differences_are_the_curve(curve: list[Point], origin_ms: int) -> None:
+def test_differences_decode_to_the_curve(curve: list[Point], origin_ms: int) -> None:
     flat = as_differences(curve, origin_ms)
     rows = zip(*(itertools.accumulate(flat[column::4]) for column in range(4)), strict=True)
     assert [(time + origin_ms, *rest) for time, *rest in rows] == [(each[0], *each[1:]) for each in curve]
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=300))
-def test_every_curve_gets_its_share(weights: list[int]) -> None:
+def test_points_per_curve_follow_the_weights(weights: list[int]) -> None:
     shares = points_per_curve(weights, 1_000, 4, 240)
     assert all(4 <= share <= 240 for share in shares)
     assert sum(shares) <= max(1_000, 4 * len(weights)) + 4 * len(weights)

@@ -1,4 +1,4 @@
-"""Who is sick, with what, and what to do about it: judged by the errors that the relay and Spark's side really say."""
+"""Findings and advice, for the errors that the relay and Spark's side really write."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def written_in(function: Callable[..., object]) -> str:
 
 
 def gap(kind: GapKind) -> str:
-    told = Gap(kind, 10, 20, 10)
-    return f"orders-0: {told}; {told.advice()}"
+    found = Gap(kind, 10, 20, 10)
+    return f"orders-0: {found}; {found.advice()}"
 
 
 def bad_timestamp() -> str:
@@ -86,7 +86,7 @@ def only(one: RangeResult) -> Finding:
 
 
 @pytest.mark.parametrize("key", FAILURES)
-def test_each_failure_is_known_by_its_words(key: str) -> None:
+def test_failure_is_recognized_by_its_error(key: str) -> None:
     one = replace(runs.healthy(), outcome=Outcome.FAILED, error=FAILURES[key], gaps={})
     finding = only(one)
     assert finding.key == key
@@ -94,11 +94,11 @@ def test_each_failure_is_known_by_its_words(key: str) -> None:
     assert finding.members == [(0, FAILURES[key])]
 
 
-def test_every_known_failure_is_shown_above() -> None:
+def test_all_known_failures_are_tested() -> None:
     assert {f"failed {name}" for name in FAILED} - FAILURES.keys() == {"failed other source"}
 
 
-def test_two_deployments_under_one_name() -> None:
+def test_two_deployments_with_one_flow_name_are_recognized() -> None:
     one = backlog(0, 5)
     other = Progress(offset=1, leader_epoch=None, source_cluster_id="cluster-b", topic_id="t1", time_ms=0)
     for words in (str(expiries.other_source(one, other)), other_source_text(other, "cluster-a")):
@@ -106,9 +106,9 @@ def test_two_deployments_under_one_name() -> None:
 
 
 @pytest.mark.parametrize("cause", DeliveryCause)
-def test_each_cause_of_an_expiry_has_its_own_advice(cause: DeliveryCause) -> None:
-    told = [runs.expiry(cause, DeliveryPhase.QUEUE, 1, 0, may_have_been_written=cause is DeliveryCause.NO_ANSWER)]
-    finding = only(replace(runs.idle(), outcome=Outcome.EXPIRED, error="late", expiries=told))
+def test_cause_of_an_expiry_has_its_own_advice(cause: DeliveryCause) -> None:
+    expiries = [runs.expiry(cause, DeliveryPhase.QUEUE, 1, 0, may_have_been_written=cause is DeliveryCause.NO_ANSWER)]
+    finding = only(replace(runs.idle(), outcome=Outcome.EXPIRED, error="late", expiries=expiries))
     assert finding.key == f"expired {cause.value}"
     assert finding.advice.title.startswith("Expired:")
     assert (finding.advice.remark == advice.MAYBE_WRITTEN) is (cause is DeliveryCause.NO_ANSWER)
@@ -132,7 +132,7 @@ WITHHELD = OpenTransaction(
 UNFINISHED = Outcome.UNFINISHED
 
 
-def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
+def test_open_transaction_has_the_command_that_aborts_it() -> None:
     finding = only(replace(runs.healthy(), withheld=WITHHELD.to_json()))
     assert (finding.key, finding.advice.level) == ("withheld", Level.WARNING)
     assert "12 records from offset 34 on are not copied" in finding.members[0][1]
@@ -168,11 +168,11 @@ def test_an_open_transaction_comes_with_the_command_that_aborts_it() -> None:
         (runs.idle(), []),
     ],
 )
-def test_each_partition_has_its_findings(one: RangeResult, keys: list[str]) -> None:
+def test_partition_has_its_findings(one: RangeResult, keys: list[str]) -> None:
     assert [finding.key for finding in find("paris-berlin", [one])] == keys
 
 
-def test_what_is_not_well_though_it_is_complete() -> None:
+def test_complete_partition_can_have_findings() -> None:
     one = runs.healthy()
     assert one.story is not None
     changes = [{"time_ms": number, "name": "mirror.leader_change"} for number in range(4)]
@@ -183,7 +183,7 @@ def test_what_is_not_well_though_it_is_complete() -> None:
     ]
 
 
-def test_alike_ones_are_together_and_the_worst_come_first() -> None:
+def test_findings_are_grouped_and_sorted_worst_first() -> None:
     partitions = [
         runs.throttled(),
         runs.with_a_gap(),
@@ -202,7 +202,7 @@ def test_alike_ones_are_together_and_the_worst_come_first() -> None:
     ]
 
 
-def test_commands_can_be_copied_as_they_are() -> None:
+def test_commands_are_quoted_for_a_shell() -> None:
     one = replace(runs.expired(), target_topic="paris.orders; rm -rf FLOW")
     commands = [step.command for step in only(one).advice.steps]
     assert (
@@ -220,21 +220,21 @@ def all_advice() -> list[Advice]:
 
 
 @pytest.mark.parametrize("each", all_advice(), ids=lambda each: each.title)
-def test_advice_says_what_to_do(each: Advice) -> None:
+def test_advice_has_steps_in_whole_sentences(each: Advice) -> None:
     assert each.steps
     for text in (each.meaning, *(step.text for step in each.steps)):
         assert text.endswith((".", ":", "?"))
         assert "  " not in text
 
 
-def test_the_slowest_are_those_that_were_busy_longest() -> None:
+def test_slowest_partitions_were_active_longest() -> None:
     partitions = [runs.healthy(0), runs.idle(), runs.expired(), runs.throttled(), runs.failed_by_a_gap()]
     assert slowest(partitions, 3) == [2, 3, 0]
     resting = replace(runs.healthy(0), story=replace(runs.story(runs.healthy(0)), phases={"idle": 10**9, "fencing": 5}))
     assert slowest([resting, runs.healthy(1)], 2) == [1, 0], "what is caught up is not slow"
 
 
-def test_what_keeps_the_slowest_is_said() -> None:
+def test_slowest_partitions_have_an_explanation() -> None:
     (said,) = phases.explain_slowest("paris-berlin", [runs.healthy(0), runs.healthy(1)])
     assert said.startswith("All 2 spent most time waiting for the target's acknowledgements")
     one = replace(runs.story(runs.healthy()), phases={"fetching": 70, "producing": 30, "idle": 900})

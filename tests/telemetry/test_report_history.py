@@ -1,4 +1,4 @@
-"""One partition over a stream's epochs, joined and bounded."""
+"""The history of a partition over a stream's epochs: joined and bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def epoch(number: int, **more: Any) -> RangeResult:
     """Each copies a hundred records of 10 bytes in a minute, and leaves five."""
     at, first = BASE + number * 60_000, number * 100
     curve = [[at + step * 1_000, first + 2 * step, first + 105, 20 * step] for step in range(51)]
-    story = CopyTimeline(
+    timeline = CopyTimeline(
         began_ms=at,
         ended_ms=at + 60_000,
         lag_before=105,
@@ -34,29 +34,34 @@ def epoch(number: int, **more: Any) -> RangeResult:
     )
     return RangeResult(
         flow="f", topic="t", target_topic="a.t", partition=0, start=first, end=first + 100, records=100, bytes=1_000,
-        **{"story": story, **more},
+        **{"story": timeline, **more},
     )  # fmt: skip
 
 
-def test_epochs_are_one_story() -> None:
+def test_epochs_are_joined_into_one_timeline() -> None:
     history = PartitionHistory(max_points=400)
     for number in range(3):
         history.add(epoch(number))
-    story = history.timeline()
-    assert story is not None
-    assert (story.began_ms, story.ended_ms) == (BASE, BASE + 180_000)
-    assert (story.lag_before, story.lag_after, story.late_before_ms, story.late_after_ms) == (105, 5, 900, 40)
-    assert story.phases == {"producing": 90_000, "idle": 30_000}
-    assert (story.commits, story.commit_ms, story.commit_max_ms, story.throttled_ms) == (150, 1_500, 22, 9)
-    assert story.traces == ["trace-0", "trace-1", "trace-2"]
-    assert [event["time_ms"] for event in story.events] == [BASE + 7, BASE + 60_007, BASE + 120_007]
-    assert len(story.curve) == 153
-    assert story.curve[0] == [BASE, 0, 105, 0]
-    assert story.curve[-1] == [BASE + 170_000, 300, 305, 3_000], "the bytes of earlier epochs are counted"
-    assert [point[3] for point in story.curve] == sorted(point[3] for point in story.curve)
+    timeline = history.timeline()
+    assert timeline is not None
+    assert (timeline.began_ms, timeline.ended_ms) == (BASE, BASE + 180_000)
+    assert (timeline.lag_before, timeline.lag_after, timeline.late_before_ms, timeline.late_after_ms) == (
+        105,
+        5,
+        900,
+        40,
+    )
+    assert timeline.phases == {"producing": 90_000, "idle": 30_000}
+    assert (timeline.commits, timeline.commit_ms, timeline.commit_max_ms, timeline.throttled_ms) == (150, 1_500, 22, 9)
+    assert timeline.traces == ["trace-0", "trace-1", "trace-2"]
+    assert [event["time_ms"] for event in timeline.events] == [BASE + 7, BASE + 60_007, BASE + 120_007]
+    assert len(timeline.curve) == 153
+    assert timeline.curve[0] == [BASE, 0, 105, 0]
+    assert timeline.curve[-1] == [BASE + 170_000, 300, 305, 3_000], "the bytes of earlier epochs are counted"
+    assert [point[3] for point in timeline.curve] == sorted(point[3] for point in timeline.curve)
 
 
-def test_what_was_told_again_is_not_twice_there() -> None:
+def test_repeated_expiry_is_listed_once() -> None:
     history = PartitionHistory(max_points=10)
     expiry = {"time_ms": 5, "cause": "no leader"}
     history.add(epoch(0, expiries=[expiry]))
@@ -64,23 +69,23 @@ def test_what_was_told_again_is_not_twice_there() -> None:
     assert [one["time_ms"] for one in history.expiries()] == [5, 6]
 
 
-def test_it_stays_small_however_long_the_stream() -> None:
+def test_history_of_a_long_stream_is_bounded() -> None:
     history = PartitionHistory(max_points=50)
     for number in range(300):
         expiries = [{"time_ms": number * 60_000, "cause": "no leader"}]
         history.add(epoch(number, expiries=expiries))
-    story = history.timeline()
-    assert story is not None
-    assert len(story.curve) <= 100
-    assert story.curve[0] == [BASE, 0, 105, 0]
-    assert story.curve[-1][:2] == [BASE + 299 * 60_000 + 50_000, 30_000]
-    assert (len(story.events), story.events_left_out) == (MAX_EVENTS, 300 - MAX_EVENTS)
+    timeline = history.timeline()
+    assert timeline is not None
+    assert len(timeline.curve) <= 100
+    assert timeline.curve[0] == [BASE, 0, 105, 0]
+    assert timeline.curve[-1][:2] == [BASE + 299 * 60_000 + 50_000, 30_000]
+    assert (len(timeline.events), timeline.events_left_out) == (MAX_EVENTS, 300 - MAX_EVENTS)
     assert len(history.expiries()) == MAX_EXPIRIES
     assert history.expiries()[-1]["time_ms"] == 299 * 60_000
 
 
-def test_two_attempts_at_once_make_one_curve() -> None:
-    """A twin that was shut out told of the same time: the curve does not go back."""
+def test_overlapping_attempts_make_one_curve() -> None:
+    """A fenced twin reported the same time: the curve does not go back."""
     history = PartitionHistory(max_points=400)
     history.add(epoch(0))
     history.add(replace(epoch(0), end=130))
@@ -88,22 +93,22 @@ def test_two_attempts_at_once_make_one_curve() -> None:
     assert times == sorted(times)
 
 
-def test_without_anything_told_there_is_no_story() -> None:
+def test_history_without_timelines_has_none() -> None:
     history = PartitionHistory(max_points=10)
     history.add(epoch(0, story=None))
     assert (history.timeline(), history.expiries()) == (None, [])
     history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
-    story = history.timeline()
-    assert story is not None
-    assert story.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]
+    timeline = history.timeline()
+    assert timeline is not None
+    assert timeline.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]
 
 
-def test_what_was_left_is_known_from_the_beginning() -> None:
+def test_curve_starts_with_the_lag_at_the_beginning() -> None:
     """The first commit keeps the place, before the source has said how far it goes."""
     curve = [[BASE + 700, 40, 40, 0], [BASE + 900, 90, 140, 500], [BASE + 1_300, 140, 140, 1_000]]
-    story = CopyTimeline(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
+    timeline = CopyTimeline(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
     history = PartitionHistory(max_points=10)
-    history.add(epoch(0, story=story))
+    history.add(epoch(0, story=timeline))
     assert [(time - BASE, left) for time, left, _, _ in history.points()] == [
         (0, 100),
         (700, 100),
@@ -112,12 +117,12 @@ def test_what_was_left_is_known_from_the_beginning() -> None:
     ]
 
 
-def test_that_it_caught_up_is_an_event() -> None:
+def test_catch_up_is_an_event() -> None:
     span = {"name": "mirror.catch_up", "began_ms": BASE, "ended_ms": BASE + 1_300, "records": 5, "bytes": 70}
     other = {"name": "mirror.attempt", "began_ms": BASE, "ended_ms": BASE + 3, "attempt": 1, "error": "x"}
     history = PartitionHistory(max_points=10)
     history.add(epoch(0, story=CopyTimeline(began_ms=BASE, spans=[other, span])))
-    story = history.timeline()
-    assert story is not None
+    timeline = history.timeline()
+    assert timeline is not None
     about = {"took_ms": 1_300, "records": 5, "bytes": 70}
-    assert story.events == [{"time_ms": BASE + 1_300, "name": "mirror.catch_up", **about}]
+    assert timeline.events == [{"time_ms": BASE + 1_300, "name": "mirror.catch_up", **about}]

@@ -1,4 +1,4 @@
-"""The report in a real browser, without a network: it opens, its curves are there, an expiry is found and clicked."""
+"""The report in a real browser without a network: it opens with its curves, and an expiry is found and opened."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A tab that complains of nothing, and asks nobody for anything."""
+    """A tab without script errors and without network requests."""
     opened = browser.page()
     opened.size(1360, 900)
     yield opened
@@ -98,7 +98,7 @@ EXPIRY = {
 }
 
 
-def test_it_opens_with_all_its_curves(page: Page, sick: str) -> None:
+def test_page_opens_with_all_curves(page: Page, sick: str) -> None:
     page.open(sick)
     for chart in ("total", "lines", "slow"):
         drawn(page, chart)
@@ -113,14 +113,14 @@ def test_it_opens_with_all_its_curves(page: Page, sick: str) -> None:
     assert page.value(f"{first('[data-chart=slow]')}.querySelectorAll('.bars .point').length") > 20
 
 
-def test_no_chart_is_blank_that_was_not_scrolled_to(page: Page, sick: str) -> None:
+def test_charts_are_drawn_without_scrolling(page: Page, sick: str) -> None:
     page.open(sick)
     for chart in ("total", "lines", "slow"):
         page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
     assert page.value("window.scrollY") == 0
 
 
-def test_what_is_printed_before_the_charts_are_drawn_has_them(page: Page, sick: str) -> None:
+def test_printing_draws_the_charts_first(page: Page, sick: str) -> None:
     page.open(sick)
     for chart in ("total", "lines", "slow"):
         node = first(f"[data-chart={chart}]")
@@ -130,7 +130,7 @@ def test_what_is_printed_before_the_charts_are_drawn_has_them(page: Page, sick: 
     assert page.value("document.querySelectorAll('[data-chart][data-drawn] .main-svg').length") >= 3
 
 
-def test_of_many_partitions_ten_have_lines_and_the_others_two_together(page: Page, folder: Path) -> None:
+def test_ten_of_many_partitions_have_lines_and_the_others_share_two(page: Page, folder: Path) -> None:
     page.open(written(folder, "large", runs.large_run()))
     drawn(page, "lines")
     data = f"{first('[data-chart=lines]')}.data"
@@ -139,14 +139,14 @@ def test_of_many_partitions_ten_have_lines_and_the_others_two_together(page: Pag
     assert names[0].startswith("the other ")
     assert [name.split(": ")[1] for name in names[:2]] == ["mean", "maximum"]
     assert len(names) == 12
-    looks = [(line["color"], line.get("dash")) for _, line in lines[2:]]
-    assert len(set(looks)) == 10, "no two look the same"
+    styles = [(line["color"], line.get("dash")) for _, line in lines[2:]]
+    assert len(set(styles)) == 10, "no two lines have the same style"
     assert len(set(names)) == 12
     maximum = page.value(f"Math.max(...{data}[1].y)")
     assert 0 < page.value(f"Math.max(...{data}[0].y)") <= maximum
 
 
-def test_a_stream_s_catch_up_is_more_than_a_spike(page: Page, folder: Path) -> None:
+def test_charts_of_a_stream_show_its_catch_up(page: Page, folder: Path) -> None:
     """Four minutes of it in ten hours; both can be looked at."""
     page.open(written(folder, "stream", runs.long_stream()))
     drawn(page, "total")
@@ -160,12 +160,12 @@ def test_a_stream_s_catch_up_is_more_than_a_spike(page: Page, folder: Path) -> N
     assert page.value(f"{first('[data-range=all]')}.getAttribute('aria-pressed')") == "true"
 
 
-def test_what_went_wrong_in_a_stream_is_shown_first(page: Page, sick: str) -> None:
+def test_charts_of_an_unhealthy_run_show_the_whole_run(page: Page, sick: str) -> None:
     page.open(sick)
     assert page.value(f"{first('[data-ranges]')}.hidden")
 
 
-def test_an_expiry_is_found_and_clicked(page: Page, sick: str) -> None:
+def test_expiry_is_found_and_opened_from_the_table(page: Page, sick: str) -> None:
     """From the table to its row, from there to the mark on the curve, from there to all that is known."""
     page.open(sick)
     page.value("window.search = document.querySelector('[data-search]')")
@@ -188,7 +188,7 @@ def test_an_expiry_is_found_and_clicked(page: Page, sick: str) -> None:
     assert page.value("location.hash") == ""
 
 
-def test_an_expiry_is_clicked_in_the_flow_s_charts(page: Page, sick: str) -> None:
+def test_expiry_is_opened_from_the_flow_charts(page: Page, sick: str) -> None:
     page.open(sick)
     for chart in ("total", "lines"):
         drawn(page, chart)
@@ -200,7 +200,7 @@ def test_an_expiry_is_clicked_in_the_flow_s_charts(page: Page, sick: str) -> Non
         page.wait(f"{DETAIL}.hidden")
 
 
-def test_every_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
+def test_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
     page.open(f"{sick}#audit.log-0")
     kinds = page.value("[...document.querySelectorAll('.event')].map((event) => event.dataset.kind)")
     assert kinds == ["mirror.throttled"] * 3
@@ -210,7 +210,7 @@ def test_every_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
     assert page.value("document.querySelectorAll('.event.open').length") == 0
 
 
-def test_a_fragment_opens_its_partition(page: Page, sick: str) -> None:
+def test_fragment_opens_its_partition(page: Page, sick: str) -> None:
     page.open(f"{sick}#orders-3")
     assert page.value(f"{first('.detail h2')}.textContent") == "orders-3"
     page.value("location.hash = '#paris-berlin:clicks-0'")
@@ -226,7 +226,7 @@ def test_a_fragment_opens_its_partition(page: Page, sick: str) -> None:
     page.wait(f"{DETAIL}.hidden")
 
 
-def test_two_thousand_partitions_open_within_seconds(page: Page, folder: Path) -> None:
+def test_page_with_two_thousand_partitions_opens_within_seconds(page: Page, folder: Path) -> None:
     seconds = page.open(written(folder, "large", runs.large_run()))
     assert seconds < 10, "it takes one on an idle machine"
     assert page.value(FOUND) == "2,000 partitions"
@@ -238,7 +238,7 @@ def test_two_thousand_partitions_open_within_seconds(page: Page, folder: Path) -
     assert len(page.value(ROWS)) == 2_000
 
 
-def test_the_table_is_searched_filtered_and_sorted(page: Page, folder: Path) -> None:
+def test_table_can_be_searched_filtered_and_sorted(page: Page, folder: Path) -> None:
     page.open(written(folder, "large", runs.large_run()))
     page.click(first(".chip[data-outcome=complete]"))
     assert page.value(FOUND) == "1,997 of 2,000 partitions"
@@ -259,7 +259,7 @@ def lightness(page: Page, selector: str, what: str = "backgroundColor") -> float
     return sum(map(float, numbers[:3])) / 3
 
 
-def test_light_and_dark(page: Page, sick: str) -> None:
+def test_page_has_light_and_dark_colours(page: Page, sick: str) -> None:
     page.prefers("light")
     page.open(sick)
     drawn(page, "total")
@@ -278,7 +278,7 @@ def test_light_and_dark(page: Page, sick: str) -> None:
     assert lightness(page, "body") < 50
 
 
-def test_hostile_texts_do_nothing(page: Page, folder: Path) -> None:
+def test_hostile_texts_run_no_script(page: Page, folder: Path) -> None:
     page.open(written(folder, "hostile", runs.hostile_run()))
     for chart in ("total", "lines", "slow"):
         drawn(page, chart)
@@ -292,7 +292,7 @@ def test_hostile_texts_do_nothing(page: Page, folder: Path) -> None:
     assert runs.HOSTILE in page.value(f"{DETAIL}.textContent")
 
 
-def test_each_flow_has_its_page(page: Page, folder: Path) -> None:
+def test_flows_are_switched(page: Page, folder: Path) -> None:
     other = runs.view([runs.healthy()], flow="back", outcome=Outcome.COMPLETE)
     page.open(written(folder, "two", runs.sick_run(), other))
     assert page.value("[...document.querySelectorAll('section.flow')].map((each) => each.hidden)") == [False, True]
@@ -303,7 +303,7 @@ def test_each_flow_has_its_page(page: Page, folder: Path) -> None:
     page.wait(f"!{DETAIL}.hidden && !{first('#flow-0')}.hidden")
 
 
-def test_it_fits_a_narrow_window(page: Page, sick: str) -> None:
+def test_page_fits_a_narrow_window(page: Page, sick: str) -> None:
     page.size(420, 800)
     page.open(sick)
     assert page.value("document.documentElement.scrollWidth") <= 420

@@ -1,4 +1,4 @@
-"""The page: whole, small enough, quiet towards the network, and safe whatever topics and brokers are called."""
+"""The page: complete, small enough, without network access, and safe for all names of topics and brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MADE_MS = runs.BEGAN_MS + 305_000
 
 
 class Document(HTMLParser):
-    """A page as a browser takes it apart: ``tags`` in order, ``scripts`` by what is in them, ``text`` of the rest."""
+    """A page as a browser parses it: ``tags`` in order, the contents of ``scripts``, and the other ``text``."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_what_ran_is_said_without_any_script() -> None:
+def test_page_has_its_summary_without_scripts() -> None:
     text = words(document(runs.sick_run()).text)
     assert "2026-11-20 21:59:59 UTC to 2026-11-20 22:05:03 UTC (5 min 3 s) · 9 partitions of 5 topics" in text
     assert "6 of 9 partitions are complete. 4 need attention." in text
@@ -106,11 +106,11 @@ def test_what_ran_is_said_without_any_script() -> None:
         (runs.view([runs.healthy()]), "No batch expired, and no record was lost or skipped."),
     ],
 )
-def test_each_run_has_its_words(flow: FlowReportData, said: str) -> None:
+def test_page_summarizes_each_kind_of_run(flow: FlowReportData, said: str) -> None:
     assert said in words(document(flow).text)
 
 
-def test_the_data_are_what_the_run_told() -> None:
+def test_page_data_equal_the_results() -> None:
     (flow,) = document(runs.sick_run()).data["flows"]
     expired = next(part for part in flow["parts"] if part["topic"] == "orders" and part["number"] == 3)
     assert (expired["outcome"], expired["expired"], expired["retries"]) == ("expired", 2, 1)
@@ -124,7 +124,7 @@ def test_the_data_are_what_the_run_told() -> None:
     assert "phases" not in idle
 
 
-def test_hostile_texts_stay_texts() -> None:
+def test_hostile_texts_are_escaped() -> None:
     html = render([runs.hostile_run()], MADE_MS)
     shown = Document(html)
     assert [tag for tag, _ in shown.tags if tag in {"img", "iframe", "object", "svg"}] == []
@@ -135,14 +135,14 @@ def test_hostile_texts_stay_texts() -> None:
     assert words(shown.text).count(runs.HOSTILE) >= 5, "it is shown as what it is"
 
 
-def test_a_message_that_is_no_text_is_shown_all_the_same() -> None:
+def test_message_that_is_not_valid_unicode_is_shown() -> None:
     one = replace(runs.expired(), error="broker said \udce9\u2028\0", topic="caf\u00e9 & co")
     html = render([runs.view([one])], MADE_MS)
     assert html.encode("utf-8", "replace")
     assert Document(html).data["flows"][0]["parts"][0]["topic"] == "caf\u00e9 & co"
 
 
-def test_nothing_comes_from_elsewhere_and_no_other_script_runs() -> None:
+def test_page_allows_no_network_access_and_no_other_script() -> None:
     shown = document(runs.sick_run())
     assert [each for each in shown.tags if {"src", "srcset", "action", "data", "ping"} & each[1].keys()] == []
     assert shown.all("link") == []
@@ -164,7 +164,7 @@ def _asset(name: str) -> str:
     return (resources.files("mirror.telemetry.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def test_the_scripts_know_all_that_can_happen() -> None:
+def test_scripts_know_all_events_phases_and_outcomes() -> None:
     """Kinds, fields, phases and outcomes are Python's; the page has a look and a name for each."""
     marks, style = _asset("marks.js"), _asset("report.css")
     for what in (*EventName, SpanName.CATCH_UP, EARLIER_ATTEMPT):
@@ -176,11 +176,11 @@ def test_the_scripts_know_all_that_can_happen() -> None:
     assert all(f'"{phase}"' in _asset("charts.js") for phase in CopyPhase)
 
 
-def test_the_page_itself_is_about_two_megabytes() -> None:
+def test_page_of_a_small_run_is_about_two_megabytes() -> None:
     assert len(render([runs.sick_run()], MADE_MS).encode()) < 2_150_000
 
 
-def test_two_thousand_partitions_are_a_small_file() -> None:
+def test_page_with_two_thousand_partitions_is_small() -> None:
     flow = runs.large_run()
     html = render([flow], MADE_MS)
     assert len(html.encode()) < 4_500_000
@@ -191,7 +191,7 @@ def test_two_thousand_partitions_are_a_small_file() -> None:
     assert sum(points.values()) <= 70_000
 
 
-def test_a_stream_of_years_is_a_small_file() -> None:
+def test_page_of_an_endless_stream_is_small() -> None:
     """Epochs without end: each partition with all the points, events and expiries that its history may have."""
     flow = runs.large_run(500)
     for one in flow.partitions:
@@ -202,7 +202,7 @@ def test_a_stream_of_years_is_a_small_file() -> None:
     assert len(render([flow], MADE_MS).encode()) < 6_200_000
 
 
-def test_of_very_many_the_sick_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_with_too_many_partitions_shows_the_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_PARTITIONS", 20)
     flow = runs.large_run(300)
     shown = document(flow)
@@ -233,11 +233,11 @@ def test_several_flows_have_a_switch() -> None:
         (90_000_000, "1 d 1 h"),
     ],
 )
-def test_times_are_words(ms: int, said: str) -> None:
+def test_durations_are_formatted_with_units(ms: int, said: str) -> None:
     assert span(ms) == said
 
 
-def test_figures_and_links() -> None:
+def test_rates_and_links_are_formatted() -> None:
     assert rate(3_000_000, 2_000) == "1.5 MB/s"
     assert rate(0, 2_000) == rate(5, 0) == "\u2013"
     assert link("f", "a b/#c", 3) == "#f:a%20b%2F%23c-3"

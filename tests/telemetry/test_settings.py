@@ -1,4 +1,4 @@
-"""The standard environment variables."""
+"""OpenTelemetry's standard environment variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirror.telemetry.settings import TelemetrySettings, is_sampled
 from mirror.telemetry.traces.ids import epoch_id
 
 
-def test_without_any_nothing_goes_anywhere() -> None:
+def test_settings_without_variables_have_no_backend() -> None:
     settings = TelemetrySettings.of({"PATH": "/bin", "OTEL_TRACES_EXPORTER": ""})
     assert settings == TelemetrySettings()
     assert not settings.backend
@@ -36,12 +36,12 @@ def test_without_any_nothing_goes_anywhere() -> None:
         ({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, "", ""),
     ],
 )
-def test_backends(environment: dict[str, str], traces: str, metrics: str) -> None:
+def test_backends_are_read_from_the_environment(environment: dict[str, str], traces: str, metrics: str) -> None:
     settings = TelemetrySettings.of(environment)
     assert (settings.traces, settings.metrics) == (traces, metrics)
 
 
-def test_prometheus_beside_a_backend() -> None:
+def test_prometheus_and_a_backend_can_be_combined() -> None:
     settings = TelemetrySettings.of({"OTEL_METRICS_EXPORTER": "otlp,prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"})
     assert settings.prometheus == ("localhost", 0)
     assert settings.metrics == "http/protobuf"
@@ -51,7 +51,7 @@ def test_prometheus_beside_a_backend() -> None:
     ("asked", "traces", "ignored"),
     [("console", "", ["console"]), ("zipkin,otlp", "http/protobuf", ["zipkin"]), ("a,b", "", ["a", "b"])],
 )
-def test_an_exporter_that_is_not_there_is_ignored_with_a_warning(asked: str, traces: str, ignored: list[str]) -> None:
+def test_unsupported_exporter_is_ignored_with_a_warning(asked: str, traces: str, ignored: list[str]) -> None:
     environment = {"OTEL_TRACES_EXPORTER": asked, "OTEL_METRICS_EXPORTER": "none"}
     settings = TelemetrySettings.of(environment)
     assert settings.traces == traces
@@ -61,7 +61,7 @@ def test_an_exporter_that_is_not_there_is_ignored_with_a_warning(asked: str, tra
     )
 
 
-def test_a_copy_goes_on_and_says_so(
+def test_unsupported_exporter_is_printed_as_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
@@ -70,7 +70,7 @@ def test_a_copy_goes_on_and_says_so(
     assert capsys.readouterr().err.startswith('mirror: warning: OTEL_TRACES_EXPORTER: the exporter "console"')
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_invalid_variables_are_reported_together() -> None:
     with pytest.raises(ConfigError) as refused:
         TelemetrySettings.of(
             {
@@ -89,13 +89,13 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     ("sampler", "ratio"),
     [("always_on", 1.0), ("parentbased_always_off", 0.0), ("parentbased_traceidratio", 0.25)],
 )
-def test_samplers(sampler: str, ratio: float) -> None:
+def test_sampler_sets_the_ratio(sampler: str, ratio: float) -> None:
     settings = TelemetrySettings.of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": "0.25"})
     assert settings.ratio == ratio
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 1.0])
-def test_epochs_are_sampled_as_the_sdk_samples(ratio: float) -> None:
+def test_sampling_decides_as_the_sdk_does(ratio: float) -> None:
     theirs = TraceIdRatioBased(ratio)
     ours = 0
     for epoch in range(500):

@@ -1,4 +1,4 @@
-"""An epoch as a tree of spans."""
+"""The tree of spans of an epoch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def an_epoch(*results: object) -> EpochFacts:
     )
 
 
-def test_ids_are_the_same_in_every_process_and_differ_by_what_they_are_about() -> None:
+def test_ids_are_equal_in_every_process_and_differ_by_name() -> None:
     assert epoch_id("f", "run-1", 3) == EPOCH, "worked out, not drawn"
-    told = [
+    ids = [
         EPOCH,
         epoch_id("f", "run-1", 4),
         epoch_id("f", "run-2", 3),
@@ -51,18 +51,18 @@ def test_ids_are_the_same_in_every_process_and_differ_by_what_they_are_about() -
         partition_id(EPOCH, "t", 0, 1),
         subspan_id(partition_id(EPOCH, "t", 0, 0), "mirror.attempt", 5),
     ]
-    assert len(set(told)) == len(told)
-    assert all(0 < one.trace < 2**128 and 0 < one.span < 2**64 for one in told)
-    assert len({one.trace for one in told[4:]} | {EPOCH.trace}) == 1
+    assert len(set(ids)) == len(ids)
+    assert all(0 < found.trace < 2**128 and 0 < found.span < 2**64 for found in ids)
+    assert len({found.trace for found in ids[4:]} | {EPOCH.trace}) == 1
 
 
-def test_a_trace_parent_there_and_back() -> None:
+def test_trace_parent_survives_formatting_and_parsing() -> None:
     assert SpanId.parse(str(EPOCH)) == EPOCH
     for wrong in ("", "00-1-2-01", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", str(EPOCH) + " "):
         assert SpanId.parse(wrong) is None
 
 
-def test_the_tree_is_whole() -> None:
+def test_spans_form_one_tree() -> None:
     results = [result(0), expired(1)]
     spans = [*epoch_spans(an_epoch(*results)), *task_spans(TASK, results)]
     by_id = {span.id: span for span in spans}
@@ -86,7 +86,7 @@ def test_the_tree_is_whole() -> None:
     assert by_id[EPOCH].error == "too late"
 
 
-def test_an_expiry_is_an_event_with_all_that_is_known_of_it() -> None:
+def test_expiry_is_an_event_with_all_its_details() -> None:
     span = partition_span(TASK, expired(1))
     event = next(one for one in span.events if one.name == EXPIRED)
     assert event.time_ms == AT_MS + 6_100
@@ -106,7 +106,7 @@ def test_an_expiry_is_an_event_with_all_that_is_known_of_it() -> None:
     assert retry.attributes == {"mirror.attempt": 2, "mirror.error": "e", "mirror.backoff_ms": 90}
 
 
-def test_a_catch_up_s_figures() -> None:
+def test_partition_span_has_lag_rates_and_phases() -> None:
     attributes = partition_span(TASK, expired(1)).attributes
     assert attributes["mirror.lag.before"] == 100
     assert attributes["mirror.lag.after"] == 60
@@ -119,7 +119,7 @@ def test_a_catch_up_s_figures() -> None:
     assert attributes["messaging.destination.partition.id"] == "1"
 
 
-def test_the_epochs_of_a_sick_partition_are_linked_to_its_first_and_its_last() -> None:
+def test_epochs_of_an_unhealthy_partition_are_linked_to_its_first_and_previous_one() -> None:
     first, last = (partition_id(epoch_id("f", "run-1", epoch), "orders", 1, 0) for epoch in (1, 2))
     sick = expired(1, sick_since_ms=AT_MS - 60_000, sick_trace=str(first), last_trace=str(last))
     span = partition_span(TASK, sick)
@@ -127,26 +127,28 @@ def test_the_epochs_of_a_sick_partition_are_linked_to_its_first_and_its_last() -
         (first, "sick.first"),
         (last, "sick.previous"),
     ]
-    assert span.attributes["mirror.sick.story"] == first.trace_hex, "one search finds all epochs of the story"
+    assert span.attributes["mirror.sick.story"] == first.trace_hex, (
+        "one search finds all epochs of the unhealthy period"
+    )
     begins = partition_span(TASK, expired(1))
-    assert begins.attributes["mirror.sick.story"] == EPOCH.trace_hex, "also the one in which it begins"
+    assert begins.attributes["mirror.sick.story"] == EPOCH.trace_hex, "also the first epoch"
     assert "mirror.sick.story" not in partition_span(TASK, result(1)).attributes
     second = expired(1, sick_trace=str(first), last_trace=str(first))
     assert len(partition_span(TASK, second).links) == 1, "the first is the last"
 
 
-def test_records_that_belong_to_a_trace_are_linked() -> None:
-    told = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    span = partition_span(TASK, expired(1, traces=[told]))
-    assert [(str(link.to), link.attributes["mirror.link"]) for link in span.links] == [(told, "record")]
+def test_traces_of_records_are_linked() -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    span = partition_span(TASK, expired(1, traces=[parent]))
+    assert [(str(link.to), link.attributes["mirror.link"]) for link in span.links] == [(parent, "record")]
 
 
-def test_a_result_without_a_story_has_a_span_too() -> None:
+def test_result_without_a_timeline_has_a_span() -> None:
     span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
     assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")
 
 
-def test_who_expired_and_was_not_complete_is_wrong_however_the_epoch_ended() -> None:
+def test_expired_partition_that_is_not_complete_has_an_error() -> None:
     """A stream's epoch ends for everybody: such a partition is unfinished, not expired, and yet what to look at."""
     one = replace(expired(3), outcome=Outcome.UNFINISHED, error="the epoch ended before it was complete")
     span = partition_span(TASK, one)

@@ -1,4 +1,4 @@
-"""What the dashboards and alerts of config/ ask, and with what names."""
+"""The queries of the dashboards and alerts of config/, and the names in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LABEL_VALUES: Final = re.compile(r"label_values\((.*), (\w+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression of PromQL, with Grafana's variables in it, and where it stands."""
+    """An expression of PromQL, with Grafana's variables in it, and its location."""
 
     where: str
     expr: str
@@ -35,12 +35,12 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All but the rows, which only head others."""
+    """Return all panels except rows, which only group others."""
     yield from (panel for panel in board["panels"] if panel["type"] != "row")
 
 
 def queries(path: Path) -> Iterator[Query]:
-    """Of all panels, and of what is marked on them."""
+    """Return the queries of all panels and annotations."""
     board = load(path)
     for panel in panels(board):
         for target in panel["targets"]:
@@ -51,35 +51,36 @@ def queries(path: Path) -> Iterator[Query]:
 
 
 def choices(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Of each variable that is chosen from what Prometheus has: name, selector, label."""
+    """Return name, selector and label of each variable whose values come from Prometheus."""
     for variable in load(path)["templating"]["list"]:
         if variable["type"] == "query":
-            asked = _LABEL_VALUES.fullmatch(variable["query"]["query"])
-            assert asked is not None, variable["query"]
-            yield variable["name"], asked[1], asked[2]
+            match = _LABEL_VALUES.fullmatch(variable["query"]["query"])
+            assert match is not None, variable["query"]
+            yield variable["name"], match[1], match[2]
 
 
 def filled_in(text: str, values: Mapping[str, str]) -> str:
-    """With ``$name`` replaced, as Grafana does."""
+    """Return ``text`` with ``$name`` replaced, as Grafana does."""
     return re.sub(r"\$(\w+)", lambda match: values[match[1]], text)
 
 
 def measured_in(expr: str) -> set[str]:
-    """The names of measurements."""
+    """Return the names of metrics."""
     return set(_NAME.findall(_GROUPED.sub("", expr)))
 
 
 def labels_in(expr: str) -> set[str]:
-    """The names of labels that are selected or grouped by."""
+    """Return the names of labels that are selected or grouped by."""
     selected = {part.partition("=")[0].rstrip("!~ ") for text in _SELECTED.findall(expr) for part in text.split(", ")}
     grouped = {part.strip() for text in _GROUPED.findall(expr) for part in text.split(",")}
     return (selected | grouped) - {"le", ""}
 
 
 def instrument(name: str) -> Instrument | None:
-    """The one that a name in Prometheus is of."""
-    for one in ALL:
-        names = {one.prometheus + part for part in _PARTS} if one.kind is Kind.HISTOGRAM else {one.prometheus}
+    """Return the instrument with this name in Prometheus."""
+    for candidate in ALL:
+        name_of = candidate.prometheus
+        names = {name_of + part for part in _PARTS} if candidate.kind is Kind.HISTOGRAM else {name_of}
         if name in names:
-            return one
+            return candidate
     return None

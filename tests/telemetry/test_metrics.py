@@ -1,0 +1,148 @@
+"""Metrics: from results and task reports to the values that backends receive."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+from mirror.errors import FlowError
+from mirror.meters import BOUNDS_MS, Histogram
+from mirror.relay.model.ranges import Outcome
+from mirror.telemetry.export.otlp import as_metrics
+from mirror.telemetry.export.prometheus import Endpoint
+from mirror.telemetry.metrics import instruments
+from mirror.telemetry.metrics.instruments import ALL, Kind
+from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
+from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
+from mirror.telemetry.task_report import TaskReport
+from tests.telemetry.results import AT_MS, a_task, expired, result
+
+README = Path(__file__).parents[2] / "config" / "dashboards" / "README.md"
+
+
+def recorded_epoch() -> MetricStore:
+    metrics = MetricStore()
+    deep = result(0, deep={"offset gaps": 3}, skipped={"control": 2}, gaps={"retention": 7})
+    record_results(metrics, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
+    record_task(metrics, "f", a_task())
+    record_epoch(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000, planned_ms=40)
+    return metrics
+
+
+def values(metrics: MetricStore) -> dict[str, dict[tuple[str, ...], float | Histogram]]:
+    return {
+        instrument.name: {tuple(value for _, value in point.attributes): point.value for point in points}
+        for instrument, points in metrics.points()
+    }
+
+
+def test_record_results_sums_recorded_epoch() -> None:
+    recorded = values(recorded_epoch())
+    assert recorded["messaging.client.sent.messages"] == {("f", "orders"): 140}
+    assert recorded["mirror.copied"] == {("f", "orders"): 15_000}
+    assert recorded["mirror.batches"] == {("f", "shallow", ""): 17, ("f", "deep", "offset gaps"): 3}
+    assert recorded["mirror.skipped"] == {("f", "control"): 2}
+    assert recorded["mirror.gaps"] == {("f", "retention"): 7}
+    assert recorded["mirror.expiries"] == {("f", "orders", "in flight", "not enough replicas"): 1}
+    assert recorded["mirror.retries"] == {("f", "orders"): 1}
+    assert recorded["mirror.fenced"] == {("f",): 1}
+    assert recorded["mirror.outcomes"] == {("f", "complete"): 1, ("f", "expired"): 1, ("f", "fenced"): 1}
+    assert recorded["mirror.phase.time"] == {("f", "fencing"): 0.1, ("f", "producing"): 6.9}
+    assert recorded["mirror.network.busy"] == {("f", "source", "0"): 0.014, ("f", "target", "0"): 0.1}
+    assert recorded["mirror.throttle.time"] == {("f", "target", "Produce"): 0.5}
+    assert recorded["mirror.requests.lost"] == {("f", "target", "Produce"): 1}
+    assert recorded["mirror.epoch.last"] == {("f",): (AT_MS + 8_000) / 1_000}
+
+
+def test_second_epoch_adds_to_the_first() -> None:
+    metrics = recorded_epoch()
+    record_results(metrics, "f", [result(0)])
+    record_task(metrics, "f", a_task())
+    recorded = values(metrics)
+    assert recorded["messaging.client.sent.messages"] == {("f", "orders"): 240}
+    commits = recorded["mirror.commit.duration"][("f",)]
+    assert isinstance(commits, Histogram)
+    assert (commits.count, commits.sum_ms) == (2, 60)
+    assert recorded["mirror.buffer.used"] == {("f", "0"): 1_000}, "a gauge keeps its last value"
+
+
+def test_task_report_survives_json() -> None:
+    report = a_task(exported=True, dropped={"traces": 4})
+    assert TaskReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_points_are_bounded_and_sums_stay_correct() -> None:
+    metrics = MetricStore()
+    for number in range(MAX_POINTS + 10):
+        metrics.add(instruments.SENT, 1, flow="f", topic=f"t{number}")
+    recorded = values(metrics)["messaging.client.sent.messages"]
+    assert len(recorded) == MAX_POINTS + 1
+    assert recorded["f", OTHER] == 10
+    assert sum(value for value in recorded.values() if not isinstance(value, Histogram)) == MAX_POINTS + 10
+
+
+def test_unknown_or_removed_gauge_has_no_point() -> None:
+    metrics = MetricStore()
+    metrics.set(instruments.LAG, 5, flow="f", topic="t")
+    metrics.set(instruments.LAG, 7, flow="g", topic="t")
+    metrics.set(instruments.LAG, None, flow="f", topic="t")
+    assert values(metrics)["mirror.lag.records"] == {("g", "t"): 7}
+    metrics.remove(instruments.LAG, flow="g")
+    assert "mirror.lag.records" not in values(metrics)
+
+
+def test_metrics_convert_to_opentelemetry() -> None:
+    data = as_metrics(recorded_epoch(), AT_MS, AT_MS + 9_000)
+    converted = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
+    (point,) = converted["mirror.commit.duration"].data.data_points
+    assert isinstance(point, HistogramDataPoint)
+    assert (point.count, point.sum) == (1, 0.03)
+    assert len(point.bucket_counts) == len(point.explicit_bounds) + 1 == len(BOUNDS_MS) + 1
+    assert point.start_time_unix_nano == AT_MS * 1_000_000
+    assert converted["mirror.commit.duration"].unit == "s"
+
+
+def test_endpoint_serves_metrics_to_prometheus() -> None:
+    endpoint = Endpoint(recorded_epoch(), "127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10) as response:
+            text = response.read().decode()
+    finally:
+        endpoint.close()
+    lines = text.splitlines()
+    assert 'messaging_client_sent_messages_total{flow="f",topic="orders"} 140.0' in lines
+    assert 'mirror_copied_bytes_total{flow="f",topic="orders"} 15000.0' in lines
+    assert 'mirror_network_busy_ratio{cluster="target",flow="f",task="0"} 0.1' in lines
+    assert 'mirror_commit_duration_seconds_bucket{flow="f",le="0.05"} 1.0' in lines
+    assert 'mirror_commit_duration_seconds_bucket{flow="f",le="0.02"} 0.0' in lines
+    assert 'mirror_commit_duration_seconds_sum{flow="f"} 0.03' in lines
+
+
+def test_endpoint_on_a_used_port_raises_one_line() -> None:
+    first = Endpoint(MetricStore(), "127.0.0.1", 0)
+    try:
+        with pytest.raises(FlowError, match=f"cannot listen on 127.0.0.1:{first.port}.*OTEL_EXPORTER_PROMETHEUS_PORT"):
+            Endpoint(MetricStore(), "127.0.0.1", first.port)
+    finally:
+        first.close()
+
+
+def test_instrument_names_are_unique_and_documented() -> None:
+    assert len({instrument.name for instrument in ALL}) == len(ALL)
+    assert len({instrument.prometheus for instrument in ALL}) == len(ALL)
+    rows = [re.split(r" *\| *", line)[1:] for line in README.read_text().splitlines() if line.startswith("| `m")]
+    rows_by_name = {cells[0].strip("`"): cells for cells in rows}
+    for instrument in ALL:
+        assert instrument.name in rows_by_name, (
+            f"{instrument.name} is missing in the table of metrics of config/dashboards/README.md"
+        )
+        name, kind, unit, attributes, meaning = rows_by_name[instrument.name][:5]
+        assert (kind, unit.strip("`")) == (instrument.kind.value, instrument.unit), name
+        assert attributes == ", ".join(instrument.attributes), name
+        assert meaning == instrument.meaning, name
+    assert {instrument.kind for instrument in ALL} == set(Kind)
