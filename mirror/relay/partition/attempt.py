@@ -126,7 +126,7 @@ class CopyAttempt:
         return self.commits.in_flight is None and not (committable or self.comparing_target)
 
     def due_ms(self, now: int) -> int:
-        """When :meth:`advance` is wanted next if nothing happens before. Waiting for room is the send window's."""
+        """When :meth:`advance` is wanted next if nothing happens before; the send window steps a copy that queues."""
         if self.commits.pending:
             commit = self._commit_due_ms() if self._may_commit else FOREVER_MS
             return commit if commit > now else FOREVER_MS  # overdue: it waits for something else

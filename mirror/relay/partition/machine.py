@@ -273,8 +273,8 @@ class PartitionCopy:
         self.recorder.target_end = start.target_end
         # Progress is committed before the first record. A flow that may not commit would copy everything again in each
         # run, and one that begins at its source's end would begin at a later end each time.
-        # A leader epoch is committed only with the log's first offset: the log may be cut back and grow again before a
-        # record of it is read, but not below its first offset.
+        # The planned leader epoch detects a log that is cut back and grows again before a record of it is read. A copy
+        # from offset 0 needs none: no log is cut back below that.
         epoch = self.range.source_epoch if self.range.fresh_start else None
         progress = start.progress or self.progress_at(self.range.fresh_start, epoch)
         self._begin_at(replace(progress, target=start.mark), now, commit_required=True)
@@ -462,7 +462,7 @@ class PartitionCopy:
             if self._attempt is not None:
                 self._attempt.commits.on_hold = False
             if self.state is CopyState.CHECKING_SOURCE or (immediately and self.state in _ENDED_IMMEDIATELY):
-                # If nothing was to be copied, an attempt that has not begun to copy leaves nothing undone.
+                # An attempt that has not ended yet does not change how the one before it has ended.
                 self._end_attempt(now, self._retry.epoch_outcome(complete=self._nothing_was_due))
         self.step(now)
 

@@ -83,7 +83,7 @@ class ResultRecorder:
         self.topic_id = topic_id or self.topic_id
 
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
-        """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never), or has counts that are used now."""
+        """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never), or has unreported counts."""
         expires = renew_ms > 0 and self._unix_ms() - progress.time_ms >= renew_ms
         return self.has_unreported_counts(progress) or expires
 
@@ -96,7 +96,7 @@ class ResultRecorder:
         return self._range.open_ended and progress.unreported != NO_TOTALS
 
     def on_reread(self, ended: CopyAttempt | None) -> None:
-        """The copy reads from another offset; what the ``ended`` attempt has committed counts as handed over."""
+        """The next attempt counts from zero: add what the ``ended`` one has committed since the hand-over."""
         if self.handed_over is not None and ended is not None:
             self.handed_over = self.handed_over.minus(ended.commits.committed_totals)
 
@@ -222,7 +222,7 @@ class ResultRecorder:
         timeline.sick_since_ms, timeline.sick_trace = copied.sick_since_ms, copied.sick_trace
         timeline.last_trace = copied.last_trace
         if timeline.lag_before is None and copied.source_end:
-            # The source never answered: the plan's end has to do.
+            # The source never answered: the lag is that of the plan.
             timeline.lag_before = max(0, copied.source_end - self.result.start)
             timeline.lag_after = max(0, copied.source_end - self.result.end)
         return timeline

@@ -15,7 +15,7 @@ from mirror.wire.records import AnyBatch
 
 _LOOKUP_THREADS: Final = 4
 _MAX_EXPANSION: Final = 4
-"""How many times ``buffer.memory`` a batch may take when decompressed: at the default, 1 MB that was a hundred."""
+"""A batch may decompress to this many times ``buffer.memory``: with the default, from 1 MB to a hundred."""
 
 
 class TaskWorkers:
