@@ -16,7 +16,9 @@ PACKED := $(DIST)/mirror-env.tar.gz
 PROMETHEUS := build/prometheus
 # Where Debian's libfaketime is unpacked, if it is not installed.
 FAKETIME := build/faketime
-ARCHIVE := build/spark.jsa
+SPARK_ARCHIVE := build/spark.jsa
+BROKER_ARCHIVE := build/broker.jsa
+ARCHIVES := $(SPARK_ARCHIVE) $(BROKER_ARCHIVE)
 DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq
 # Many containers set it: each of the many processes that tests start would compile all of these anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,7 +64,7 @@ browser:
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers browser prometheus lint $(ARCHIVE) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
+test: brokers browser prometheus lint $(ARCHIVES) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not cluster" --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
 
@@ -82,8 +84,12 @@ lint: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python -m tests.links
 
 # Without it each of the tests' many sessions of Spark takes 4 s of CPU more. Where it cannot be made they do without.
-$(ARCHIVE): $(INSTALLED) tests/spark_archive.py
+$(SPARK_ARCHIVE): $(INSTALLED) tests/spark_archive.py
 	@PYTHONPATH=. $(BIN)/python tests/spark_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
+
+# Without it each of the tests' many brokers takes more than 2 s of CPU more. It is made of the fetched brokers' jars.
+$(BROKER_ARCHIVE): $(INSTALLED) tests/broker_archive.py | brokers
+	@PYTHONPATH=. $(BIN)/python tests/broker_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
 
 # Only the clocks' harm wants it: a campaign that does without says so.
 .PHONY: faketime
@@ -123,7 +129,7 @@ campaign: brokers ## harm three brokers under load, and see what the producers m
 murder: brokers ## kill copies at 200 moments, and see that nothing is lost or doubled (15 to 30 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/murder.py $(ARGUMENTS)
 
-faults: brokers faketime $(ARCHIVE) ## break all that can break under a stream, and see what the target has (10 minutes; MIRROR_FAULTS_SECONDS=7200)
+faults: brokers faketime $(ARCHIVES) ## break all that can break under a stream, and see what the target has (10 minutes; MIRROR_FAULTS_SECONDS=7200)
 	PYTHONPATH=. $(BIN)/python tests/campaign/faults/campaign.py $(ARGUMENTS)
 
 properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
@@ -137,7 +143,7 @@ equality: brokers ## copy hundreds of generated topics, compared by another clie
 isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVE) ## the longest tests: real executors, kills, traces and dashboards of real runs, secrets, make dist, speculation (20 minutes)
+cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, secrets, make dist, speculation (20 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

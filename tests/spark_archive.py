@@ -110,7 +110,7 @@ def main(archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
-    options = " ".join([*jvm.PLAIN, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"])
+    options = " ".join([*jvm.PLAIN, *jvm.archiving(part)])
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable, "REHEARSE": "1"}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable

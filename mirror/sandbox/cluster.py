@@ -228,7 +228,7 @@ class Cluster:
         java = self._required_java()
         running = [
             process.launch(
-                format_command(java, self._class_path, node, cluster_id, self._features),
+                format_command(java, self._class_path, node, cluster_id, self._features, self._heap),
                 output=node.folder / "format.log",
                 outlives_owner=False,
             )

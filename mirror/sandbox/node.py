@@ -122,13 +122,13 @@ def _ascii(character: str) -> str:
 
 
 def format_command(
-    java: Path, class_path: str, node: Node, cluster_id: str, features: Mapping[str, int]
+    java: Path, class_path: str, node: Node, cluster_id: str, features: Mapping[str, int], heap: Sequence[str]
 ) -> list[str | Path]:
     """Return the command that writes the cluster's id and metadata into the node's folder before the first start.
 
-    ``features`` override the levels of the release (KIP-1022).
+    ``features`` override the levels of the release (KIP-1022). ``heap`` are the JVM options of :func:`run_command`.
     """
-    fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    fast_start = [*heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", node.settings]
     levels = [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
     return [java, *fast_start, *_logging(), "-cp", class_path, *tool, *levels]

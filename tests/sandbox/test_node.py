@@ -44,8 +44,10 @@ def test_internal_topics_have_up_to_three_replicas(brokers: int, replicas: str, 
 
 def test_feature_levels_are_passed_to_the_format_command() -> None:
     node = Node(1, broker=True, controller=True, folder=Path("/d"), ports={})
-    plain = format_command(Path("java"), "jars", node, "M1", {})
-    levels = format_command(Path("java"), "jars", node, "M1", {"transaction.version": 1, "group.version": 0})
+    plain = format_command(Path("java"), "jars", node, "M1", {}, ["-Xmx1g"])
+    levels = format_command(
+        Path("java"), "jars", node, "M1", {"transaction.version": 1, "group.version": 0}, ["-Xmx1g"]
+    )
     assert levels == [*plain, "--feature", "transaction.version=1", "--feature", "group.version=0"]
 
 
