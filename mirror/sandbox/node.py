@@ -79,6 +79,8 @@ def settings(
         "log.dirs": str(node.folder / "data"),
         # The broker allocates the default, 128 MB, from its heap at the start.
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        # Every 0.5 s by default: an idle broker takes 1.3 instead of 2.7 % of a CPU without most of these records.
+        "metadata.max.idle.interval.ms": "5000",
     }
     if node.broker:
         advertised = [f"{name}://{HOST}:{port}" for name, port in node.ports.items() if name != CONTROLLER_LISTENER]
