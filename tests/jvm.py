@@ -30,6 +30,8 @@ BROKER: Final = (*PLAIN_BROKER, *_archived(_BROKER_ARCHIVE))
 """``heap`` of a Cluster. A start takes 4.6 s of CPU without these options but ``HEAP``, 2.7 s with one compiler, and
 1.6 s with an archive (2.3 s and no longer 3.9 s with the formatting of its folder). Not for benchmarks and the long
 campaign."""
+SANDBOX: Final = " ".join((_ONE_COMPILER, *_archived(_BROKER_ARCHIVE)))
+"""``JDK_JAVA_OPTIONS`` of a process that starts clusters with the sandbox's own options."""
 PLAIN: Final = (_ONE_COMPILER, "-XX:+UseSerialGC")
 SPARK: Final = (*PLAIN, *_archived(_SPARK_ARCHIVE))
 """``SPARK_SUBMIT_OPTS``: a run takes 15 s of CPU without the first two, 7 with them, and 4 less with an archive."""

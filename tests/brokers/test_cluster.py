@@ -21,10 +21,17 @@ from mirror.sandbox import cluster as cluster_module
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.ports import free_ports
 from mirror.sandbox.probe import alive_brokers
+from tests import jvm
 from tests.conftest import NewCluster
 from tests.polling import eventually
 
 pytestmark = pytest.mark.brokers
+
+
+@pytest.fixture(autouse=True)
+def _quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a test, or a process that it starts, takes the sandbox's own JVM options."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", jvm.SANDBOX)
 
 
 def create(servers: str, topic: str, partitions: int = 1, replicas: int = 1) -> None:
