@@ -8,11 +8,12 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
@@ -32,6 +33,8 @@ _TOGETHER = (
     "tests/telemetry/test_report_in_browser.py",
 )
 """Modules whose tests share what is too large, or takes too long, for each worker to have: one gets them all."""
+_LONG = ("tests/copying/test_forgotten.py", "tests/copying/test_murder.py")
+"""Of the tests on brokers, those that take about a minute."""
 _TIMED = (
     "tests/copying/test_bounds.py",
     "tests/copying/test_isolation.py",
@@ -85,17 +88,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, ("brokers", "spark", "timed"))):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
     if hasattr(config, "workerinput"):
-        # One of several workers. What takes longest goes first: the last test to end should be a short one.
-        items.sort(
-            key=lambda item: (item.get_closest_marker("spark") is None, item.get_closest_marker("brokers") is None)
-        )
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, ...]:
+    """Sorts a worker's tests: those that wait for brokers, the longest first, then the others, the longest last.
+
+    See :class:`OneByOne`. The last tests to end are short in this way.
+    """
+    if item.get_closest_marker("brokers") or item.get_closest_marker("spark"):
+        long = item.get_closest_marker("spark") is not None or item.nodeid.startswith(_LONG)
+        return (False, not long)
+    return (True, item.get_closest_marker("slow") is not None)
 
 
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]
     """Tests go to workers one by one, but for those that stay together.
 
+    The first two workers begin with the tests on brokers and Spark, which wait most of their time, the others at the
+    other end, with the tests that only compute. Both kinds run side by side in this way, and fewer workers start
+    clusters.
+
     (xdist's own groups do not work with pytest 9: it changes a name that pytest does not look at any more.)
     """
+
+    _WITH_BROKERS: Final = ("gw0", "gw1")
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id not in self._WITH_BROKERS:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]

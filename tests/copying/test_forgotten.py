@@ -132,7 +132,12 @@ def forgotten(source_cluster: Cluster, forgetful_cluster: Cluster) -> Forgotten:
     for copying in refreshed.values():
         copying.copied(start=len(copying.values))  # as planned for an idle partition: an empty range
     for name, copying in copies.items():
-        eventually(lambda it=copying: it.committed() < 0, within_s=_FORGOTTEN_WITHIN_S, what=f"{name}: forgotten")  # type: ignore[misc]
+        eventually(
+            lambda it=copying: it.committed() < 0,  # type: ignore[misc]
+            within_s=_FORGOTTEN_WITHIN_S,
+            what=f"{name}: forgotten",
+            every_s=0.5,
+        )
     return Forgotten(copies, {kind: (copying, copying.committed()) for kind, copying in refreshed.items()})
 
 
