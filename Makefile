@@ -65,8 +65,8 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 	$(BIN)/mirror demo
 
 test: brokers browser prometheus lint $(ARCHIVES) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
-	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not cluster" --durations=12
-	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=12
 
 # Apart from `make test`: what is measured takes half as long again.
 coverage: brokers browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)

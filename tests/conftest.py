@@ -8,7 +8,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 import hypothesis
 import pytest
@@ -28,23 +28,30 @@ hypothesis.settings.load_profile("mirror")
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = (
-    "tests/copying/test_forgotten.py",
-    "tests/e2e/test_on_a_cluster.py",
-    "tests/telemetry/test_report_in_browser.py",
+    ("tests/conformance/test_consumer_backoff.py", "tests/conformance/test_consumer_leaders.py"),
+    ("tests/copying/test_forgotten.py",),
+    ("tests/e2e/test_on_a_cluster.py",),
+    ("tests/security/",),
+    ("tests/telemetry/test_report_in_browser.py",),
 )
-"""Modules whose tests share what is too large, or takes too long, for each worker to have: one gets them all."""
-_LONG = ("tests/copying/test_forgotten.py", "tests/copying/test_murder.py")
-"""Of the tests on brokers, those that take about a minute."""
+"""Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all."""
+_LONG = ("tests/copying/test_forgotten.py", "tests/copying/test_murder.py", "tests/security/")
+"""Of the tests on brokers, those that keep a worker for about a minute."""
 _TIMED = (
-    "tests/copying/test_bounds.py",
     "tests/copying/test_isolation.py",
     "tests/runtime/",
     "tests/campaign/",
-    "tests/conformance/",
+    "tests/conformance/test_admin_backoff.py",
+    "tests/conformance/test_consumer_backoff.py",
+    "tests/conformance/test_consumer_leaders.py",
+    "tests/conformance/test_consumer_timeouts.py",
+    "tests/conformance/test_intervals.py",
+    "tests/conformance/test_producer_backoff.py",
+    "tests/conformance/test_producer_blocking.py",
     "tests/sandbox/test_process.py",
     "tests/spark/test_submission.py",
 )
-"""Tests under these paths compare times with bounds that a busy machine breaks."""
+"""Tests under these paths compare times with bounds that a busy machine breaks, as all do that use ``stalls``."""
 _SLOW = (
     "tests/benchmarks/",
     "tests/cli/",
@@ -81,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.brokers)
-        if item.nodeid.startswith(_TIMED):
+        if item.nodeid.startswith(_TIMED) or "stalls" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timed)
         if item.nodeid.startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
@@ -105,23 +112,19 @@ def _turn(item: pytest.Item) -> tuple[bool, ...]:
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]
     """Tests go to workers one by one, but for those that stay together.
 
-    The first two workers begin with the tests on brokers and Spark, which wait most of their time, the others at the
-    other end, with the tests that only compute. Both kinds run side by side in this way, and fewer workers start
-    clusters.
+    The last worker begins at the other end of the queue: it runs the tests that only compute beside those on brokers
+    and Spark, which wait for half of their time, and it starts no clusters before those are nearly done.
 
     (xdist's own groups do not work with pytest 9: it changes a name that pytest does not look at any more.)
     """
 
-    _WITH_BROKERS: Final = ("gw0", "gw1")
-
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node.gateway.id not in self._WITH_BROKERS:
+        if node.gateway.id == f"gw{self.numnodes - 1}":
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.partition("::")[0]
-        return module if module in _TOGETHER else nodeid
+        return next((paths[0] for paths in _TOGETHER if nodeid.startswith(paths)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneByOne:

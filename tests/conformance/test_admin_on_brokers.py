@@ -352,7 +352,8 @@ def test_transactional_ids_that_may_be_seen_are_told_without_a_trace(admin: Admi
         found = admin.transactional_id_operations([hidden, free], partial=True)
     assert found == {free: {AclOperation.DESCRIBE}}
     assert isinstance(found.failed[hidden], AuthorizationFailed)
-    assert set(admin.list_topics()) == before, "no topic of transactions was made for that"
+    # Other tests' topics may have ended meanwhile.
+    assert set(admin.list_topics()) - before == set(), "no topic of transactions was made for that"
 
 
 def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:
