@@ -16,7 +16,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import dry_run as forecast
 from mirror.spark.preflight import flow_checks as checks
-from tests.spark import fakes
+from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 from tests.spark.ledger.test_results import result
 
 if TYPE_CHECKING:
@@ -24,47 +24,21 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-CONFIG = """
-[clusters.a]
-"bootstrap.servers" = "a:1"
-[clusters.b]
-"bootstrap.servers" = "b:1"
-[flows.f]
-source = "a"
-target = "b"
-topics = ["orders[bold]?"]
-"""
-SECOND = """
-[clusters.gone]
-"bootstrap.servers" = "gone:1"
-[flows.g]
-source = "gone"
-target = "b"
-topics = ["clicks"]
-"""
+TOPICS = "orders[bold]?"
 
 
-class Site:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "mirror.toml"
-        self.config.write_text(CONFIG)
-        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
-
+class PlanHarness(FlowHarness):
     def plan(self, *arguments: str) -> Result:
-        report = str(self.folder / "report")
-        return CliRunner().invoke(app, ["plan", "--config", str(self.config), "--report-dir", report, *arguments])
+        return self.invoke("plan", *arguments)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (authorized, checks, forecast):
-        monkeypatch.setattr(module, "Admin", fakes.Admin)
-    return Site(tmp_path)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
+    use_fakes(tmp_path, monkeypatch, authorized, checks, forecast)
+    return PlanHarness(tmp_path, TOPICS)
 
 
-def test_something_to_do_is_status_3(site: Site) -> None:
+def test_something_to_do_is_status_3(site: PlanHarness) -> None:
     site.a.add_topic("orders", [10, 0])
     found = site.plan()
     assert (found.exit_code, found.stderr) == (3, "")
@@ -76,7 +50,7 @@ def test_something_to_do_is_status_3(site: Site) -> None:
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
 
-def test_the_estimate_is_never_less_than_spark_s_start(site: Site) -> None:
+def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness) -> None:
     site.a.add_topic("orders", [10])
     ledger = Ledger.open(site.folder / "report", "f", "run")
     ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
@@ -89,7 +63,7 @@ def test_the_estimate_is_never_less_than_spark_s_start(site: Site) -> None:
     assert said in site.plan().stdout
 
 
-def test_nothing_to_do_is_status_0(site: Site) -> None:
+def test_nothing_to_do_is_status_0(site: PlanHarness) -> None:
     site.a.add_topic("orders", [0])
     site.b.add_topic("a.orders", [0])
     site.b.add_topic("mirror-progress.f.internal", [0], configs={"cleanup.policy": "compact"})
@@ -98,7 +72,7 @@ def test_nothing_to_do_is_status_0(site: Site) -> None:
     assert found.stdout.rstrip().endswith("nothing to do")
 
 
-def test_as_json(site: Site) -> None:
+def test_as_json(site: PlanHarness) -> None:
     site.a.add_topic("orders", [10, 0])
     found = site.plan("--json")
     assert found.exit_code == 3
@@ -123,9 +97,9 @@ def test_as_json(site: Site) -> None:
     assert second["action"] == "nothing"
 
 
-def test_a_cluster_that_does_not_answer_is_status_1_and_hides_no_other_flow(site: Site) -> None:
+def test_a_cluster_that_does_not_answer_is_status_1_and_hides_no_other_flow(site: PlanHarness) -> None:
     site.a.add_topic("orders", [10])
-    site.config.write_text(CONFIG + SECOND)
+    site.config.write_text(configuration(TOPICS) + UNREACHABLE_FLOW)
     found = site.plan("--json")
     line = "no broker of gone:1 could be reached; is the address right?"
     assert (found.exit_code, found.stderr) == (1, f"mirror: flow g: {line}\n")
@@ -137,9 +111,9 @@ def test_a_cluster_that_does_not_answer_is_status_1_and_hides_no_other_flow(site
     assert "Traceback (most recent call last)" in shown.stderr
 
 
-def test_wrong_flows_are_refused_all_at_once(site: Site) -> None:
-    second = SECOND.replace("gone:1", "a:1").replace('["clicks"]', '["__.*"]')
-    site.config.write_text(CONFIG + second)
+def test_wrong_flows_are_refused_all_at_once(site: PlanHarness) -> None:
+    second = UNREACHABLE_FLOW.replace("gone:1", "a:1").replace('["clicks"]', '["__.*"]')
+    site.config.write_text(configuration(TOPICS) + second)
     site.a.add_topic("__consumer_offsets", [1])
     found = site.plan()
     assert (found.exit_code, found.stdout) == (1, "")
@@ -148,7 +122,7 @@ def test_wrong_flows_are_refused_all_at_once(site: Site) -> None:
     assert other.startswith("mirror: flow g: topics = ['__.*'] matches nothing but topics that topics-exclude")
 
 
-def test_wrong_usage_is_status_2(site: Site) -> None:
+def test_wrong_usage_is_status_2(site: PlanHarness) -> None:
     assert site.plan("--nonsense").exit_code == 2
     assert CliRunner().invoke(app, ["plan"]).exit_code == 2
 
@@ -164,8 +138,8 @@ def test_it_needs_no_spark() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_names_are_never_markup(site: Site) -> None:
-    site.config.write_text(CONFIG.replace('["orders[bold]?"]', '[".*"]'))
+def test_names_are_never_markup(site: PlanHarness) -> None:
+    site.config.write_text(configuration(".*"))
     site.a.add_topic("[red]orders", [10], configs={"cleanup.policy": "compact"})
     found = site.plan()
     assert "[red]orders" in found.stdout
@@ -173,9 +147,9 @@ def test_names_are_never_markup(site: Site) -> None:
     assert "topic a.[red]orders is created" in found.stdout
 
 
-def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_is_status_3(site: Site) -> None:
+def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_is_status_3(site: PlanHarness) -> None:
     long = "x" * 249
-    site.config.write_text(CONFIG.replace('["orders[bold]?"]', '[".*"]'))
+    site.config.write_text(configuration(".*"))
     site.a.add_topic("orders", [0]).add_topic(long, [5])
     site.b.add_topic("a.orders", [0])
     site.b.add_topic("mirror-progress.f.internal", [0], configs={"cleanup.policy": "compact"})

@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from mirror.cli import status as command
 from mirror.cli import status_view
-from mirror.cli.app import app
-from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
@@ -30,6 +26,7 @@ from mirror.spark.status import status
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.telemetry.lag.lags import Lag, LagState, totals
 from tests.spark import fakes
+from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,35 +35,13 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 T0 = 1_800_000_000_000
-CONFIG = """
-[clusters.a]
-"bootstrap.servers" = "a:1"
-[clusters.b]
-"bootstrap.servers" = "b:1"
-[flows.f]
-source = "a"
-target = "b"
-topics = ["orders.*"]
-"""
-SECOND = """
-[clusters.gone]
-"bootstrap.servers" = "gone:1"
-[flows.g]
-source = "gone"
-target = "b"
-topics = ["clicks"]
-"""
 
 
-class Site:
-    """Two clusters, and a clock that moves when the command pauses."""
+class StatusHarness(FlowHarness):
+    """A flow, and a clock that moves when the command pauses."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "mirror.toml"
-        self.config.write_text(CONFIG)
-        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
-        self.now_ms = T0
+        super().__init__(folder)
         self.pauses: list[float] = []
         self.looks = 5
         self.meanwhile: Callable[[int], None] = lambda _: None
@@ -82,26 +57,19 @@ class Site:
         self.meanwhile(len(self.pauses))
 
     def status(self, *arguments: str) -> Result:
-        report = str(self.folder / "report")
-        return CliRunner().invoke(app, ["status", "--config", str(self.config), "--report-dir", report, *arguments])
-
-    def commit(self, offset: int, partition: int = 0, topic_id: str = "") -> None:
-        tp = TopicPartition("a.orders", partition)
-        progress = Progress(offset=offset, leader_epoch=0, source_cluster_id="", topic_id=topic_id, time_ms=self.now_ms)
-        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+        return self.invoke("status", *arguments)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(status, "Admin", fakes.Admin)
-    site = Site(tmp_path)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
+    use_fakes(tmp_path, monkeypatch, status)
+    site = StatusHarness(tmp_path)
     monkeypatch.setattr(status, "SystemClock", lambda: site)
     monkeypatch.setattr(command, "pause", site.pause)
     return site
 
 
-def test_one_look_is_a_table(site: Site) -> None:
+def test_one_look_is_a_table(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500, 10, 3])
     site.commit(500)
     site.commit(10, 1)
@@ -119,10 +87,10 @@ def test_one_look_is_a_table(site: Site) -> None:
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
 
-def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> None:
+def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: StatusHarness) -> None:
     site.a.add_topic("orders", [5, 7])
     for partition, topic_id in ((0, "another"), (1, site.a.state()["topics"]["orders"]["id"])):
-        site.commit(900, partition, topic_id)
+        site.commit(900, partition, topic_id=topic_id)
     for arguments in ((), ("--watch",)):
         site.looks = len(site.pauses) + 1
         text = " ".join(site.status(*arguments).stdout.replace("│", " ").split())
@@ -144,7 +112,7 @@ def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: Site) -> No
         (T0 - 754_000, "run r1 on h1, not seen for 13 min: it has died or cannot reach the target"),
     ],
 )
-def test_when_the_run_was_last_heard_of(site: Site, seen_ms: int, words: str) -> None:
+def test_when_the_run_was_last_heard_of(site: StatusHarness, seen_ms: int, words: str) -> None:
     site.a.add_topic("orders", [10])
     site.commit(10)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
@@ -158,7 +126,7 @@ def give(orders: RunControl) -> None:
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
 
-def test_one_look_says_below_the_table_what_there_is_against_topics(site: Site) -> None:
+def test_one_look_says_below_the_table_what_there_is_against_topics(site: StatusHarness) -> None:
     """Also with a name that no topic of the target can have: it ended the whole look."""
     long = "orders".ljust(249, "x")
     site.a.add_topic("orders", [10]).add_topic(long, [5] * 7)
@@ -174,7 +142,7 @@ def test_one_look_says_below_the_table_what_there_is_against_topics(site: Site) 
     assert "more topics" not in site.status("--all").stdout
 
 
-def test_one_look_as_json(site: Site) -> None:
+def test_one_look_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500])
     site.commit(500)
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
@@ -183,7 +151,7 @@ def test_one_look_as_json(site: Site) -> None:
     assert (one["lag"], one["copied_per_second"], one["seconds_to_drain"]) == (1_000, None, None)
 
 
-def test_watching_tells_rates_and_times(site: Site) -> None:
+def test_watching_tells_rates_and_times(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10_000])
     site.commit(0)
     site.meanwhile = lambda looks: site.commit(500 * looks)
@@ -198,7 +166,7 @@ def test_watching_tells_rates_and_times(site: Site) -> None:
     assert head == ["state", "topic", "p", "lag", "late", "copied/s", "new/s", "to", "drain", "to", "loss"]
 
 
-def test_who_has_caught_up_waits_for_nothing(site: Site) -> None:
+def test_who_has_caught_up_waits_for_nothing(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10])
     site.commit(10)
     site.looks = 2
@@ -216,7 +184,7 @@ def test_the_head_says_when_the_first_records_are_lost() -> None:
     assert "never drained; losing records; 1 losing" in shown(flow(partition(0, gone)))
 
 
-def test_watching_as_json_is_a_line_for_each_look(site: Site) -> None:
+def test_watching_as_json_is_a_line_for_each_look(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10_000])
     site.commit(0)
     site.meanwhile = lambda looks: site.commit(500 * looks)
@@ -228,9 +196,9 @@ def test_watching_as_json_is_a_line_for_each_look(site: Site) -> None:
     assert [each["flows"][0]["time_ms"] for each in told] == [T0 + 5_000 * each for each in range(5)]
 
 
-def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(site: Site) -> None:
+def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10])
-    site.config.write_text(CONFIG + SECOND)
+    site.config.write_text(configuration() + UNREACHABLE_FLOW)
     site.looks = 2
     line = "no broker of gone:1 could be reached; is the address right?"
 
@@ -249,7 +217,7 @@ def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(s
     assert (once.exit_code, once.stderr) == (1, f"mirror: {line}\n")
 
 
-def test_a_sick_partition_s_last_error_is_shown(site: Site) -> None:
+def test_a_sick_partition_s_last_error_is_shown(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10, 10])
     site.commit(10, 1)
     with site.a.change() as state:
@@ -266,7 +234,9 @@ def test_a_sick_partition_s_last_error_is_shown(site: Site) -> None:
     assert "retention: copied up to offset 2, but the source begins at 5" in shown, "what is seen now comes first"
 
 
-def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its height holds the ten worst of 30 partitions."""
     site.a.add_topic("orders", [10] * 30)
     out = StringIO()
@@ -282,7 +252,7 @@ def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(site: Site, monk
     assert "20 more partitions" in last
 
 
-def test_names_are_never_markup(site: Site) -> None:
+def test_names_are_never_markup(site: StatusHarness) -> None:
     site.a.add_topic("orders[red]", [10])
     site.looks = 1
     assert "orders[red]" in site.status().stdout
@@ -290,7 +260,7 @@ def test_names_are_never_markup(site: Site) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--watch",)], ids=["once", "watch"])
-def test_what_another_client_wrote_is_shown_as_text(site: Site, arguments: tuple[str, ...]) -> None:
+def test_what_another_client_wrote_is_shown_as_text(site: StatusHarness, arguments: tuple[str, ...]) -> None:
     """Who may commit for the group of a flow's orders names the host of a run."""
     site.a.add_topic("orders", [10])
     group, tp = control_partition("f")

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from mirror.cli import stop as command
 from mirror.cli.app import app
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
-from tests.cli.test_status import CONFIG, give
+from tests.cli.test_status import give
 from tests.spark import fakes
+from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,13 +26,10 @@ NOW_MS = 1_800_000_000_000
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(command, "Admin", fakes.Admin)
+    use_fakes(tmp_path, monkeypatch, command)
     monkeypatch.setattr(command, "_LOOK_S", 0.01)
-    for name in "ab":
-        fakes.Cluster(f"{name}:1", tmp_path).make()
-    path = tmp_path / "mirror.toml"
-    path.write_text(CONFIG.replace("topics =", "shutdown-timeout-ms = 1000\ntopics ="))
+    path = FlowHarness(tmp_path).config
+    path.write_text(path.read_text() + "shutdown-timeout-ms = 1000\n")
     return path
 
 

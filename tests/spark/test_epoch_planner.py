@@ -14,6 +14,7 @@ from mirror.errors import ConfigError
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
+from mirror.spark.datasource import epoch_planner
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.datasource.rows import ROW_SCHEMA
@@ -26,29 +27,19 @@ from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import MAX_EXPIRIES, StreamTotals, join_results
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.fakes import Admin, Cluster
+from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 
-CONFIG = """
-[clusters.a]
-"bootstrap.servers" = "a:1"
-[clusters.b]
-"bootstrap.servers" = "b:1"
-[flows.f]
-source = "a"
-target = "b"
-topics = ["orders"]
-"""
+CONFIG = configuration("orders")
 
 
-class Site:
-    """Two clusters in a folder, a configuration, and a ledger."""
+class EpochsHarness(FlowHarness):
+    """A flow with a ledger."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.a = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
-        self.b = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
-        self.config = folder / "mirror.toml"
-        self.config.write_text(CONFIG)
+        super().__init__(folder, "orders")
+        self.a.add_topic("orders", [10, 20])
+        self.b.add_topic("a.orders", [0, 0])
         self.ledger = Ledger.open(folder, "f", "run-1")
         self.options = FlowOptions(self.config, "f", self.ledger.path, run="run-1")
         self.epochs = EpochPlanner(self.options, self.ledger, SystemClock())
@@ -61,10 +52,9 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
-    return Site(tmp_path)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EpochsHarness:
+    use_fakes(tmp_path, monkeypatch, epoch_planner)
+    return EpochsHarness(tmp_path)
 
 
 def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **more: object) -> None:
@@ -76,7 +66,7 @@ def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **mo
     ledger.write_attempts([Attempt(0, 0, one) for one in results], plan.epoch)
 
 
-def test_every_partition_is_followed_also_one_that_has_nothing_new(site: Site) -> None:
+def test_every_partition_is_followed_also_one_that_has_nothing_new(site: EpochsHarness) -> None:
     site.a.add_topic("orders", [0, 20])
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
@@ -88,7 +78,7 @@ def test_every_partition_is_followed_also_one_that_has_nothing_new(site: Site) -
     assert site.ledger.plan(1) == plan
 
 
-def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Site) -> None:
+def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: EpochsHarness) -> None:
     assert site.orders("run-0").claim() is None
     site.epochs.plan(1, drains=False)
     told = site.orders().read()
@@ -99,7 +89,7 @@ def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Sit
 
 
 def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_ended(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a notebook. With a script, that says it."""
     monkeypatch.setattr("mirror.spark.heartbeat.HEARTBEAT_INTERVAL_MS", 5)
@@ -126,7 +116,7 @@ def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_en
     assert site.orders().read() == with_script
 
 
-def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: Site) -> None:
+def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: EpochsHarness) -> None:
     site.orders("run-1").claim()  # as the driver's script does
     site.orders("run-2").claim()
     assert site.epochs.plan(1, drains=False) is None
@@ -136,7 +126,7 @@ def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: Site) -
 
 
 @pytest.mark.parametrize("by", ["stop", "another run"])
-def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
+def test_a_run_that_is_over_plans_nothing_more(site: EpochsHarness, by: str) -> None:
     assert site.epochs.plan(1, drains=False) is not None
     if by == "stop":
         assert site.orders().stop() is not None
@@ -146,7 +136,7 @@ def test_a_run_that_is_over_plans_nothing_more(site: Site, by: str) -> None:
     assert site.ledger.last_planned_epoch() == 1
 
 
-def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: Site) -> None:
+def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: EpochsHarness) -> None:
     site.epochs.plan(1, drains=False)
     site.orders("run-2").claim()
     site.orders("run-2").end()
@@ -156,7 +146,7 @@ def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: Site)
     assert (told.run, told.stop) == ("run-1", False)
 
 
-def test_orders_that_the_target_forgot_are_given_again(site: Site) -> None:
+def test_orders_that_the_target_forgot_are_given_again(site: EpochsHarness) -> None:
     site.epochs.plan(1, drains=False)
     with site.b.change() as state:
         state["groups"].clear()
@@ -165,7 +155,7 @@ def test_orders_that_the_target_forgot_are_given_again(site: Site) -> None:
     assert site.epochs.plan(3, drains=False) is None
 
 
-def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: Site) -> None:
+def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: EpochsHarness) -> None:
     mine = site.orders("run-1")
     mine.claim()
     mine.end()
@@ -173,7 +163,7 @@ def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: Sit
     assert site.orders("run-2").claim() is None
 
 
-def test_the_end_of_a_run_is_not_told_for_another(site: Site) -> None:
+def test_the_end_of_a_run_is_not_told_for_another(site: EpochsHarness) -> None:
     site.orders("run-1").claim()
     site.orders("run-2").claim()
     site.orders("run-1").end()
@@ -183,7 +173,7 @@ def test_the_end_of_a_run_is_not_told_for_another(site: Site) -> None:
     assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
 
 
-def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(site: Site) -> None:
+def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 5000\n")
     site.epochs.plan(1, drains=False)
     site.config.write_text(CONFIG + "epoch-ms = 7000\nnonsense = 1\n")
@@ -201,7 +191,7 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
 
 
 @pytest.mark.parametrize("edit", [('source = "a"', 'source = "c"'), ('target = "b"', 'target = "c"')])
-def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tuple[str, str]) -> None:
+def test_a_flow_does_not_become_another_one_while_it_runs(site: EpochsHarness, edit: tuple[str, str]) -> None:
     """Offsets of one cluster mean nothing in another: the planner and the tasks must not differ about it."""
     Cluster("c:1", site.folder).make().add_topic("orders", [1]).add_topic("a.orders", [0, 0])
     site.epochs.plan(1, drains=False)
@@ -215,7 +205,7 @@ def test_a_flow_does_not_become_another_one_while_it_runs(site: Site, edit: tupl
     assert "stop it, and start it again" in line
 
 
-def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site: Site) -> None:
+def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site: EpochsHarness) -> None:
     site.a.set_moods({"silent": '["orders/1"]'})
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
@@ -224,7 +214,7 @@ def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site
     assert "orders-1: the source partition does not answer: orders-1: no answer" in line
 
 
-def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: Site) -> None:
+def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
     site.epochs.plan(1, drains=False)
     with site.a.change() as state:
@@ -234,20 +224,20 @@ def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: Site
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20, 2: 0}
 
 
-def test_a_source_that_has_not_come_to_from_yet_is_no_place_to_keep(site: Site) -> None:
+def test_a_source_that_has_not_come_to_from_yet_is_no_place_to_keep(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "from = 15\n")
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     assert [(one.partition, one.start) for one in plan.ranges] == [(1, 15)]
 
 
-def test_a_configuration_that_never_was_good_is_an_error(site: Site) -> None:
+def test_a_configuration_that_never_was_good_is_an_error(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "nonsense = 1\n")
     with pytest.raises(ConfigError, match="nonsense"):
         site.epochs.plan(1, drains=False)
 
 
-def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: Site) -> None:
+def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: EpochsHarness) -> None:
     """A stream that is killed can delete nothing."""
     secret = "m4rker-of-a-password"
     keys = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
@@ -265,7 +255,7 @@ def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: Si
     assert not list(site.ledger.path.glob("config*"))
 
 
-def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_age(site: Site) -> None:
+def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_age(site: EpochsHarness) -> None:
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     answer(site.ledger, plan, Outcome.UNFINISHED, stuck_since_ms=77)
@@ -280,7 +270,7 @@ def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_ag
     assert {one.stuck_since_ms for one in restarted.ranges} == {77}
 
 
-def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only_once(site: Site) -> None:
+def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only_once(site: EpochsHarness) -> None:
     first = site.epochs.plan(1, drains=True)
     assert first is not None
     assert {(one.partition, one.end) for one in first.ranges} == {(0, 10), (1, 20)}
@@ -297,7 +287,7 @@ def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only
     assert third.ranges == []
 
 
-def test_a_drain_with_limits_goes_on_beside_what_it_gave_up(site: Site) -> None:
+def test_a_drain_with_limits_goes_on_beside_what_it_gave_up(site: EpochsHarness) -> None:
     """The limit chooses of what is left, not of what was given up."""
     site.config.write_text(CONFIG + "max-partitions-in-parallel = 1\n")
     tried: list[int] = []
@@ -309,7 +299,7 @@ def test_a_drain_with_limits_goes_on_beside_what_it_gave_up(site: Site) -> None:
     assert sorted(tried) == [0, 1]
 
 
-def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: Site) -> None:
+def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: EpochsHarness) -> None:
     with site.a.change() as state:
         for partition in state["topics"]["orders"]["partitions"]:
             partition["leader"] = -1
@@ -321,7 +311,7 @@ def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: Site) -> None:
     assert {one.outcome for one in plan.results_without_task} == {Outcome.FAILED}
 
 
-def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(site: Site) -> None:
+def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(site: EpochsHarness) -> None:
     """Seen: of epochs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
     first = site.epochs.plan(1, drains=True)
     assert first is not None
@@ -334,7 +324,7 @@ def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(sit
     assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
 
 
-def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: Site) -> None:
+def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: EpochsHarness) -> None:
     first = site.epochs.plan(1, drains=True)
     assert first is not None
     outcomes = (Outcome.COMPLETE, Outcome.FAILED)
@@ -349,7 +339,7 @@ def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: Site) -> 
     assert len(second.ranges) == 2
 
 
-def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site: Site) -> None:
+def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site: EpochsHarness) -> None:
     site.ledger.write_targets(
         TargetTopics(copyable={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)})
     )
@@ -365,7 +355,7 @@ def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site
     ]
 
 
-def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
+def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + 'start = "latest"\n')
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}))
     site.a.add_topic("orders-new", [5])
@@ -381,7 +371,9 @@ def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_pl
     }
 
 
-def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: Site) -> None:
+def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_first_plan_saw_it(
+    site: EpochsHarness,
+) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     site.epochs.plan(1, drains=False)
@@ -391,7 +383,7 @@ def test_latest_means_all_of_a_partition_that_was_not_prepared_yet_when_the_firs
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 0}
 
 
-def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_began(site: Site) -> None:
+def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_began(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
     refused = {"orders": Obstacle("no more partitions", first_partition=1)}
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}, obstacles=refused))
@@ -402,7 +394,7 @@ def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_b
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20}
 
 
-def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: Site) -> None:
+def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: EpochsHarness) -> None:
     reason = "no such topic can be created"
     site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     assert site.reader().latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]  # there is no limit
@@ -429,7 +421,7 @@ def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: 
 # --- the reader
 
 
-def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: Site) -> None:
+def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: EpochsHarness) -> None:
     reader = site.reader()
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)  # type: ignore[arg-type]  # there is no limit
@@ -441,7 +433,7 @@ def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: Site) -> N
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
 
 
-def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of_it(site: Site) -> None:
+def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of_it(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
@@ -460,7 +452,7 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
     reader.stop()
 
 
-def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_ready_since(site: Site) -> None:
+def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_ready_since(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     reader = site.reader()
@@ -475,7 +467,7 @@ def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_rea
     reader.stop()
 
 
-def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: Site) -> None:
+def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
@@ -487,13 +479,13 @@ def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: Site) ->
     reader.stop()
 
 
-def test_an_epoch_of_before_a_restart_is_planned_again(site: Site) -> None:
+def test_an_epoch_of_before_a_restart_is_planned_again(site: EpochsHarness) -> None:
     reader = site.reader()
     rows = [row for partition in reader.partitions({"epoch": 3}, {"epoch": 4}) for row in reader.read(partition)]
     assert len(rows) == 2
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain_fails(site: Site) -> None:
+def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain_fails(site: EpochsHarness) -> None:
     site.a.set_moods({"list_offsets": "no Describe"})
     reader = site.reader()
     assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]
@@ -516,7 +508,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
         drain.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
 
 
-def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: Site) -> None:
+def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: EpochsHarness) -> None:
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     plan = site.ledger.plan(1)
@@ -576,7 +568,7 @@ def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
 
 
 def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A renewal has read the orders and is about to write them as the query ends."""
     under_way, ended = threading.Event(), threading.Event()

@@ -13,21 +13,21 @@ from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
-from tests.spark.test_epoch_planner import Site, answer
+from tests.spark.test_epoch_planner import EpochsHarness, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EpochsHarness:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
     monkeypatch.setattr("mirror.spark.driver.stream_flow.record_epoch", lambda *_: None)
-    return Site(tmp_path)
+    return EpochsHarness(tmp_path)
 
 
-def run_of(site: Site) -> StreamFlow:
+def run_of(site: EpochsHarness) -> StreamFlow:
     config, flow = site.options.load()
     report = FlowReport("f", datetime.now(UTC))
     return StreamFlow(flow, config, site.options, report, consoles=Consoles(), telemetry=cast("Any", None))
@@ -37,7 +37,7 @@ def outcomes(run: StreamFlow) -> dict[tuple[str, int], tuple[Outcome, str | None
     return {(one.topic, one.partition): (one.outcome, one.error) for one in run.report.partitions}
 
 
-def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(site: Site) -> None:
+def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(site: EpochsHarness) -> None:
     reason = "the brokers refuse it"
     site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     run = run_of(site)

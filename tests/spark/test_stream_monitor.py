@@ -19,7 +19,7 @@ from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
-from tests.spark.test_epoch_planner import CONFIG, Site, answer
+from tests.spark.test_epoch_planner import CONFIG, EpochsHarness, answer
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -125,7 +125,7 @@ class Stream:
     """What a stream has of its target topics: a watch, its ledger, its planner, and how the driver prepares."""
 
     def __init__(self, folder: Path) -> None:
-        self.site = site = Site(folder)
+        self.site = site = EpochsHarness(folder)
         site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]'))
         self.config, self.flow = site.options.load()
         self.orders = site.orders("run-1")

@@ -12,7 +12,6 @@ from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError, LastErrors
@@ -24,6 +23,7 @@ from mirror.spark.status.flow_status import PartitionStatus
 from mirror.spark.status.status import StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
+from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,30 +33,16 @@ if TYPE_CHECKING:
 
 T0 = 1_800_000_000_000
 HOUR_MS = 3_600_000
-CONFIG = """
-[clusters.a]
-"bootstrap.servers" = "a:1"
-[clusters.b]
-"bootstrap.servers" = "b:1"
-[flows.f]
-source = "a"
-target = "b"
-topics = ["orders.*"]
-"""
 
 
-class Site:
+class StatusHarness(FlowHarness):
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "mirror.toml"
-        self.config.write_text(CONFIG)
-        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
-        self.now_ms = T0
+        super().__init__(folder)
         self.options: list[Mapping[str, object]] = []
         self.asked: list[int] = []
 
     def watch(self, call_timeout_ms: int | None = None) -> StatusReader:
-        config, report = load(self.config), self.folder / "report"
+        config, report = load(self.config), self.report
         return StatusReader(
             config, config.flows["f"], report_dir=report, call_timeout_ms=call_timeout_ms, unix_ms=lambda: self.now_ms
         )
@@ -67,13 +53,6 @@ class Site:
     def produce(self, records: int, partition: int = 0, topic: str = "orders") -> None:
         with self.a.change() as state:
             state["topics"][topic]["partitions"][partition]["end"] += records
-
-    def commit(self, offset: int, partition: int = 0, topic: str = "orders", topic_id: str = "") -> None:
-        tp = TopicPartition(f"a.{topic}", partition)
-        progress = Progress(
-            offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms
-        )
-        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
 
     def run(self, *, ended: bool = False) -> None:
         group, tp = control_partition("f")
@@ -92,9 +71,9 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    site = Site(tmp_path)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
+    use_fakes(tmp_path, monkeypatch)
+    site = StatusHarness(tmp_path)
 
     class Admin(fakes.Admin):
         def __init__(self, options: Mapping[str, object]) -> None:
@@ -121,7 +100,7 @@ def only(watch: StatusReader) -> PartitionStatus:
     return one
 
 
-def test_one_look_tells_what_is_left_and_no_rates(site: Site) -> None:
+def test_one_look_tells_what_is_left_and_no_rates(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 7, 0], earliest=0)
     site.commit(40)
     site.commit(7, 1)
@@ -137,7 +116,7 @@ def test_one_look_tells_what_is_left_and_no_rates(site: Site) -> None:
     assert (found.totals.records, found.totals.unknown) == (60, 0)
 
 
-def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
+def test_looks_again_and_again_tell_rates_and_times(site: StatusHarness) -> None:
     site.a.add_topic("orders", [60_000], configs={"retention.ms": str(HOUR_MS)})
     site.run()
     with site.watch() as watch:
@@ -158,7 +137,7 @@ def test_looks_again_and_again_tell_rates_and_times(site: Site) -> None:
     assert len(site.options) == 2, "the connections stay"
 
 
-def test_stuck_is_only_what_somebody_copies(site: Site) -> None:
+def test_stuck_is_only_what_somebody_copies(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     site.commit(40)
     with site.watch() as watch:
@@ -169,7 +148,7 @@ def test_stuck_is_only_what_somebody_copies(site: Site) -> None:
         assert only(watch).lag.state is LagState.FALLING_BEHIND
 
 
-def test_a_partition_without_a_leader_says_so(site: Site) -> None:
+def test_a_partition_without_a_leader_says_so(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5])
     site.lead(-1, 0)
     with site.watch() as watch:
@@ -179,7 +158,7 @@ def test_a_partition_without_a_leader_says_so(site: Site) -> None:
     assert (other.lag.state, other.last_error) == (LagState.NOT_BEGUN, None)
 
 
-def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
+def test_a_leader_that_does_not_answer_hides_nobody_else(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
         lost, other = watch.read().partitions
@@ -187,13 +166,13 @@ def test_a_leader_that_does_not_answer_hides_nobody_else(site: Site) -> None:
     assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
-def test_where_no_leader_answers_the_look_fails(site: Site) -> None:
+def test_where_no_leader_answers_the_look_fails(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
     with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
         watch.read()
 
 
-def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Site) -> None:
+def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     with site.watch() as watch:
         watch.read()
@@ -207,7 +186,7 @@ def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: Si
 
 
 def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation, "_START_INTERVAL_MS", 3_000)
     site.a.add_topic("orders", [100, 100])
@@ -229,10 +208,10 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
 
 @pytest.mark.parametrize(("configured", "call_timeout_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
 def test_who_watches_waits_no_longer_for_a_call(
-    site: Site, configured: str, call_timeout_ms: int | None, expected: int
+    site: StatusHarness, configured: str, call_timeout_ms: int | None, expected: int
 ) -> None:
     line = f'"default.api.timeout.ms" = {configured}' if configured else ""
-    site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"\n{line}'))
+    site.config.write_text(configuration().replace('"a:1"', f'"a:1"\n{line}'))
     site.a.add_topic("orders", [100])
     with site.watch(call_timeout_ms) as watch:
         watch.read()
@@ -249,14 +228,16 @@ def test_who_watches_waits_no_longer_for_a_call(
         ({"cleanup.policy": "compact,delete"}, 604_800.0),
     ],
 )
-def test_retention_is_that_of_the_source_s_topic(site: Site, configs: dict[str, str], expected: float | None) -> None:
+def test_retention_is_that_of_the_source_s_topic(
+    site: StatusHarness, configs: dict[str, str], expected: float | None
+) -> None:
     site.a.add_topic("orders", [100], configs=configs)
     site.commit(100)
     with site.watch() as watch:
         assert only(watch).lag.loss_s == expected
 
 
-def test_retention_is_read_once_for_each_topic(site: Site) -> None:
+def test_retention_is_read_once_for_each_topic(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100], configs={"retention.ms": "60000"})
     site.commit(100)
     with site.watch() as watch:
@@ -269,7 +250,7 @@ def test_retention_is_read_once_for_each_topic(site: Site) -> None:
     assert [each.lag.loss_s for each in found.partitions] == [60.0, 70.0]
 
 
-def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site: Site) -> None:
+def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100]).set_moods({"topic_configs": "not authorized"})
     site.commit(100)
     with site.watch() as watch:
@@ -277,7 +258,9 @@ def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site:
     assert (one.lag.loss_s, one.lag.state) == (None, LagState.CAUGHT_UP)
 
 
-def test_retention_that_could_not_be_read_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_that_could_not_be_read_now_is_asked_for_again(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.a.add_topic("orders", [100])
     site.commit(100)
 
@@ -292,7 +275,9 @@ def test_retention_that_could_not_be_read_now_is_asked_for_again(site: Site, mon
         assert only(watch).lag.loss_s == 604_800.0
 
 
-def test_a_target_that_is_configured_wrongly_keeps_no_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_is_configured_wrongly_keeps_no_connection(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed: list[str] = []
     monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
     watch = site.watch()
@@ -308,7 +293,7 @@ def _refused(options: Mapping[str, object], admin: type[fakes.Admin]) -> fakes.A
     return admin(options)
 
 
-def test_what_the_source_lost_is_lost(site: Site) -> None:
+def test_what_the_source_lost_is_lost(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 30, 9], earliest=5)
     with site.a.change() as state:
         topic_id = state["topics"]["orders"]["id"]
@@ -327,9 +312,9 @@ def test_what_the_source_lost_is_lost(site: Site) -> None:
 
 
 @pytest.mark.parametrize("until", ["60", '"1970-01-01T00:00:00.060Z"'])
-def test_nothing_is_left_behind_the_flow_s_own_end(site: Site, until: str) -> None:
+def test_nothing_is_left_behind_the_flow_s_own_end(site: StatusHarness, until: str) -> None:
     """The fake's record n has the time n."""
-    site.config.write_text(f"{CONFIG}until = {until}\n")
+    site.config.write_text(f"{configuration()}until = {until}\n")
     site.a.add_topic("orders", [100])
     site.commit(60)
     with site.watch() as watch:
@@ -343,8 +328,8 @@ def test_nothing_is_left_behind_the_flow_s_own_end(site: Site, until: str) -> No
         assert only(watch).lag.state is LagState.CAUGHT_UP, "what it does not want may go"
 
 
-def test_an_end_that_is_not_reached_yet(site: Site) -> None:
-    site.config.write_text(f'{CONFIG}until = "1970-01-01T00:00:00.060Z"\n')
+def test_an_end_that_is_not_reached_yet(site: StatusHarness) -> None:
+    site.config.write_text(f'{configuration()}until = "1970-01-01T00:00:00.060Z"\n')
     site.a.add_topic("orders", [40])
     site.commit(10)
     with site.watch() as watch:
@@ -354,7 +339,7 @@ def test_an_end_that_is_not_reached_yet(site: Site) -> None:
         assert only(watch).lag.records == 50
 
 
-def test_as_json(site: Site) -> None:
+def test_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5])
     site.commit(100)
     site.lead(-1, 1)
@@ -415,7 +400,7 @@ def test_as_json(site: Site) -> None:
     )
 
 
-def test_a_lag_that_never_drains_is_null_in_json(site: Site) -> None:
+def test_a_lag_that_never_drains_is_null_in_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     site.commit(40)
     with site.watch() as watch:
@@ -510,7 +495,7 @@ def test_only_the_last_files_are_read(tmp_path: Path) -> None:
     assert len(troubles._cache) == 6
 
 
-def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(site: Site) -> None:
+def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 100])
     site.lead(-1, 1)
     site.commit(100)
@@ -531,7 +516,7 @@ def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(
     assert lost.last_error.line == "the source partition has no leader", "what is seen now comes first"
 
 
-def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_other(site: Site) -> None:
+def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_other(site: StatusHarness) -> None:
     long = "orders".ljust(249, "x")
     site.a.add_topic("orders", [10]).add_topic(long, [3]).add_topic("orders.new", [3]).add_topic("orders-refused", [3])
     site.a.add_topic("orders-comes", [3])
@@ -557,7 +542,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
         assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.STUCK)
 
 
-def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(site: Site) -> None:
+def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(site: StatusHarness) -> None:
     site.a.add_topic("orders", [3, 3])
     site.b.add_topic("a.orders", [0])
     ledger = Ledger.open(site.folder / "report", "f", "run-1")
@@ -569,7 +554,7 @@ def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(
 
 
 def test_target_topics_are_asked_for_only_where_nothing_was_copied_yet(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 topics that are copied cost nothing more."""
     site.a.add_topic("orders", [3]).add_topic("orders-new", [3])

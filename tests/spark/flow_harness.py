@@ -1,0 +1,74 @@
+"""A configuration with one flow between two clusters in a folder, for tests of the command line and of Spark's side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer.testing import CliRunner
+
+from mirror.cli.app import app
+from mirror.client import TopicPartition
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from tests.spark import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from typer.testing import Result
+
+UNREACHABLE_FLOW = """
+[clusters.gone]
+"bootstrap.servers" = "gone:1"
+[flows.g]
+source = "gone"
+target = "b"
+topics = ["clicks"]
+"""
+"""A second flow, ``g``, whose source cluster does not answer."""
+
+
+def configuration(topics: str = "orders.*") -> str:
+    """The TOML of flow ``f`` from cluster ``a`` to ``b``, whose lines come last; ``topics`` is a pattern."""
+    return f"""
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+[flows.f]
+source = "a"
+target = "b"
+topics = ["{topics}"]
+"""
+
+
+def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+    """Have ``modules`` ask the clusters in ``folder``."""
+    monkeypatch.setenv(fakes.FOLDER, str(folder))
+    for module in modules:
+        monkeypatch.setattr(module, "Admin", fakes.Admin)
+
+
+class FlowHarness:
+    """Clusters ``a`` and ``b``, and a configuration file with flow ``f`` between them."""
+
+    def __init__(self, folder: Path, topics: str = "orders.*") -> None:
+        self.folder = folder
+        self.report = folder / "report"
+        self.config = folder / "mirror.toml"
+        self.config.write_text(configuration(topics))
+        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
+        self.now_ms = fakes.NOW_MS
+
+    def invoke(self, command: str, *arguments: str) -> Result:
+        """``mirror command`` in this process."""
+        ends = ["--config", str(self.config), "--report-dir", str(self.report)]
+        return CliRunner().invoke(app, [command, *ends, *arguments])
+
+    def commit(self, offset: int, partition: int = 0, topic: str = "orders", *, topic_id: str = "") -> None:
+        """Commit the progress of flow ``f`` in ``topic``, as of now."""
+        tp = TopicPartition(f"a.{topic}", partition)
+        progress = Progress(
+            offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms
+        )
+        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
