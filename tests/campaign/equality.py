@@ -17,7 +17,7 @@ from rich.console import Console
 
 from mirror.sandbox.cluster import Cluster
 from tests.copying.generated import Plan, Writers, plans, play
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import SOURCE_PROPERTIES, name
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     console, began = Console(highlight=False, soft_wrap=True), time.monotonic()
     seen = Counter[str]()
     with Cluster(properties=SOURCE_PROPERTIES) as source, Cluster() as target:
-        pair = Pair(source, target, name)
+        pair = TwoClusters(source, target, name)
         with Writers(pair.source.address) as writers:
             for number in range(given_.rounds):
                 seed = given_.seed + number
@@ -40,7 +40,7 @@ def main() -> int:
     return 0
 
 
-def _round(pair: Pair, writers: Writers, seed: int, examples: int, seen: Counter[str]) -> None:
+def _round(pair: TwoClusters, writers: Writers, seed: int, examples: int, seen: Counter[str]) -> None:
     """Raises what went wrong first, with the smallest plan that was found for it."""
 
     @hypothesis.seed(seed)

@@ -35,7 +35,7 @@ ONE_REPLICA = {
 
 
 @dataclass(slots=True)
-class Pair:
+class TwoBrokers:
     """Two brokers: 1 coordinates, 2 hangs for a while."""
 
     one: Wire
@@ -53,27 +53,27 @@ class Pair:
             name = unique("name")
 
 
-def _fake(level: int) -> Pair:
+def _fake(level: int) -> TwoBrokers:
     cluster = FakeCluster(2)
     cluster.features["transaction.version"] = level
 
     def set_up(up: bool) -> None:
         cluster.brokers[2].up = up
 
-    return Pair(FakeWire(cluster), FakeWire(cluster, 2), lambda: set_up(False), lambda: set_up(True))
+    return TwoBrokers(FakeWire(cluster), FakeWire(cluster, 2), lambda: set_up(False), lambda: set_up(True))
 
 
 @pytest.fixture(
     params=["fake-1", "fake-2", *(pytest.param(name, marks=pytest.mark.brokers) for name in ("real-1", "real-2"))]
 )
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     kind, level = request.param.split("-")
     if kind == "fake":
         yield _fake(int(level))
         return
     with Cluster(2, properties=ONE_REPLICA, features={"transaction.version": int(level)}, heap=jvm.BROKER) as cluster:
         wires = [RealWire(address, int(level)) for address in cluster.bootstrap_servers.split(",")]
-        yield Pair(wires[0], wires[1], lambda: cluster.pause(2), lambda: cluster.resume(2))
+        yield TwoBrokers(wires[0], wires[1], lambda: cluster.pause(2), lambda: cluster.resume(2))
         for wire in wires:
             wire.close()
 
@@ -81,7 +81,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 class Stuck:
     """A transaction over both brokers and a group, ended while broker 2 hangs: only broker 1 has its markers."""
 
-    def __init__(self, pair: Pair, how: str, unique: Callable[[str], str]) -> None:
+    def __init__(self, pair: TwoBrokers, how: str, unique: Callable[[str], str]) -> None:
         one = pair.one
         self.producer = RawProducer(one, pair.named(TRANSACTION, unique))
         self.group = pair.named(GROUP, unique)
@@ -97,7 +97,7 @@ class Stuck:
         one.until(lambda: len(shape(one, self.tp)) == 2)
         one.until(lambda: fetch_offset(one, self.group, self.tp, stable=True)[0] == 0)
 
-    def _begin(self, pair: Pair, far: TopicPartition) -> None:
+    def _begin(self, pair: TwoBrokers, far: TopicPartition) -> None:
         remote = RawProducer(pair.two, self.producer.transactional_id)
         self.producer.begin(self.old, self.tp, far)
         self.producer.settle(self.old, self.tp, 0)
@@ -117,12 +117,12 @@ class Stuck:
         return [self.producer.commit_offset(who, self.group, self.tp, 9, version=version) for version in (3, 4, 5)]
 
 
-def test_nothing_begins_before_the_last_marker(pair: Pair, unique: Callable[[str], str]) -> None:
+def test_nothing_begins_before_the_last_marker(pair: TwoBrokers, unique: Callable[[str], str]) -> None:
     for how in ("commit", "abort", "init"):  # one after the other: brokers are dear
         _check(pair, how, unique)
 
 
-def _check(pair: Pair, how: str, unique: Callable[[str], str]) -> None:
+def _check(pair: TwoBrokers, how: str, unique: Callable[[str], str]) -> None:
     stuck = Stuck(pair, how, unique)
     producer, old, new, level = stuck.producer, stuck.old, stuck.new, pair.one.level
     stranger = Identity(old.producer_id + 9_999, 0)

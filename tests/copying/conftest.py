@@ -8,7 +8,7 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import SOURCE_PROPERTIES, name
 
 
@@ -20,5 +20,5 @@ def uneasy_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def pair(uneasy_cluster: Cluster, target_cluster: Cluster) -> Pair:
-    return Pair(uneasy_cluster, target_cluster, name)
+def pair(uneasy_cluster: Cluster, target_cluster: Cluster) -> TwoClusters:
+    return TwoClusters(uneasy_cluster, target_cluster, name)

@@ -6,17 +6,17 @@ from typing import Any
 
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.gaps import GapKind
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.writers import batch_of, made, write_batches
 
 
-def put(pair: Pair, topic: str, first: int, count: int) -> None:
+def put(pair: TwoClusters, topic: str, first: int, count: int) -> None:
     """In batches of ten."""
     starts = range(first, first + count, 10)
     write_batches(pair.source.address, topic, [batch_of(made(10, first=at)) for at in starts])
 
 
-def keys(pair: Pair, topic: str) -> list[bytes | None]:
+def keys(pair: TwoClusters, topic: str) -> list[bytes | None]:
     return [seen.key for seen in pair.target.records(topic)]
 
 
@@ -24,7 +24,7 @@ def numbered(*spans: range) -> list[bytes]:
     return [b"k%d" % number for span in spans for number in span]
 
 
-def refused(pair: Pair, topic: str, kind: GapKind, **policy: Any) -> RangeResult:
+def refused(pair: TwoClusters, topic: str, kind: GapKind, **policy: Any) -> RangeResult:
     """A copy that must not go on; its progress stays."""
     before = pair.target.progress(pair.flow, topic)
     (result,) = pair.copy(topic, **policy)

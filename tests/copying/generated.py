@@ -14,7 +14,7 @@ from mirror.client import Producer, TopicPartition
 from mirror.relay.batches.reencode import Reason
 from mirror.relay.model.ranges import RangeResult
 from mirror.wire.encode import CODECS
-from tests.copying.pair import Pair, same
+from tests.copying.pair import TwoClusters, same
 from tests.copying.site import name
 from tests.copying.writers import Made, batch_of
 from tests.e2e.broker_side import FIRST_MS, WITHIN_S
@@ -157,7 +157,7 @@ class Writers:
                 self.end(End(writer, commit=False))
 
 
-def play(pair: Pair, writers: Writers, plan: Plan) -> list[RangeResult]:
+def play(pair: TwoClusters, writers: Writers, plan: Plan) -> list[RangeResult]:
     """Write, copy up to the last stable offsets, end what is open, copy the rest; both times all must be equal."""
     topic = pair.topics(
         PARTITIONS,
@@ -184,7 +184,7 @@ def play(pair: Pair, writers: Writers, plan: Plan) -> list[RangeResult]:
     return results
 
 
-def _copied(pair: Pair, topic: str, plan: Plan) -> list[RangeResult]:
+def _copied(pair: TwoClusters, topic: str, plan: Plan) -> list[RangeResult]:
     ranges = pair.ranges(topic)
     results = pair.complete(ranges, exactly_once=plan.exactly_once, writing={"batch.size": plan.batch_size})
     target = pair.target.logs(topic, PARTITIONS)
@@ -202,7 +202,7 @@ def _copied(pair: Pair, topic: str, plan: Plan) -> list[RangeResult]:
     return results
 
 
-def same_bytes(pair: Pair, topic: str) -> None:
+def same_bytes(pair: TwoClusters, topic: str) -> None:
     """Whole batches were passed on; of the first of a log, records may have been deleted."""
     for partition in range(PARTITIONS):
         theirs, ours = pair.source.payloads(topic, partition), pair.target.payloads(topic, partition)

@@ -174,7 +174,7 @@ class End(Side):
         eventually(stable, within_s=WITHIN_S, what=f"no transaction in {topic} is open")
 
 
-class Pair:
+class TwoClusters:
     """``name`` gives topics names that nobody else has."""
 
     flow: Final = "equality"

@@ -21,7 +21,7 @@ from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.records import HEADER_BYTES
 from tests import jvm
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import name
 from tests.copying.writers import batch_of, made, write_batches
 from tests.fakes.record_batches import record, varint
@@ -158,8 +158,8 @@ class Damaging:
 
 
 @pytest.fixture(scope="module")
-def filled(source_cluster: Cluster, target_cluster: Cluster) -> Pair:
-    return Pair(source_cluster, target_cluster, name)
+def filled(source_cluster: Cluster, target_cluster: Cluster) -> TwoClusters:
+    return TwoClusters(source_cluster, target_cluster, name)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def proxy(source_cluster: Cluster) -> Iterator[Proxy]:
         yield standing
 
 
-def _topic(pair: Pair) -> str:
+def _topic(pair: TwoClusters) -> str:
     topic = pair.topics(PARTITIONS)
     for partition in range(PARTITIONS):
         batches = [batch_of(made(RECORDS, first=1000 * partition + RECORDS * n)) for n in range(BATCHES)]
@@ -176,7 +176,7 @@ def _topic(pair: Pair) -> str:
     return topic
 
 
-def _stops_before_it(pair: Pair, proxy: Proxy, damage: Damage, *, most: int, **policy: Any) -> str:
+def _stops_before_it(pair: TwoClusters, proxy: Proxy, damage: Damage, *, most: int, **policy: Any) -> str:
     """Copy; return the error. Only records before the damage are copied of the partition; all of the others."""
     topic, damaging = _topic(pair), Damaging(damage)
     proxy.change(Api.FETCH, damaging)
@@ -215,7 +215,7 @@ def _mostly_later(kinds: Mapping[str, object]) -> list[Any]:
 
 @pytest.mark.parametrize("kind", _mostly_later(DAMAGED))
 def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
-    filled: Pair, proxy: Proxy, kind: str
+    filled: TwoClusters, proxy: Proxy, kind: str
 ) -> None:
     # The first response has the batches before it, too. Another fetch may be in flight, and a batch beyond the high
     # watermark is fetched once more.
@@ -224,13 +224,13 @@ def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
 
 
 @pytest.mark.parametrize("kind", _mostly_later(MALFORMED))
-def test_partition_stops_before_malformed_records(filled: Pair, proxy: Proxy, kind: str) -> None:
+def test_partition_stops_before_malformed_records(filled: TwoClusters, proxy: Proxy, kind: str) -> None:
     error = _stops_before_it(filled, proxy, MALFORMED[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
 @pytest.mark.parametrize("codec", BOMBS)
-def test_partition_stops_before_a_decompression_bomb(filled: Pair, proxy: Proxy, codec: str) -> None:
+def test_partition_stops_before_a_decompression_bomb(filled: TwoClusters, proxy: Proxy, codec: str) -> None:
     error = _stops_before_it(filled, proxy, BOMBS[codec], most=2, headers=(("h", b"x"),))
     assert f"bytes of {codec} that are more than 134217728 when decompressed" in error
     assert error.endswith(
@@ -238,7 +238,7 @@ def test_partition_stops_before_a_decompression_bomb(filled: Pair, proxy: Proxy,
     )
 
 
-def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: Pair, proxy: Proxy) -> None:
+def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: TwoClusters, proxy: Proxy) -> None:
     topic, damaging = _topic(filled), Damaging(_flipped, most=MAX_REFETCHES)
     proxy.change(Api.FETCH, damaging)
     try:
@@ -252,7 +252,7 @@ def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: Pair, prox
 def test_log_damaged_on_disk_stops_only_its_partition(target_cluster: Cluster) -> None:
     """A byte changes in a segment while its broker is down; a broker does not recover logs after a clean shutdown."""
     with Cluster(heap=jvm.BROKER) as source:
-        pair = Pair(source, target_cluster, name)
+        pair = TwoClusters(source, target_cluster, name)
         topic = _topic(pair)
         os.kill(source.pids[1], signal.SIGTERM)
         eventually(lambda: 1 not in source.pids, within_s=30, what="the broker's clean shutdown")

@@ -16,7 +16,7 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import name
 from tests.copying.writers import batch_of, made, write_batches
 from tests.faults.frames import Seen
@@ -47,7 +47,7 @@ _WITH_RECORDS_OR_OFFSETS: Final = {
 def test_malformed_responses_lose_duplicate_or_reorder_nothing(
     source_cluster: Cluster, target_cluster: Cluster, seed: int
 ) -> None:
-    pair = Pair(source_cluster, target_cluster, name)
+    pair = TwoClusters(source_cluster, target_cluster, name)
     topic = pair.topics(PARTITIONS)
     for partition in range(PARTITIONS):
         batches = [batch_of(made(40, first=10_000 * partition + 40 * n)) for n in range(40)]

@@ -16,7 +16,7 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.wire.records import Batch
 from tests.copying.gaps import keys, numbered, put, refused
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.writers import batch_of, made, write_batches
 from tests.polling import eventually
 
@@ -26,7 +26,7 @@ DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactl
 
 
 @DELIVERIES
-def test_deleted_records_are_a_retention_gap(pair: Pair, exactly_once: bool) -> None:
+def test_deleted_records_are_a_retention_gap(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics()
     put(pair, topic, 0, 50)
     pair.complete(topic, exactly_once=exactly_once)
@@ -39,7 +39,7 @@ def test_deleted_records_are_a_retention_gap(pair: Pair, exactly_once: bool) -> 
     assert keys(pair, topic) == numbered(range(50), range(75, 100))
 
 
-def test_segments_deleted_by_retention_are_a_gap(pair: Pair) -> None:
+def test_segments_deleted_by_retention_are_a_gap(pair: TwoClusters) -> None:
     """Retention deletes the whole log, which then begins where it ended."""
     topic = pair.topics()
     put(pair, topic, 0, 100)
@@ -55,7 +55,7 @@ def test_segments_deleted_by_retention_are_a_gap(pair: Pair) -> None:
 
 
 @contextmanager
-def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResult]]:
+def slow_copy(pair: TwoClusters, topic: str, **policy: Any) -> Iterator[list[RangeResult]]:
     """Copy in another thread, at 200 KB a second; the results are complete when the block ends."""
     options = {"max.partition.fetch.bytes": 50_000, "fetch.max.bytes": 50_000}
     with copying(pair, pair.ranges(topic), reading=options, max_bytes_per_second=200_000, **policy) as results:
@@ -63,7 +63,7 @@ def slow_copy(pair: Pair, topic: str, **policy: Any) -> Iterator[list[RangeResul
 
 
 @contextmanager
-def copying(pair: Pair, ranges: list[Range], **options: Any) -> Iterator[list[RangeResult]]:
+def copying(pair: TwoClusters, ranges: list[Range], **options: Any) -> Iterator[list[RangeResult]]:
     """Copy in another thread; the results are complete when the block ends."""
     results = list[RangeResult]()
 
@@ -85,7 +85,7 @@ def large(first: int, count: int) -> list[Batch]:
 
 
 @DELIVERIES
-def test_retention_during_the_copy_is_skipped_and_counted(pair: Pair, exactly_once: bool) -> None:
+def test_retention_during_the_copy_is_skipped_and_counted(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic, on_gap="skip", exactly_once=exactly_once) as results:
@@ -99,7 +99,7 @@ def test_retention_during_the_copy_is_skipped_and_counted(pair: Pair, exactly_on
     assert keys(pair, topic) == numbered(range(350 - lost), range(350, 400))
 
 
-def test_retention_during_a_copy_that_must_not_skip_fails_it(pair: Pair) -> None:
+def test_retention_during_a_copy_that_must_not_skip_fails_it(pair: TwoClusters) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic) as results:
@@ -113,7 +113,7 @@ def test_retention_during_a_copy_that_must_not_skip_fails_it(pair: Pair) -> None
 
 
 @DELIVERIES
-def test_recreated_topic_is_a_gap(pair: Pair, exactly_once: bool) -> None:
+def test_recreated_topic_is_a_gap(pair: TwoClusters, exactly_once: bool) -> None:
     """The new topic has more records than were copied, so that offsets alone would not show it."""
     topic = pair.topics()
     put(pair, topic, 0, 50)
@@ -130,14 +130,14 @@ def test_recreated_topic_is_a_gap(pair: Pair, exactly_once: bool) -> None:
     assert result.records == 0
 
 
-def recreate(pair: Pair, topic: str) -> None:
+def recreate(pair: TwoClusters, topic: str) -> None:
     pair.source.delete(topic)
     eventually(lambda: topic not in pair.source.topics(), what=f"{topic} is deleted")
     pair.source.create(topic)
 
 
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
-def test_topic_recreated_during_the_copy_is_a_gap(pair: Pair, on_gap: str) -> None:
+def test_topic_recreated_during_the_copy_is_a_gap(pair: TwoClusters, on_gap: str) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
     with slow_copy(pair, topic, on_gap=on_gap) as results:
@@ -162,7 +162,7 @@ def test_topic_recreated_during_the_copy_is_a_gap(pair: Pair, on_gap: str) -> No
 
 @DELIVERIES
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
-def test_topic_recreated_after_the_plan_is_a_gap(pair: Pair, on_gap: str, exactly_once: bool) -> None:
+def test_topic_recreated_after_the_plan_is_a_gap(pair: TwoClusters, on_gap: str, exactly_once: bool) -> None:
     """The plan and the progress agree on a topic that does not exist any more, and the new log is longer."""
     topic = pair.topics()
     put(pair, topic, 0, 50)
@@ -183,7 +183,7 @@ def test_topic_recreated_after_the_plan_is_a_gap(pair: Pair, on_gap: str, exactl
     assert keys(pair, topic) == numbered(range(50), range(1000, 1100))
 
 
-def test_first_copy_reads_only_the_planned_topic(pair: Pair) -> None:
+def test_first_copy_reads_only_the_planned_topic(pair: TwoClusters) -> None:
     topic = pair.topics()
     put(pair, topic, 0, 50)
     plan = pair.ranges(topic, start=20)
@@ -197,7 +197,7 @@ def test_first_copy_reads_only_the_planned_topic(pair: Pair) -> None:
 
 @pytest.mark.parametrize("on_gap", ["fail", "skip"])
 def test_recreated_topic_is_named_never_resumed_between_two_attempts(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, on_gap: str
+    pair: TwoClusters, monkeypatch: pytest.MonkeyPatch, on_gap: str
 ) -> None:
     """A stream retries while the new log grows beyond the offsets of the former one."""
     monkeypatch.setattr(retry, "FAILURE_BACKOFF_MS", 500)

@@ -11,7 +11,7 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.probe import alive_brokers
 from tests.copying.gaps import keys, numbered, put, refused
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import name
 from tests.copying.writers import batch_of, made, write_batches
 from tests.polling import eventually
@@ -33,7 +33,7 @@ class Harm:
 
 
 @pytest.fixture(scope="module")
-def harm(pair: Pair, uneasy_cluster: Cluster) -> Harm:
+def harm(pair: TwoClusters, uneasy_cluster: Cluster) -> Harm:
     """Prepare both topics together: a broker takes seconds to restart."""
     harm = Harm(cut=name("cut"), old=name("old"))
     pair.source.create_at(harm.cut, [1, 2], unclean_leader_election_enable="true", min_insync_replicas=1)
@@ -72,7 +72,7 @@ def harm(pair: Pair, uneasy_cluster: Cluster) -> Harm:
     return harm
 
 
-def test_source_truncated_by_an_unclean_election_is_a_gap(pair: Pair, harm: Harm) -> None:
+def test_source_truncated_by_an_unclean_election_is_a_gap(pair: TwoClusters, harm: Harm) -> None:
     """The log is longer than what was copied by now: only leader epochs show the truncation (KIP-320)."""
     write_batches(pair.source.address, harm.cut, [batch_of(made(10, first=first)) for first in range(2000, 2080, 10)])
     result = refused(pair, harm.cut, GapKind.TRUNCATED)
@@ -82,7 +82,7 @@ def test_source_truncated_by_an_unclean_election_is_a_gap(pair: Pair, harm: Harm
     assert keys(pair, harm.cut) == numbered(range(100), range(2000, 2080))
 
 
-def test_messages_of_the_old_formats_are_converted(pair: Pair, harm: Harm) -> None:
+def test_messages_of_the_old_formats_are_converted(pair: TwoClusters, harm: Harm) -> None:
     (result,) = pair.complete(harm.old)
     assert set(result.deep) == {Reason.OLD_FORMAT}
     assert [seen.key for seen in pair.source.records(harm.old)] == harm.keys

@@ -12,7 +12,7 @@ from mirror.relay.batches.classify import SkipReason
 from mirror.relay.batches.reencode import Reason
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import DELETE_HORIZON
-from tests.copying.pair import Pair
+from tests.copying.pair import TwoClusters
 from tests.copying.site import name
 from tests.copying.writers import Made, batch_of, made, transactional, write, write_batches
 from tests.e2e.broker_side import CODECS, FIRST_MS, WITHIN_S
@@ -28,7 +28,7 @@ QUICK_COMPACTION = {
 }
 
 
-def test_compacted_topic_with_tombstones_is_copied(pair: Pair) -> None:
+def test_compacted_topic_with_tombstones_is_copied(pair: TwoClusters) -> None:
     """The log has gaps inside and between batches, tombstones, and batches that compaction left unchanged."""
     topic = pair.topics(source=QUICK_COMPACTION, target={"cleanup_policy": "compact"})
     now = int(time.time() * 1000) - 60_000
@@ -62,7 +62,7 @@ def test_compacted_topic_with_tombstones_is_copied(pair: Pair) -> None:
     assert result.gaps[GapKind.COMPACTED] == planned.end - planned.start - len(found)
 
 
-def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: Pair) -> None:
+def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: TwoClusters) -> None:
     """Committed and aborted transactions interleave; nothing behind the first open one is stable."""
     topic = pair.topics()
     first, second, third = (transactional(pair.source.address, name("producer")) for _ in range(3))
@@ -114,7 +114,7 @@ def test_interleaved_transactions_are_copied_up_to_the_last_stable_offset(pair: 
     pair.equal(topic)
 
 
-def test_records_before_an_open_transaction_are_copied(pair: Pair) -> None:
+def test_records_before_an_open_transaction_are_copied(pair: TwoClusters) -> None:
     topic = pair.topics()
     write(pair.source.producer(), topic, made(50))
     producer = transactional(pair.source.address, name("producer"))
@@ -132,7 +132,7 @@ def test_records_before_an_open_transaction_are_copied(pair: Pair) -> None:
     ]
 
 
-def test_append_times_of_the_source_become_record_timestamps(pair: Pair) -> None:
+def test_append_times_of_the_source_become_record_timestamps(pair: TwoClusters) -> None:
     """From LogAppendTime to CreateTime: the source's append time becomes the timestamp of each record."""
     topic = pair.topics(len(CODECS), source={"message_timestamp_type": "LogAppendTime"})
     for partition, codec in enumerate(CODECS):
@@ -150,7 +150,7 @@ def test_append_times_of_the_source_become_record_timestamps(pair: Pair) -> None
         assert target[0].time_ms > FIRST_MS + 1_000_000
 
 
-def test_append_times_of_the_target_replace_those_of_the_source(pair: Pair) -> None:
+def test_append_times_of_the_target_replace_those_of_the_source(pair: TwoClusters) -> None:
     """From LogAppendTime to LogAppendTime: everything but the timestamps is passed on as bytes."""
     topic = pair.topics(2, both={"message_timestamp_type": "LogAppendTime"})
     for partition in range(2):
@@ -166,7 +166,7 @@ def test_append_times_of_the_target_replace_those_of_the_source(pair: Pair) -> N
         assert pair.target.payloads(topic, partition) == pair.source.payloads(topic, partition)
 
 
-def test_append_times_of_the_target_allow_any_source_timestamp(pair: Pair) -> None:
+def test_append_times_of_the_target_allow_any_source_timestamp(pair: TwoClusters) -> None:
     """From CreateTime to LogAppendTime: timestamps far in the future do not matter."""
     topic = pair.topics(
         source={"message_timestamp_after_max_ms": str(2**63 - 1)}, target={"message_timestamp_type": "LogAppendTime"}
@@ -179,7 +179,7 @@ def test_append_times_of_the_target_allow_any_source_timestamp(pair: Pair) -> No
     assert pair.target.payloads(topic) == pair.source.payloads(topic)
 
 
-def test_topic_whose_timestamp_type_changed_is_decided_per_batch(pair: Pair) -> None:
+def test_topic_whose_timestamp_type_changed_is_decided_per_batch(pair: TwoClusters) -> None:
     """The timestamp type is that of each batch: the topic's configuration may have been another one before."""
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100))])

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, Reason
 from mirror.relay.model.ranges import Outcome
 from mirror.wire.encode import CODECS
-from tests.copying.pair import MAX_BYTES, Pair
+from tests.copying.pair import MAX_BYTES, TwoClusters
 from tests.copying.writers import Made, batch_of, made, write_batches
 
 pytestmark = pytest.mark.brokers
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
 
 
-def test_batches_above_the_target_s_limit_are_split(pair: Pair) -> None:
+def test_batches_above_the_target_s_limit_are_split(pair: TwoClusters) -> None:
     limit = 20_000
     topic = pair.topics(len(CODECS), target={"max_message_bytes": limit})
     for partition, codec in enumerate(CODECS):
@@ -34,7 +34,7 @@ def test_batches_above_the_target_s_limit_are_split(pair: Pair) -> None:
     pair.equal(topic, len(CODECS))
 
 
-def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: Pair) -> None:
+def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: TwoClusters) -> None:
     """The target recompresses less well: a batch that was small enough is refused, and then split."""
     limit = 60_000
     topic = pair.topics(target={"max_message_bytes": limit, "compression_type": "uncompressed"})
@@ -46,7 +46,7 @@ def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: P
 
 
 @DELIVERIES
-def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: Pair, exactly_once: bool) -> None:
+def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics(source={"max_message_bytes": MAX_BYTES}, target={"max_message_bytes": 50_000})
     huge = Made(b"huge", os.urandom(200_000))
     batches = [batch_of(made(40)), batch_of([*made(10, first=40), huge, *made(10, first=50)]), batch_of(made(40))]
@@ -68,7 +68,7 @@ def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: Pai
 
 @DELIVERIES
 @pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
-def test_refused_timestamps_follow_the_policy(pair: Pair, policy: str, exactly_once: bool) -> None:
+def test_refused_timestamps_follow_the_policy(pair: TwoClusters, policy: str, exactly_once: bool) -> None:
     """The timestamps are beyond message.timestamp.after.max.ms, an hour by default."""
     topic = pair.topics(source={"message_timestamp_after_max_ms": str(2**62)})
     far_ms = int(time.time() * 1000) + 10 * HOUR_MS
@@ -99,7 +99,7 @@ def test_refused_timestamps_follow_the_policy(pair: Pair, policy: str, exactly_o
 
 
 @pytest.mark.parametrize("policy", ["clamp", "skip"])
-def test_old_timestamps_are_clamped_or_skipped(pair: Pair, policy: str) -> None:
+def test_old_timestamps_are_clamped_or_skipped(pair: TwoClusters, policy: str) -> None:
     topic = pair.topics(target={"message_timestamp_before_max_ms": HOUR_MS})
     now = int(time.time() * 1000)
     records = [
@@ -119,7 +119,7 @@ def test_old_timestamps_are_clamped_or_skipped(pair: Pair, policy: str) -> None:
 
 
 @DELIVERIES
-def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: Pair, exactly_once: bool) -> None:
+def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics(target={"cleanup_policy": "compact"})
     mixed = [
         record._replace(key=None) if number in {5, 6} else record for number, record in enumerate(made(40, first=40))
@@ -136,7 +136,7 @@ def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: Pai
     assert pair.target.records(topic) == [seen for seen in pair.source.records(topic) if seen.key is not None]
 
 
-def test_refusal_fails_only_its_partition(pair: Pair) -> None:
+def test_refusal_fails_only_its_partition(pair: TwoClusters) -> None:
     topic = pair.topics(4, target={"cleanup_policy": "compact"})
     for partition in range(4):
         keyless = [record._replace(key=None) for record in made(10)]
@@ -154,7 +154,7 @@ def test_refusal_fails_only_its_partition(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_compression_and_headers_of_the_flow_are_applied(pair: Pair, codec: str) -> None:
+def test_compression_and_headers_of_the_flow_are_applied(pair: TwoClusters, codec: str) -> None:
     before = ("none", "lz4" if codec == "zstd" else "zstd")
     topic = pair.topics(2)
     for partition, source_codec in enumerate(before):
@@ -167,7 +167,7 @@ def test_compression_and_headers_of_the_flow_are_applied(pair: Pair, codec: str)
         assert target == [seen._replace(headers=(*seen.headers, *added)) for seen in source]
 
 
-def test_transform_of_the_flow_changes_and_drops_records(pair: Pair) -> None:
+def test_transform_of_the_flow_changes_and_drops_records(pair: TwoClusters) -> None:
     topic = pair.topics()
     nulls = [record._replace(value=None) for record in made(10, first=100)]
     write_batches(pair.source.address, topic, [batch_of(made(100), "gzip"), batch_of(nulls), batch_of([*made(3)])])

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.relay.batches.reencode import Reason
 from mirror.wire.encode import CODECS
-from tests.copying.pair import MAX_BYTES, Pair, same
+from tests.copying.pair import MAX_BYTES, TwoClusters, same
 from tests.copying.writers import Made, batch_of, made, write, write_batches
 from tests.e2e.broker_side import FIRST_MS
 
@@ -27,7 +27,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
-def test_records_of_every_shape_are_copied_in_every_codec(pair: Pair, exactly_once: bool) -> None:
+def test_records_of_every_shape_are_copied_in_every_codec(pair: TwoClusters, exactly_once: bool) -> None:
     """The batches of another client's producer are passed on unchanged."""
     topic = pair.topics(len(CODECS))
     expected = [*SHAPES, *made(300), *SHAPES]
@@ -46,7 +46,7 @@ def test_records_of_every_shape_are_copied_in_every_codec(pair: Pair, exactly_on
         assert (results[partition].records, results[partition].batches) == (len(expected), len(payloads))
 
 
-def test_batches_of_one_to_ten_thousand_records_are_copied(pair: Pair) -> None:
+def test_batches_of_one_to_ten_thousand_records_are_copied(pair: TwoClusters) -> None:
     counts = [1_000, 100, 50, 1, 10_000, 1, 2]
     records = [made(count, first=10_000 * turn) for turn, count in enumerate(counts)]
     topic = pair.topics(len(CODECS))
@@ -63,7 +63,7 @@ def test_batches_of_one_to_ten_thousand_records_are_copied(pair: Pair) -> None:
     pair.equal(topic, len(CODECS))
 
 
-def test_small_batches_are_merged(pair: Pair) -> None:
+def test_small_batches_are_merged(pair: TwoClusters) -> None:
     topic = pair.topics(len(CODECS))
     for partition, codec in enumerate(CODECS):
         batches = [batch_of(made(1 + number % 3, first=10 * number), codec) for number in range(150)]
@@ -78,7 +78,7 @@ def test_small_batches_are_merged(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("writing", "together"), [({}, 8), ({"batch.size": 65_536}, 2), ({"batch.size": 1}, 1)])
 def test_reencoded_batches_are_merged_up_to_batch_size_or_256_kib(
-    pair: Pair, writing: dict[str, int], together: int
+    pair: TwoClusters, writing: dict[str, int], together: int
 ) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(64)])
@@ -90,7 +90,7 @@ def test_reencoded_batches_are_merged_up_to_batch_size_or_256_kib(
     assert 64 // together <= result.batches <= 64 // together + 8
 
 
-def test_larger_batches_are_passed_on_as_bytes(pair: Pair) -> None:
+def test_larger_batches_are_passed_on_as_bytes(pair: TwoClusters) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(8)])
     (result,) = pair.complete(topic)
@@ -98,7 +98,7 @@ def test_larger_batches_are_passed_on_as_bytes(pair: Pair) -> None:
     pair.equal(topic)
 
 
-def test_small_buffer_limits_the_merged_size(pair: Pair) -> None:
+def test_small_buffer_limits_the_merged_size(pair: TwoClusters) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(1_000))] * 3) for _ in range(64)])
     (result,) = pair.complete(topic, writing={"buffer.memory": 20_000})
@@ -107,7 +107,7 @@ def test_small_buffer_limits_the_merged_size(pair: Pair) -> None:
     pair.equal(topic)
 
 
-def test_records_of_ten_megabytes_are_copied(pair: Pair) -> None:
+def test_records_of_ten_megabytes_are_copied(pair: TwoClusters) -> None:
     """The huge record stands alone, among small ones, and in a batch that is re-encoded."""
     topic = pair.topics(3, both={"max_message_bytes": MAX_BYTES})
     huge = [Made(b"huge", bytes(number % 251 for number in range(size))) for size in (1 << 20, 10_000_000)]
@@ -135,7 +135,7 @@ def test_records_of_ten_megabytes_are_copied(pair: Pair) -> None:
     )
 
 
-def test_range_may_begin_and_end_inside_batches(pair: Pair) -> None:
+def test_range_may_begin_and_end_inside_batches(pair: TwoClusters) -> None:
     """The plan's offsets need not be those of batches."""
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100, first=first), "lz4") for first in (0, 100, 200)])
@@ -149,7 +149,7 @@ def test_range_may_begin_and_end_inside_batches(pair: Pair) -> None:
     assert pair.target.records(topic) == pair.source.records(topic)[37:]
 
 
-def test_log_whose_start_was_deleted_is_copied_from_its_first_offset(pair: Pair) -> None:
+def test_log_whose_start_was_deleted_is_copied_from_its_first_offset(pair: TwoClusters) -> None:
     """DeleteRecords sets the log start inside a batch, which the broker still returns whole."""
     topic = pair.topics(2)
     for partition in (0, 1):

@@ -18,7 +18,7 @@ T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LAST = 32_766
 
 
-class Site:
+class ProducerHarness:
     """A fake cluster whose first broker coordinates the id "txn" and the group "group"; the second leads T1."""
 
     def __init__(self, level: int = 1) -> None:
@@ -45,7 +45,7 @@ def _ids(answer: object) -> tuple[object, ...]:
 
 
 def test_another_broker_is_not_the_coordinator() -> None:
-    site = Site()
+    site = ProducerHarness()
     stray, who = RawProducer(site.other, "txn"), site.producer.init()
     assert stray.init_once().error_code == 16
     assert stray.add(who, T0) == [16]
@@ -55,7 +55,7 @@ def test_another_broker_is_not_the_coordinator() -> None:
 
 
 def test_markers_come_after_their_time_and_offsets_with_them() -> None:
-    site = Site()
+    site = ProducerHarness()
     site.cluster.marker_ms = 40
     who = site.producer.init()
     site.producer.write(who, T0)
@@ -73,7 +73,7 @@ def test_markers_come_after_their_time_and_offsets_with_them() -> None:
 
 
 def test_a_partition_without_its_leader_holds_up_the_id_and_nobody_else() -> None:
-    site = Site()
+    site = ProducerHarness()
     who = site.producer.init()
     site.producer.begin(who, T0, T1)
     site.cluster.kill(2)
@@ -92,7 +92,7 @@ def test_a_partition_without_its_leader_holds_up_the_id_and_nobody_else() -> Non
 
 @pytest.mark.parametrize(("level", "after"), [(1, (90, -1, -1)), (2, (0, 1001, 1))])
 def test_the_timeout_counts_from_the_first_partition(level: int, after: tuple[int, int, int]) -> None:
-    site = Site(level)
+    site = ProducerHarness(level)
     site.producer.timeout_ms = 500
     who = site.producer.init()
     site.pass_ms(10_000)
@@ -106,7 +106,7 @@ def test_the_timeout_counts_from_the_first_partition(level: int, after: tuple[in
 
 
 def test_a_transaction_that_ended_in_time_is_left_alone() -> None:
-    site = Site()
+    site = ProducerHarness()
     site.producer.timeout_ms = 500
     who = site.producer.init()
     for turn in range(3):
@@ -121,7 +121,7 @@ def test_a_transaction_that_ended_in_time_is_left_alone() -> None:
 
 
 def test_init_after_the_last_epoch_gives_another_id() -> None:
-    site = Site()
+    site = ProducerHarness()
     who = site.at_epoch(LAST - 1)
     assert _ids(site.producer.init_once(who)) == (0, who.producer_id, LAST)
     assert site.producer.init_once(who).error_code == -1, "a flaw of 4.3: this retry is not recognized"
@@ -130,7 +130,7 @@ def test_init_after_the_last_epoch_gives_another_id() -> None:
 
 
 def test_an_end_of_version_2_in_the_last_epoch_gives_another_id() -> None:
-    site = Site(2)
+    site = ProducerHarness(2)
     who = site.at_epoch(LAST)
     site.producer.write(who, T0)
     fresh = (0, who.producer_id + 1, 0)
@@ -145,7 +145,7 @@ def test_an_end_of_version_2_in_the_last_epoch_gives_another_id() -> None:
     ("level", "owner", "newcomer"), [(1, (-1, -1, -1), (0, 1002, 0)), (2, (0, 1002, 0), (0, 1002, 1))]
 )
 def test_fencing_in_the_last_epoch(level: int, owner: tuple[int, int, int], newcomer: tuple[int, int, int]) -> None:
-    site = Site(level)
+    site = ProducerHarness(level)
     who = site.at_epoch(LAST)
     site.producer.write(who, T0)
     assert site.producer.init_once(who).error_code == 51
@@ -159,7 +159,7 @@ def test_fencing_in_the_last_epoch(level: int, owner: tuple[int, int, int], newc
 
 
 def test_without_verification_a_late_batch_is_taken_and_hangs() -> None:
-    site = Site()
+    site = ProducerHarness()
     site.cluster.verifies = False
     who = site.producer.init()
     site.producer.write(who, T0)
@@ -177,7 +177,7 @@ def test_without_verification_a_late_batch_is_taken_and_hangs() -> None:
 
 
 def test_a_code_for_a_request_stands_for_doing_nothing() -> None:
-    site = Site()
+    site = ProducerHarness()
     who = site.producer.init()
     site.cluster.control.on(Api.ADD_PARTITIONS_TO_TXN, Action(errors={T0: 29}))
     assert site.producer.add(who, T0, T1) == [29, 55]
@@ -195,7 +195,7 @@ def test_a_code_for_a_request_stands_for_doing_nothing() -> None:
 
 
 def test_with_handled_only_the_answer_is_wrong() -> None:
-    site = Site()
+    site = ProducerHarness()
     who = site.producer.init()
     site.cluster.control.on(Api.ADD_PARTITIONS_TO_TXN, Action(errors={"txn": 7}, handled=True))
     assert site.producer.add(who, T0) == [7]
@@ -210,7 +210,7 @@ def test_with_handled_only_the_answer_is_wrong() -> None:
 
 
 def test_old_versions_are_told_of_fencing_in_their_own_words() -> None:
-    site = Site()
+    site = ProducerHarness()
     who = site.producer.init()
     site.producer.init()
     body = InitProducerIdRequest("txn", 1_000, who.producer_id, who.epoch)
@@ -218,7 +218,7 @@ def test_old_versions_are_told_of_fencing_in_their_own_words() -> None:
 
 
 def test_all_partitions_asked_for_are_answered_in_their_topics() -> None:
-    site = Site()
+    site = ProducerHarness()
     site.cluster.add_topic("clicks", 1)
     who = site.producer.init()
     asked = (AddPartitionsTopic("clicks", (0,)), AddPartitionsTopic("orders", (1, 0)))

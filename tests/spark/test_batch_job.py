@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @dataclass
-class Site:
+class JobHarness:
     """A folder with clusters, a configuration and reports."""
 
     folder: Path
@@ -81,7 +81,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[JobHarness]:
     made = [Cluster(f"{name}:1", tmp_path).make() for name in "ab"]
     made[0].add_topic("orders", [100, 20, 30, 40]).add_topic("clicks-1", [10], earliest=3)
     (tmp_path / "mirror.toml").write_text(CONFIG)
@@ -104,7 +104,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         "SPARK_CONF_DIR": str(tmp_path / "conf"),
         FOLDER: str(tmp_path),
     }
-    yield Site(tmp_path, environ, made[0], made[1])
+    yield JobHarness(tmp_path, environ, made[0], made[1])
     # Whatever a test left running: all of it carries the folder in its environment.
     for process in processes_of(tmp_path):
         process.kill()
@@ -123,7 +123,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.cluster
-def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: Site) -> None:
+def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: JobHarness) -> None:
     """What comes of the next run: see tests/e2e."""
     site.b.set_moods({"a.orders/1": "fail", "a.orders/2": "die"})
     status, out, err = site.run("--flow", "good")
@@ -158,7 +158,7 @@ def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: Site)
     assert no_leak(site)
 
 
-def no_leak(site: Site) -> bool:
+def no_leak(site: JobHarness) -> bool:
     """Spark's event log and log hold our options, but nothing of the configuration's content."""
     texts = [path.read_text() for path in [*(site.folder / "events").iterdir(), site.report_dir / "spark.log"]]
     assert any("mirror good: a to b" in text for text in texts), "the event log is not where it is looked for"
@@ -166,7 +166,7 @@ def no_leak(site: Site) -> bool:
 
 
 @pytest.mark.cluster
-def test_topics_that_cannot_be_copied_fail_alone_and_are_named_with_their_reasons(site: Site) -> None:
+def test_topics_that_cannot_be_copied_fail_alone_and_are_named_with_their_reasons(site: JobHarness) -> None:
     long = "clicks-".ljust(249, "x")
     site.a.add_topic(long, [5]).add_topic("clicks-a.b", [5])
     site.b.add_topic("a.clicks-a_b", [0]).set_moods({"refused": json.dumps({"a.orders": "a policy says no"})})
@@ -193,7 +193,7 @@ def test_topics_that_cannot_be_copied_fail_alone_and_are_named_with_their_reason
 
 
 @pytest.mark.cluster
-def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
+def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: JobHarness) -> None:
     site.b.set_moods({"a.clicks-1/0": "raise"})
     status, out, err = site.run("--flow", "good", "--debug")
     assert status == 3
@@ -203,7 +203,7 @@ def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: Site) -> None:
 
 
 @pytest.mark.cluster
-def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
+def test_a_task_that_hangs_is_cut_short(site: JobHarness) -> None:
     """Other ways to cut a run short: see tests/e2e."""
     site.b.set_moods({"a.orders/0": "hang"})
     with site.start("--flow", "good", "--json") as child:
@@ -234,7 +234,7 @@ def test_a_task_that_hangs_is_cut_short(site: Site) -> None:
     eventually(lambda: not processes_of(site.folder))
 
 
-def test_wrong_usage_of_the_job_itself(site: Site) -> None:
+def test_wrong_usage_of_the_job_itself(site: JobHarness) -> None:
     submit = Path(sys.executable).with_name("spark-submit")
     environ = {**site.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     command = [str(submit), str(ROOT / "jobs" / "replicate.py"), "--flow", "good"]
@@ -244,7 +244,7 @@ def test_wrong_usage_of_the_job_itself(site: Site) -> None:
     assert done.stdout == ""
 
 
-def test_wrong_usage_and_a_wrong_configuration_need_no_spark(site: Site) -> None:
+def test_wrong_usage_and_a_wrong_configuration_need_no_spark(site: JobHarness) -> None:
     assert site.run("--nonsense")[0] == 2
     status, _, err = site.run("--flow", "other")
     assert status == 1

@@ -30,20 +30,20 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(module, "Admin", fakes.Admin)
-    return Pair(tmp_path)
+    return PlannerHarness(tmp_path)
 
 
-def look(pair: Pair, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
+def look(pair: PlannerHarness, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
     before = [pair.a.state(), pair.b.state()]
     found = forecast(config_of(one), one, wall_ms=wall_ms, ledger=pair.a.path.parent / "ledger" / one.name)
     assert [pair.a.state(), pair.b.state()] == before, "to look changes nothing"
     return found
 
 
-def run(pair: Pair, one: FlowConfig) -> None:
+def run(pair: PlannerHarness, one: FlowConfig) -> None:
     prepare_topics(one, pair.source, pair.target)
     fakes.copy_ranges(
         pair.plan(one).ranges,
@@ -57,7 +57,7 @@ def actions(found: FlowForecast) -> dict[int, Action]:
     return {each.partition: each.action for each in found.partitions}
 
 
-def test_before_the_first_run(pair: Pair) -> None:
+def test_before_the_first_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 0], configs={"retention.ms": "5"})
     found = look(pair, flow(replication_factor=3))
     assert [(each.start, each.end, each.records, each.bytes) for each in found.partitions] == [
@@ -72,7 +72,7 @@ def test_before_the_first_run(pair: Pair) -> None:
     assert found.warnings == []
 
 
-def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: Pair) -> None:
+def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 5])
     run(pair, flow())
     found = look(pair, flow())
@@ -90,14 +90,14 @@ def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: Pair) -> None:
     assert found.changes == ["topic a.orders gets 3 partitions (now 2)"]
 
 
-def test_a_place_to_begin_at_is_something_to_do(pair: Pair) -> None:
+def test_a_place_to_begin_at_is_something_to_do(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     prepare_topics(flow(), pair.source, pair.target)
     found = look(pair, flow(start="latest"))
     assert (actions(found), found.changes, found.to_do) == ({0: Action.BEGIN}, [], True)
 
 
-def test_partitions_that_would_fail_are_shown_with_their_error(pair: Pair) -> None:
+def test_partitions_that_would_fail_are_shown_with_their_error(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 10])
     run(pair, flow())
     with pair.a.change() as state:
@@ -111,7 +111,7 @@ def test_partitions_that_would_fail_are_shown_with_their_error(pair: Pair) -> No
     assert all("other source" in str(each.error) for each in look(pair, flow()).partitions)
 
 
-def test_a_progress_that_may_be_lost_is_told(pair: Pair) -> None:
+def test_a_progress_that_may_be_lost_is_told(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 10, 10])
     pair.b.add_topic("a.orders", [5, 0])
     found = look(pair, flow())
@@ -131,7 +131,7 @@ def test_a_progress_that_may_be_lost_is_told(pair: Pair) -> None:
     assert {each.error for each in look(pair, flow()).partitions} == {None}
 
 
-def test_limits_show(pair: Pair) -> None:
+def test_limits_show(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000, 10])
     found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_epoch=65_536))
     assert actions(found) == {0: Action.WAIT, 1: Action.COPY, 2: Action.WAIT}
@@ -141,14 +141,14 @@ def test_limits_show(pair: Pair) -> None:
     assert "its turn comes" in str(found.partitions[0].error)
 
 
-def test_where_sizes_are_not_told_they_are_unknown(pair: Pair) -> None:
+def test_where_sizes_are_not_told_they_are_unknown(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
     found = look(pair, flow())
     assert (found.partitions[0].bytes, found.bytes, found.seconds) == (None, None, None)
 
 
-def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: Pair) -> None:
+def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
     ledger = Ledger.open(pair.a.path.parent, "f", datetime(2026, 1, 31, tzinfo=UTC).isoformat())
@@ -158,7 +158,7 @@ def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: Pair) -> N
     assert (limited.bytes_per_second, limited.seconds) == (2000.0, 13.5)
 
 
-def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: Pair) -> None:
+def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     folder = pair.a.path.parent
     assert (look(pair, flow()).overhead_seconds, look(pair, flow()).overhead_measured) == (OVERHEAD_S, False)
@@ -171,7 +171,7 @@ def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: Pai
     assert found.seconds == 22.0 + 1000 / 8000
 
 
-def test_warnings_are_those_of_a_run(pair: Pair) -> None:
+def test_warnings_are_those_of_a_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [1], replicas=1, configs={"max.message.bytes": "1000"})
     pair.b.add_topic("mirror-progress.f.internal", [0])
@@ -219,7 +219,7 @@ def test_a_source_that_does_not_tell_leaves_it_open() -> None:
     assert copy_path(flow(compression="none"), None)[0] is CopyPath.DEEP
 
 
-def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: Pair) -> None:
+def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: PlannerHarness) -> None:
     long = "x" * 249
     pair.a.add_topic("orders", [5]).add_topic(long, [5]).add_topic("b.c", [5]).add_topic("refused", [5])
     pair.a.add_topic("grown", [5, 5])
@@ -245,7 +245,9 @@ def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: 
     assert not [line for line in found.changes if "grown" in line]
 
 
-def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_the_progress_topic(pair: Pair) -> None:
+def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_the_progress_topic(
+    pair: PlannerHarness,
+) -> None:
     pair.a.add_topic("orders", [5])
     pair.b.set_moods({"brokers": "2"})
     one = flow(replication_factor=3)
@@ -261,7 +263,7 @@ def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_t
 
 
 def test_a_progress_topic_that_may_not_be_seen_is_a_warning_as_in_a_run(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [5])
     plain = fakes.Admin.describe_topics

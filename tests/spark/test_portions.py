@@ -12,7 +12,7 @@ from mirror.spark.preflight.portions import MAX_RECORDS, portions, send_in_porti
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import Admin
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import Pair
+from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    pair = Pair(tmp_path)
+    pair = PlannerHarness(tmp_path)
     for number in range(6):
         pair.a.add_topic(f"new-{number}", [0] * 800, configs={"retention.ms": "1"})
         pair.a.add_topic(f"old-{number}", [0] * 800)

@@ -22,7 +22,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 from tests.spark.fakes import Admin
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import Pair
+from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,16 +36,16 @@ ALL = flow(topics=[".*"])
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    return Pair(tmp_path)
+    return PlannerHarness(tmp_path)
 
 
-def prepared(pair: Pair, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:
+def prepared(pair: PlannerHarness, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:
     return prepare_topics(one, pair.source, pair.target, before).targets
 
 
-def planned(pair: Pair, targets: TargetTopics | None, one: FlowConfig = ALL) -> Plan:
+def planned(pair: PlannerHarness, targets: TargetTopics | None, one: FlowConfig = ALL) -> Plan:
     return make_plan(
         PlanRequest(flow=one, now_ms=pair.now_ms, parallelism=2, targets=targets), pair.source, pair.target
     )
@@ -89,7 +89,7 @@ def test_of_two_new_topics_that_collide_the_second_fails_and_one_that_is_there_n
 # --- through preparation and plan
 
 
-def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: Pair) -> None:
+def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5]).add_topic(LONG, [5, 5]).add_topic("b.c", [5])
     pair.a.add_topic("hidden", [5]).add_topic("refused", [5]).set_moods({"hidden_configs": '["hidden"]'})
     pair.b.add_topic("a.b_c", [0]).set_moods({"refused": json.dumps({"a.refused": "at most 0 partitions"})})
@@ -111,7 +111,7 @@ def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: Pair
     assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.b_c"}
 
 
-def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copied(pair: Pair) -> None:
+def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copied(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5, 5]).add_topic("clicks", [5, 5])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0])
     pair.b.set_moods({"refused": json.dumps({"a.orders": "no more"})})
@@ -121,7 +121,9 @@ def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copie
     assert "has 1 partitions and cannot be extended to 3: no more; correct the cause" in str(failed(plan)["orders", 2])
 
 
-def test_partitions_that_a_neighbour_added_meanwhile_are_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_that_a_neighbour_added_meanwhile_are_taken(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.a.add_topic("orders", [5, 5])
     pair.b.add_topic("a.orders", [0])
 
@@ -134,7 +136,7 @@ def test_partitions_that_a_neighbour_added_meanwhile_are_taken(pair: Pair, monke
     assert (targets.copyable, targets.obstacles) == ({"orders": 2}, {})
 
 
-def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: Pair) -> None:
+def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5]).add_topic(LONG, [5])
     pair.b.set_moods({"refused": json.dumps({"a.orders": "not now"})})
     first = prepared(pair)
@@ -155,7 +157,7 @@ def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: Pair) -> None
     )
 
 
-def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Pair) -> None:
+def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: PlannerHarness) -> None:
     """A range for it would wait for its target topic until delivery.timeout.ms is over."""
     pair.a.add_topic("orders", [5])
     before = prepared(pair)
@@ -171,7 +173,7 @@ def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Pair) 
     assert copied(planned(pair, after)) == {("orders", 0), ("orders", 1), ("clicks", 0)}
 
 
-def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: Pair) -> None:
+def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5]).add_topic(LONG, [5])
     plan = planned(pair, None)
     assert copied(plan) == {("orders", 0)}
@@ -179,7 +181,7 @@ def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: Pair) 
     assert plan.targets_version == 0
 
 
-def test_a_later_preparation_is_about_new_topics_only(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_preparation_is_about_new_topics_only(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.a.add_topic("orders", [5], configs={"min.insync.replicas": "9"}).add_topic("clicks", [5])
     first = prepare_topics(ALL, pair.source, pair.target)
     assert len(first.warnings) == 1
@@ -200,7 +202,7 @@ def test_a_later_preparation_is_about_new_topics_only(pair: Pair, monkeypatch: p
     assert asked == ["a.new", "new"]
 
 
-def test_a_target_topic_that_was_deleted_is_created_again(pair: Pair) -> None:
+def test_a_target_topic_that_was_deleted_is_created_again(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
     first = prepared(pair)
     with pair.b.change() as state:
@@ -210,7 +212,7 @@ def test_a_target_topic_that_was_deleted_is_created_again(pair: Pair) -> None:
 
 
 def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller says yes, and the brokers never hear of it."""
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5])

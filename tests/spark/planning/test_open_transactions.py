@@ -30,11 +30,11 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_snapshot.Pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_snapshot.PlannerHarness:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr("mirror.spark.preflight.dry_run.Admin", fakes.Admin)
-    pair = test_snapshot.Pair(tmp_path)
+    pair = test_snapshot.PlannerHarness(tmp_path)
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair
 
@@ -44,7 +44,7 @@ def only(plan: Plan) -> OpenTransaction:
     return one
 
 
-def test_a_plan_tells_whose_transaction_keeps_what(pair: test_snapshot.Pair) -> None:
+def test_a_plan_tells_whose_transaction_keeps_what(pair: test_snapshot.PlannerHarness) -> None:
     plan = pair.plan(flow())
     one = only(plan)
     assert (one.tp, one.offset, one.records, one.age_ms) == (TP, 10, 5, 12 * MINUTE)
@@ -53,24 +53,24 @@ def test_a_plan_tells_whose_transaction_keeps_what(pair: test_snapshot.Pair) -> 
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_plan_of_an_older_version_has_none(pair: test_snapshot.Pair) -> None:
+def test_a_plan_of_an_older_version_has_none(pair: test_snapshot.PlannerHarness) -> None:
     values = pair.plan(flow()).to_json()
     del values["withheld"]
     assert Plan.from_json(values).withheld == {}
 
 
-def test_what_may_not_be_seen_is_counted_all_the_same(pair: test_snapshot.Pair) -> None:
+def test_what_may_not_be_seen_is_counted_all_the_same(pair: test_snapshot.PlannerHarness) -> None:
     pair.a.set_moods({"producers": "no"})
     one = only(pair.plan(flow()))
     assert (one.records, one.producer_id, one.age_ms) == (5, None, 0)
 
 
-def test_nothing_behind_the_flow_s_own_end_is_missed(pair: test_snapshot.Pair) -> None:
+def test_nothing_behind_the_flow_s_own_end_is_missed(pair: test_snapshot.PlannerHarness) -> None:
     assert pair.plan(flow(until=10)).withheld == {}
     assert only(pair.plan(flow(until=12))).records == 2
 
 
-def test_a_forecast_warns_of_it(pair: test_snapshot.Pair) -> None:
+def test_a_forecast_warns_of_it(pair: test_snapshot.PlannerHarness) -> None:
     found = test_dry_run.look(pair, flow(replication_factor=3))
     (line,) = [line for line in found.warnings if "transaction" in line]
     assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
@@ -80,7 +80,7 @@ def test_a_forecast_warns_of_it(pair: test_snapshot.Pair) -> None:
     assert values["records"] == 5
 
 
-def test_a_young_one_is_no_news(pair: test_snapshot.Pair) -> None:
+def test_a_young_one_is_no_news(pair: test_snapshot.PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 1, 5, start=NOW_MS - 1_000)
     found = test_dry_run.look(pair, flow(replication_factor=3))
     assert [line for line in found.warnings if "transaction" in line] == []
@@ -89,7 +89,7 @@ def test_a_young_one_is_no_news(pair: test_snapshot.Pair) -> None:
     assert [one.withheld for one in results] == [None, None]
 
 
-def test_a_result_says_what_was_not_there_to_be_copied(pair: test_snapshot.Pair) -> None:
+def test_a_result_says_what_was_not_there_to_be_copied(pair: test_snapshot.PlannerHarness) -> None:
     first, second = join_results(pair.plan(flow()), [])
     assert first.withheld is None
     assert second.withheld is not None
@@ -97,7 +97,7 @@ def test_a_result_says_what_was_not_there_to_be_copied(pair: test_snapshot.Pair)
     assert "5 records from offset 10 on are not copied" in remarks(second)
 
 
-def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_snapshot.Pair) -> None:
+def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_snapshot.PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 0, 3)
     before = pair.plan(flow()).withheld
     assert set(before) == {TP, TopicPartition("orders", 0)}
@@ -108,7 +108,7 @@ def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_snapshot.Pair
 
 
 def test_a_source_that_is_gone_at_the_end_changes_nothing(
-    pair: test_snapshot.Pair, monkeypatch: pytest.MonkeyPatch
+    pair: test_snapshot.PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = pair.plan(flow()).withheld
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
 
-class Pair:
+class PlannerHarness:
     """A source ``a`` and a target ``b``."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,12 +47,12 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    return Pair(tmp_path)
+    return PlannerHarness(tmp_path)
 
 
-def test_a_missing_topic_is_created_like_the_source_s(pair: Pair) -> None:
+def test_a_missing_topic_is_created_like_the_source_s(pair: PlannerHarness) -> None:
     configs = {"retention.ms": "100", "leader.replication.throttled.replicas": "0:1"}
     pair.a.add_topic("orders", [1, 2, 3], configs=configs)
     assert pair.prepare(flow(replication_factor=2)) == []
@@ -61,7 +61,7 @@ def test_a_missing_topic_is_created_like_the_source_s(pair: Pair) -> None:
     assert [each["replicas"] for each in made["partitions"]] == [2, 2, 2]
 
 
-def test_a_target_gets_the_partitions_it_lacks_and_keeps_those_it_has_more(pair: Pair) -> None:
+def test_a_target_gets_the_partitions_it_lacks_and_keeps_those_it_has_more(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [0] * 3).add_topic("clicks", [0])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0] * 5)
     pair.prepare(flow(topics=["orders", "clicks"]))
@@ -69,7 +69,7 @@ def test_a_target_gets_the_partitions_it_lacks_and_keeps_those_it_has_more(pair:
     assert [len(topics[name]["partitions"]) for name in ("a.orders", "a.clicks")] == [3, 5]
 
 
-def test_preparing_again_changes_nothing(pair: Pair) -> None:
+def test_preparing_again_changes_nothing(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1, 2])
     pair.prepare(flow())
     before = pair.b.state()
@@ -77,7 +77,7 @@ def test_preparing_again_changes_nothing(pair: Pair) -> None:
     assert pair.b.state() == before
 
 
-def test_a_topic_that_appears_meanwhile_is_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_appears_meanwhile_is_taken(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.a.add_topic("orders", [1]).add_topic("clicks", [1])
     plain = Admin.create_topics
 
@@ -91,7 +91,7 @@ def test_a_topic_that_appears_meanwhile_is_taken(pair: Pair, monkeypatch: pytest
     assert set(pair.b.state()["topics"]) == {"a.orders", "a.clicks", "mirror-progress.f.internal"}
 
 
-def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None:
+def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1], configs={"min.insync.replicas": "2"})
     one_replica, too_few = pair.prepare(flow(replication_factor=1))
     assert "a.orders has one replica" in one_replica
@@ -99,7 +99,7 @@ def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: Pair) -> None
     assert "min.insync.replicas = 2, with 1 replicas" in too_few
 
 
-def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: Pair) -> None:
+def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [0, 0])
     (line,) = pair.prepare(flow())
@@ -109,7 +109,7 @@ def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: 
 NOTES = "mirror-progress.f.internal"
 
 
-def test_the_topic_of_notes_is_made_once(pair: Pair) -> None:
+def test_the_topic_of_notes_is_made_once(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     assert pair.prepare(flow(replication_factor=2)) == []
     made = pair.b.state()["topics"][NOTES]
@@ -119,7 +119,7 @@ def test_the_topic_of_notes_is_made_once(pair: Pair) -> None:
     assert pair.b.state()["topics"][NOTES] == made
 
 
-def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: Pair) -> None:
+def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic(NOTES, [0])
     (line,) = pair.prepare(flow())
@@ -127,7 +127,9 @@ def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: Pair) -> None:
     assert "set cleanup.policy = compact" in line
 
 
-def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.a.add_topic("orders", [1])
     plain = Admin.create_topics
 
@@ -143,7 +145,7 @@ def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(pair: Pair, monkeypa
     assert "a.orders" in pair.b.state()["topics"]
 
 
-def test_configurations_that_do_harm_together_are_warnings(pair: Pair) -> None:
+def test_configurations_that_do_harm_together_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1], configs={"retention.ms": "-1"})
     pair.b.add_topic("a.orders", [1], configs={"max.message.bytes": "1000"})
     retention, size = pair.prepare(flow())
@@ -151,7 +153,7 @@ def test_configurations_that_do_harm_together_are_warnings(pair: Pair) -> None:
     assert "max.message.bytes = 1000, where the source has 1048588" in size
 
 
-def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: Pair) -> None:
+def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"broker_configs": "the permission DescribeConfigs on the cluster is missing"})
     (line,) = pair.prepare(flow())
@@ -161,7 +163,9 @@ def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: Pa
 
 
 @pytest.mark.parametrize(("hours", "anew"), [(23, False), (25, True)])
-def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair, hours: int, anew: bool) -> None:
+def test_progress_is_committed_anew_after_a_seventh_of_its_retention(
+    pair: PlannerHarness, hours: int, anew: bool
+) -> None:
     pair.a.add_topic("orders", [10])
     pair.prepare(flow())
     copy_ranges(
@@ -176,7 +180,7 @@ def test_progress_is_committed_anew_after_a_seventh_of_its_retention(pair: Pair,
     assert len(plan.results_without_task) == (not anew)
 
 
-def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
+def test_a_plan_goes_on_where_the_last_run_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 0, 30], earliest=0)
     pair.prepare(flow())
     plan = pair.plan(flow())
@@ -200,7 +204,9 @@ def test_a_plan_goes_on_where_the_last_run_ended(pair: Pair) -> None:
         ("1970-01-01T00:00:00.009+00:00", {0: (9, 10), 1: (8, 8)}),
     ],
 )
-def test_where_a_flow_without_progress_begins(pair: Pair, start: str, expected: dict[int, tuple[int, int]]) -> None:
+def test_where_a_flow_without_progress_begins(
+    pair: PlannerHarness, start: str, expected: dict[int, tuple[int, int]]
+) -> None:
     pair.a.add_topic("orders", [10, 8], earliest=4)
     pair.prepare(flow())
     assert {each.partition: (each.start, each.end) for each in pair.plan(flow(start=start)).ranges} == expected
@@ -221,7 +227,9 @@ def test_where_a_flow_without_progress_begins(pair: Pair, start: str, expected: 
         ({"until": 3}, {}),
     ],
 )
-def test_point_in_time_copies(pair: Pair, keys: dict[str, object], expected: dict[int, tuple[int, int]]) -> None:
+def test_point_in_time_copies(
+    pair: PlannerHarness, keys: dict[str, object], expected: dict[int, tuple[int, int]]
+) -> None:
     pair.a.add_topic("orders", [10, 8], earliest=4)
     pair.prepare(flow())
     plan = pair.plan(flow("f", "a", "b", **keys))
@@ -229,7 +237,7 @@ def test_point_in_time_copies(pair: Pair, keys: dict[str, object], expected: dic
     assert {each.outcome for each in plan.results_without_task} <= {Outcome.COMPLETE}
 
 
-def test_backlogs_are_packed_by_bytes(pair: Pair) -> None:
+def test_backlogs_are_packed_by_bytes(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [50]).add_topic("clicks", [9, 9, 9], configs={"record_bytes": "1"})
     one = flow(topics=["orders", "clicks"])
     pair.prepare(one)
@@ -238,7 +246,7 @@ def test_backlogs_are_packed_by_bytes(pair: Pair) -> None:
     assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks"] * 3]
 
 
-def test_where_sizes_are_not_told_records_count(pair: Pair) -> None:
+def test_where_sizes_are_not_told_records_count(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [9]).add_topic("clicks", [8, 8], configs={"record_bytes": "1"})
     pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
     one = flow(topics=["orders", "clicks"])
@@ -246,14 +254,16 @@ def test_where_sizes_are_not_told_records_count(pair: Pair) -> None:
     assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks", "clicks"]]
 
 
-def test_sizes_are_asked_for_only_where_something_is_to_be_copied(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_asked_for_only_where_something_is_to_be_copied(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.a.add_topic("orders", [0])
     pair.prepare(flow())
     monkeypatch.delattr(Admin, "describe_log_dirs")
     assert pair.plan(flow()).ranges == []
 
 
-def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> None:
+def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: PlannerHarness) -> None:
     size = FAR_BEHIND_BYTES // 10 + 1
     pair.a.add_topic("orders", [10, 9, 3, 3], configs={"record_bytes": str(size)})
     pair.prepare(flow())
@@ -274,7 +284,7 @@ def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: Pair) -> 
     assert tasks(lanes=False, p2=5) == [{0, 3}, {1, 2}]
 
 
-def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
+def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 20, 0, 30])
     one = flow(max_partitions_in_parallel=2)
     pair.prepare(one)
@@ -296,7 +306,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: Pair) -> None:
     assert [each.partition for each in pair.plan(one).ranges] == [0]
 
 
-def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: Pair) -> None:
+def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000])
     one = flow(max_bytes_per_epoch=140_000)
     pair.prepare(one)
@@ -306,7 +316,9 @@ def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: Pair) -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.a.add_topic("orders", [10, 20])
     pair.prepare(flow())
     with pair.a.change() as state:
@@ -325,7 +337,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(pair: Pair, mo
     assert TopicPartition("orders", 0) not in asked
 
 
-def test_a_plan_survives_the_ledger(pair: Pair) -> None:
+def test_a_plan_survives_the_ledger(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 0])
     pair.prepare(flow())
     plan = pair.plan(flow())
@@ -334,7 +346,7 @@ def test_a_plan_survives_the_ledger(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("earliest", "epoch"), [(2, 3), (-1, None)])
 def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, earliest: int, epoch: int | None
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch, earliest: int, epoch: int | None
 ) -> None:
     plain = Admin.list_offsets
 
@@ -369,7 +381,9 @@ def _copied(offset: int) -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(pair: Pair, follow: bool) -> None:
+def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(
+    pair: PlannerHarness, follow: bool
+) -> None:
     """Its progress lay beyond the source's end as it had just been told: "the source's log was cut back"."""
     pair.a.add_topic("orders", [20])
     pair.b.add_topic("a.orders", [20])
