@@ -28,14 +28,22 @@ hypothesis.settings.load_profile("mirror")
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = (
+    ("tests/conformance/test_admin_on_brokers.py",),
     ("tests/conformance/test_consumer_backoff.py", "tests/conformance/test_consumer_leaders.py"),
+    ("tests/conformance/test_fake_transactions.py", "tests/conformance/test_producer_takeover.py"),
     ("tests/copying/test_forgotten.py",),
     ("tests/e2e/test_on_a_cluster.py",),
     ("tests/security/",),
     ("tests/telemetry/test_report_in_browser.py",),
 )
 """Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all."""
-_LONG = ("tests/copying/test_forgotten.py", "tests/copying/test_murder.py", "tests/security/")
+_LONG = (
+    "tests/conformance/test_fake_transactions.py",
+    "tests/conformance/test_producer_takeover.py",
+    "tests/copying/test_forgotten.py",
+    "tests/copying/test_murder.py",
+    "tests/security/",
+)
 """Of the tests on brokers, those that keep a worker for about a minute."""
 _TIMED = (
     "tests/copying/test_isolation.py",
