@@ -19,7 +19,7 @@ from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import Pair
+from tests.spark.planning.test_snapshot import PlannerHarness
 from tests.spark.test_flow_checks import config_of
 
 if TYPE_CHECKING:
