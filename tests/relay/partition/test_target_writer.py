@@ -53,14 +53,26 @@ class HandProducer:
         self.calls.append("close")
 
 
+@pytest.fixture
+def producers(monkeypatch: pytest.MonkeyPatch) -> list[HandProducer]:
+    """The producers that writers create."""
+    created: list[HandProducer] = []
+
+    def create(settings: ProducerSettings, *, memory: object) -> HandProducer:
+        created.append(HandProducer(settings, memory=memory))
+        return created[-1]
+
+    monkeypatch.setattr(target_writer, "Producer", create)
+    return created
+
+
 @pytest.mark.parametrize("error", [None, BrokerError("odd", 99)])
 def test_a_transaction_is_open_until_its_commit_has_succeeded(
-    error: KafkaError | None, monkeypatch: pytest.MonkeyPatch
+    error: KafkaError | None, producers: list[HandProducer]
 ) -> None:
     """A transaction whose commit had failed was not aborted, and consumers waited behind it until it expired."""
-    monkeypatch.setattr(target_writer, "Producer", HandProducer)
     writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
-    producer = cast("HandProducer", writer._producer)
+    (producer,) = producers
     committed = writer.commit(progress_at(1), 1_000)
     if error is None:
         producer.committed.set_result(None)
@@ -71,20 +83,19 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
     assert producer.calls == ["begin", "commit", *(["abort"] if error is not None else []), "close"]
 
 
-def test_the_next_commit_begins_another_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_writer, "Producer", HandProducer)
+def test_the_next_commit_begins_another_transaction(producers: list[HandProducer]) -> None:
     writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
-    producer = cast("HandProducer", writer._producer)
+    (producer,) = producers
     for _ in range(2):
         writer.commit(progress_at(1), 1_000)
         producer.committed.set_result(None)
     assert producer.calls == ["begin", "commit"] * 2
 
 
-def test_writers_share_the_task_s_settings_but_for_the_transactional_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_writer, "Producer", HandProducer)
+def test_writers_share_the_task_s_settings_but_for_the_transactional_id(producers: list[HandProducer]) -> None:
     partitions = [TARGET, TopicPartition(TARGET.topic, 1)]
-    writers = [ExactlyOnceWriter("flow", tp, SETTINGS, cast("Any", None), cast("Any", None)) for tp in partitions]
-    settings = [cast("HandProducer", writer._producer).settings for writer in writers]
+    for tp in partitions:
+        ExactlyOnceWriter("flow", tp, SETTINGS, cast("Any", None), cast("Any", None))
+    settings = [producer.settings for producer in producers]
     assert [own.transactional_id for own in settings] == ["mirror.flow.paris.t.0", "mirror.flow.paris.t.1"]
     assert [replace(own, transactional_id="any") for own in settings] == [SETTINGS, SETTINGS]
