@@ -1,4 +1,4 @@
-"""Copies that come upon a gap."""
+"""Topics with numbered records, and copies that must fail at a gap."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.copying.writers import batch_of, made, write_batches
 
 
 def put(pair: TwoClusters, topic: str, first: int, count: int) -> None:
-    """In batches of ten."""
+    """Write numbered records, in batches of ten."""
     starts = range(first, first + count, 10)
-    write_batches(pair.source.address, topic, [batch_of(made(10, first=at)) for at in starts])
+    write_batches(pair.source.address, topic, [batch_of(made(10, first=start)) for start in starts])
 
 
 def keys(pair: TwoClusters, topic: str) -> list[bytes | None]:
@@ -25,7 +25,7 @@ def numbered(*spans: range) -> list[bytes]:
 
 
 def refused(pair: TwoClusters, topic: str, kind: GapKind, **policy: Any) -> RangeResult:
-    """A copy that must not go on; its progress stays."""
+    """Copy; assert that it fails at the gap, and leaves its progress unchanged."""
     before = pair.target.progress(pair.flow, topic)
     (result,) = pair.copy(topic, **policy)
     assert (result.outcome, result.records, result.gaps) == (Outcome.FAILED, 0, {})

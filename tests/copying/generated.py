@@ -1,4 +1,4 @@
-"""Whole source topics at random: who writes what where, transactions that run beside each other, what is deleted."""
+"""Random source topics: writes of several producers, concurrent transactions, and deletions of records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_VALUE: Final = 1_500
 
 @dataclass(frozen=True)
 class Write:
-    """One batch: ``records``, ``times`` times over; ``codec`` counts among the plan's."""
+    """One batch of ``records``, repeated ``times`` times; ``codec`` is an index into the plan's."""
 
     partition: int
     writer: int
@@ -40,7 +40,7 @@ class Write:
 
 @dataclass(frozen=True)
 class End:
-    """Of a writer's transaction, where it has one."""
+    """The end of a writer's transaction, if it has one."""
 
     writer: int
     commit: bool
@@ -48,7 +48,7 @@ class End:
 
 @dataclass(frozen=True)
 class Delete:
-    """DeleteRecords, up to this part of the log as it is then."""
+    """DeleteRecords up to this part of the present log."""
 
     partition: int
     thousandths: int
@@ -56,7 +56,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Plan:
-    """A topic's life, and how it is copied in the end."""
+    """What happens to a topic, and how it is copied in the end."""
 
     steps: list[Write | End | Delete]
     codecs: list[str]
@@ -78,7 +78,7 @@ _records = st.builds(
     _headers,
     st.integers(0, 10**9).map(lambda later: FIRST_MS + later) | st.integers(0, 10**6),
 )
-# Mostly one after the other in one place, so that small batches are neighbours.
+# Mostly in one partition by one writer, so that small batches are neighbours.
 _partitions = st.sampled_from([0, 0, 0, 1])
 _writers = st.sampled_from([PLAIN, PLAIN, PLAIN, 1, 2])
 _writes = st.builds(
@@ -110,12 +110,12 @@ plans: Final = st.builds(
 
 
 class Writers:
-    """A producer without transactions and two with; kept from plan to plan. A context manager."""
+    """A producer without transactions and two with them, which all plans share. A context manager."""
 
     def __init__(self, servers: str) -> None:
         self._stack = contextlib.ExitStack()
         ids = [None, *(name("writer") for _ in range(WRITERS - 1))]
-        self._producers = [self._producer({"bootstrap.servers": servers}, one) for one in ids]
+        self._producers = [self._producer({"bootstrap.servers": servers}, own_id) for own_id in ids]
         self._open: set[int] = set()
 
     def _producer(self, options: dict[str, Any], transactional_id: str | None) -> Producer:
@@ -128,11 +128,11 @@ class Writers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *about: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def write(self, topic: str, step: Write, codec: str) -> None:
-        """It is in the log afterwards."""
+        """Write a batch, and wait until it is in the log."""
         producer = self._producers[step.writer]
         if step.writer != PLAIN and step.writer not in self._open:
             producer.begin_transaction()
@@ -141,7 +141,7 @@ class Writers:
         producer.send_batch(TopicPartition(topic, step.partition), batch).result(timeout=WITHIN_S)
 
     def end(self, step: End) -> None:
-        """Of nothing, where none is open."""
+        """End the writer's transaction; do nothing if none is open."""
         if step.writer in self._open:
             self._open.discard(step.writer)
             producer = self._producers[step.writer]
@@ -149,7 +149,7 @@ class Writers:
 
     @contextlib.contextmanager
     def topic(self) -> Iterator[None]:
-        """No transaction stays open behind it."""
+        """Abort the transactions that are still open at the end of the block."""
         try:
             yield
         finally:
@@ -158,7 +158,7 @@ class Writers:
 
 
 def play(pair: TwoClusters, writers: Writers, plan: Plan) -> list[RangeResult]:
-    """Write, copy up to the last stable offsets, end what is open, copy the rest; both times all must be equal."""
+    """Write, copy up to the last stable offsets, end open transactions, and copy the rest; compare after each copy."""
     topic = pair.topics(
         PARTITIONS,
         source={"message_timestamp_type": "LogAppendTime" if plan.log_append_time else "CreateTime"},
@@ -188,10 +188,10 @@ def _copied(pair: TwoClusters, topic: str, plan: Plan) -> list[RangeResult]:
     ranges = pair.ranges(topic)
     results = pair.complete(ranges, exactly_once=plan.exactly_once, writing={"batch.size": plan.batch_size})
     target = pair.target.logs(topic, PARTITIONS)
-    for one, result, source in zip(ranges, results, pair.source.logs(topic, PARTITIONS), strict=True):
-        # A commit's markers may come after it is answered, and more be stable by now than when the copy was planned.
-        expected = [seen._replace(kind=TIMESTAMP_CREATE_TIME) for offset, seen in source if offset < one.end]
-        same([seen for _, seen in target[one.partition]], expected, f"partition {one.partition}")
+    for copied, result, source in zip(ranges, results, pair.source.logs(topic, PARTITIONS), strict=True):
+        # Commit markers may be written after the answer: more may be stable now than when the copy was planned.
+        expected = [seen._replace(kind=TIMESTAMP_CREATE_TIME) for offset, seen in source if offset < copied.end]
+        same([seen for _, seen in target[copied.partition]], expected, f"partition {copied.partition}")
         assert result.records <= len(expected)
         possible = {Reason.TRIMMED, Reason.SMALL}
         if plan.log_append_time:
@@ -203,7 +203,7 @@ def _copied(pair: TwoClusters, topic: str, plan: Plan) -> list[RangeResult]:
 
 
 def same_bytes(pair: TwoClusters, topic: str) -> None:
-    """Whole batches were passed on; of the first of a log, records may have been deleted."""
+    """Assert that batches were passed on as bytes, except for the first, of which records may have been deleted."""
     for partition in range(PARTITIONS):
         theirs, ours = pair.source.payloads(topic, partition), pair.target.payloads(topic, partition)
         assert len(ours) == len(theirs)

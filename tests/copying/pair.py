@@ -1,4 +1,4 @@
-"""Two clusters and a copy between them; both sides are read by confluent-kafka, which shares no code with the copy."""
+"""Two clusters and copies between them; confluent-kafka, which shares no code with the copy, reads both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST: Final = 10_000
 
 
 class Seen(NamedTuple):
-    """A record as confluent-kafka shows it; ``kind`` is who set its time (TIMESTAMP_CREATE_TIME, ...)."""
+    """A record as confluent-kafka returns it; ``kind`` is its timestamp type (TIMESTAMP_CREATE_TIME, ...)."""
 
     key: bytes | None
     value: bytes | None
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """What is behind a batch's header (``data``), and what the header says about how to read it."""
+    """The bytes behind a batch's header (``data``), and the header's fields that are needed to read them."""
 
     codec: int
     records: int
@@ -48,20 +48,20 @@ class Payload(NamedTuple):
 
 
 class End(Side):
-    """One cluster."""
+    """One of the two clusters."""
 
     def create_at(self, topic: str, replicas: Sequence[int], **config: object) -> None:
-        """One partition, at these brokers, the leader first; ``config`` with underscores for dots."""
+        """Create one partition on these brokers, the leader first; ``config`` has underscores for dots."""
         own = {key.replace("_", "."): str(value) for key, value in config.items()}
         new = ConfluentTopic(topic, 1, config={"retention.ms": "-1", **own}, replica_assignment=[list(replicas)])
         self.admin.create_topics([new])[topic].result(WITHIN_S)
         eventually(lambda: self.partitions(topic) == 1, what=f"topic {topic}")
 
     def logs(self, topic: str, partitions: int) -> list[list[tuple[int, Seen]]]:
-        """(offset, record) of all that is committed, for each partition."""
+        """Return (offset, record) of all committed records of each partition."""
         options = {
             "bootstrap.servers": self.address,
-            "group.id": "judge",
+            "group.id": "reader",
             "enable.auto.commit": False,
             "check.crcs": True,
             "isolation.level": "read_committed",
@@ -76,7 +76,7 @@ class End(Side):
             consumer.assign([ConfluentPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
             until = time.monotonic() + WITHIN_S
             while left:
-                assert time.monotonic() < until, f"{topic}: the end of partitions {left} does not come"
+                assert time.monotonic() < until, f"{topic}: partitions {left} were not read to their end"
                 messages: list[Any] = consumer.consume(_MOST, timeout=0.05)
                 for message in messages:
                     error = message.error()
@@ -84,28 +84,28 @@ class End(Side):
                         left.discard(message.partition())
                         continue
                     assert error is None, error
-                    found[message.partition()].append(_shown(message))
+                    found[message.partition()].append(_seen(message))
             return found
         finally:
             consumer.close()
 
     def seen(self, topic: str, partition: int = 0) -> list[tuple[int, Seen]]:
-        """(offset, record) of all that is committed."""
+        """Return (offset, record) of all committed records."""
         return self.logs(topic, partition + 1)[partition]
 
     def records(self, topic: str, partition: int = 0) -> list[Seen]:
-        """All that is committed, in order."""
+        """Return all committed records, in order."""
         return [record for _, record in self.seen(topic, partition)]
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
-        """The log's first offset and its last stable one."""
+        """Return the log start offset and the last stable offset."""
         with Admin({"bootstrap.servers": self.address}) as admin:
             tp = TopicPartition(topic, partition)
             first = admin.list_offsets({tp: EARLIEST})[tp].offset
             return first, admin.list_offsets({tp: LATEST}, isolation="read_committed")[tp].offset
 
     def batches(self, topic: str, partition: int = 0) -> list[Batch]:
-        """All batches with committed records, by our consumer: confluent-kafka does not show any."""
+        """Return all batches with committed records, read with mirror.client: confluent-kafka has none."""
         tp = TopicPartition(topic, partition)
         start, end = self.ends(topic, partition)
         found = list[Batch]()
@@ -127,11 +127,11 @@ class End(Side):
         return found
 
     def payloads(self, topic: str, partition: int = 0) -> list[Payload]:
-        """What is behind the header of each of :meth:`batches`."""
+        """Return the payloads of all :meth:`batches`."""
         return [payload_of(batch) for batch in self.batches(topic, partition)]
 
     def configure(self, topic: str, **config: object) -> None:
-        """Change a topic's configuration, with underscores for dots; it holds at the brokers afterwards."""
+        """Change a topic's configuration, with underscores for dots, and wait until the brokers have it."""
         wanted = {key.replace("_", "."): str(value) for key, value in config.items()}
         change = ConfigResource(
             ConfigResource.Type.TOPIC,
@@ -144,29 +144,29 @@ class End(Side):
         eventually(lambda: wanted.items() <= self.config(topic).items(), what=f"{wanted} of {topic}")
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
-        """The log begins at offset ``before`` afterwards."""
+        """Delete the records before offset ``before``."""
         where = ConfluentPartition(topic, partition, before)
         self.admin.delete_records([where])[where].result(WITHIN_S)
 
     def leader(self, topic: str) -> int:
-        """Of partition 0, as the cluster says; -1 where there is none."""
-        return int(self._told(topic).leader)
+        """Return the leader of partition 0, -1 if there is none."""
+        return int(self._describe(topic).leader)
 
     def in_sync(self, topic: str) -> set[int]:
-        """The replicas of partition 0 that are in sync."""
-        return set(self._told(topic).isrs)
+        """Return the in-sync replicas of partition 0."""
+        return set(self._describe(topic).isrs)
 
-    def _told(self, topic: str) -> Any:
-        # By a new client each time: it asks the brokers that it was given, not one that it learned of and that is dead.
+    def _describe(self, topic: str) -> Any:
+        # A new client each time queries its bootstrap servers, not a broker that it has discovered and that is dead.
         admin = AdminClient({"bootstrap.servers": self.address})
         return admin.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions[0]
 
     def earliest(self, topic: str, partition: int = 0) -> int:
-        """The log's first offset."""
+        """Return the log start offset."""
         return self.ends(topic, partition)[0]
 
     def await_stable(self, topic: str, partitions: int = 1) -> None:
-        """Nothing is open: a coordinator answers a commit before its markers are in all logs."""
+        """Wait until no transaction is open: a coordinator answers a commit before its markers are in all logs."""
 
         def stable() -> bool:
             return all(self.ends(topic, partition)[1] == self.end(topic, partition) for partition in range(partitions))
@@ -175,7 +175,7 @@ class End(Side):
 
 
 class TwoClusters:
-    """``name`` gives topics names that nobody else has."""
+    """Copies between a source and a target cluster; ``name`` makes unique topic names."""
 
     flow: Final = "equality"
 
@@ -195,24 +195,24 @@ class TwoClusters:
         target: Mapping[str, object] | None = None,
         both: Mapping[str, object] | None = None,
     ) -> str:
-        """A topic on both sides, of one name; its configurations with underscores for dots."""
+        """Create a topic of one name on both clusters; the configurations have underscores for dots."""
         topic = self._name("t")
         self.source.create(topic, partitions, **(both or {}), **(source or {}))
         self.target_topic(topic, partitions, **(both or {}), **(target or {}))
         return topic
 
     def target_topic(self, topic: str, partitions: int = 1, **config: object) -> None:
-        """A topic on the target, and there must be one for the flow's notes."""
+        """Create a topic on the target, and the flow's progress topic if it does not exist."""
         self.target.create(topic, partitions, **config)
         if not self._progress_topic and topic_of(self.flow) not in self.target.topics():
             self.target.create(topic_of(self.flow), cleanup_policy="compact")
         self._progress_topic = True
 
     def ranges(self, topic: str, *, start: int | None = None, end: int | None = None) -> list[Range]:
-        """A plan as the planner would make it: from the log's first offset to its last stable one."""
+        """Plan as the planner does: from the log start offset to the last stable offset."""
         with Admin({"bootstrap.servers": self.source.address}) as admin:
-            about = admin.describe_topics([topic])[topic]
-            tps = [TopicPartition(topic, number) for number in range(len(about.partitions))]
+            description = admin.describe_topics([topic])[topic]
+            tps = [TopicPartition(topic, number) for number in range(len(description.partitions))]
             first = admin.list_offsets(dict.fromkeys(tps, EARLIEST))
             last = admin.list_offsets(dict.fromkeys(tps, LATEST), isolation="read_committed")
         return [
@@ -224,7 +224,7 @@ class TwoClusters:
                 start=first[tp].offset if start is None else start,
                 end=last[tp].offset if end is None else end,
                 source_cluster_id=self.cluster_id,
-                topic_id=str(about.topic_id),
+                topic_id=str(description.topic_id),
                 source_epoch=last[tp].leader_epoch,
             )
             for tp in tps
@@ -238,7 +238,7 @@ class TwoClusters:
         writing: Mapping[str, object] | None = None,
         **policy: Any,
     ) -> list[RangeResult]:
-        """``policy`` is a CopyPolicy's; ``reading`` and ``writing`` are dotted keys."""
+        """Copy with a CopyPolicy of ``policy``; ``reading`` and ``writing`` are dotted keys of the clients."""
         return copy_ranges(
             self.ranges(topic) if isinstance(topic, str) else topic,
             source_options={"bootstrap.servers": self.source.address, **(reading or {})},
@@ -247,37 +247,42 @@ class TwoClusters:
         )
 
     def complete(self, topic: str | Sequence[Range], **options: Any) -> list[RangeResult]:
-        """:meth:`copy`, and all of it."""
+        """:meth:`copy`, which must be complete."""
         results = self.copy(topic, **options)
         for result in results:
             assert result.outcome is Outcome.COMPLETE, result
         return results
 
     def equal(self, topic: str, partitions: int = 1) -> None:
-        """Both sides have the same committed records, in order."""
+        """Assert that both clusters have the same committed records, in order."""
         for partition, (theirs, ours) in enumerate(self.both(topic, partitions)):
             same(ours, theirs, f"partition {partition}")
 
     def both(self, topic: str, partitions: int = 1) -> list[tuple[list[Seen], list[Seen]]]:
-        """The source's and the target's records of each partition."""
+        """Return the source's and the target's records of each partition."""
         logs = (side.logs(topic, partitions) for side in (self.source, self.target))
-        return [([one for _, one in theirs], [one for _, one in ours]) for theirs, ours in zip(*logs, strict=True)]
+        return [
+            ([record for _, record in theirs], [record for _, record in ours])
+            for theirs, ours in zip(*logs, strict=True)
+        ]
 
 
 def payload_of(batch: Batch) -> Payload:
-    """Copied out of it."""
+    """Copy the payload out of ``batch``."""
     return Payload(batch.attributes & CODEC_MASK, batch.count, bytes(batch.view[HEADER_BYTES:]))
 
 
-def same(found: Sequence[Seen], expected: Sequence[Seen], what: str) -> None:
-    """Says where two lists part, which may be long and of large records."""
-    for number, (one, other) in enumerate(zip(found, expected, strict=False)):
-        assert one == other, f"{what}, record {number}: {str(one)[:400]} instead of {str(other)[:400]}"
-    assert len(found) == len(expected), what
+def same(found: Sequence[Seen], expected: Sequence[Seen], subject: str) -> None:
+    """Assert that two lists are equal; report only the first difference, since they may be large."""
+    for number, (record, wanted) in enumerate(zip(found, expected, strict=False)):
+        assert record == wanted, f"{subject}, record {number}: {str(record)[:400]} instead of {str(wanted)[:400]}"
+    assert len(found) == len(expected), subject
 
 
-def _shown(message: Any) -> tuple[int, Seen]:
+def _seen(message: Any) -> tuple[int, Seen]:
     kind, time_ms = message.timestamp()
-    if kind == TIMESTAMP_NOT_AVAILABLE:  # it shows 0 for the oldest format, which has no times, and -1 for a time of -1
+    if (
+        kind == TIMESTAMP_NOT_AVAILABLE
+    ):  # it returns 0 for the oldest format, which has no timestamps, and -1 for a timestamp of -1
         kind, time_ms = TIMESTAMP_CREATE_TIME, -1
     return message.offset(), Seen(message.key(), message.value(), tuple(message.headers() or ()), kind, time_ms)
