@@ -1,4 +1,4 @@
-"""A configuration in a file of its own, written by the test that reads it."""
+"""Fixtures that write a configuration into a file of its own and load it."""
 
 from __future__ import annotations
 

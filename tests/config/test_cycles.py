@@ -1,4 +1,4 @@
-"""Flows that feed each other are refused unless no topic can go round."""
+"""Flows that may feed each other are refused, unless every topic's path ends."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def refused(*flows: FlowConfig) -> bool:
         ([flow("AB", "x"), flow("BA", ".*"), flow("BC", ".*"), flow("CB", ".*")], True),  # beside a harmless cycle
     ],
 )
-def test_what_is_refused(flows: list[FlowConfig], expected: bool) -> None:
+def test_flows_that_may_feed_each_other_are_refused(flows: list[FlowConfig], expected: bool) -> None:
     assert refused(*flows) is expected
 
 
-def test_the_reason_names_topic_and_way() -> None:
+def test_the_reason_names_the_topic_and_its_path() -> None:
     flows = [flow("AB", "orders", naming="identity"), flow("BA", "orders", naming="identity")]
     ((group, reason),) = feedback_groups(flows, {"A": "A", "B": "B"})
     assert list(group) == flows
@@ -73,7 +73,7 @@ FLOWS = st.lists(
 
 
 @given(FLOWS)
-def test_what_is_accepted_comes_to_an_end(flows: list[FlowConfig]) -> None:
+def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None:
     """The judge: follow some topics through the flows. Accepted flows come to rest.
 
     A topic passes each patterned flow at most once before it meets a flow of plain names, and each flow once after.

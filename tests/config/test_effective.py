@@ -1,4 +1,4 @@
-"""What a configuration comes to, with every default."""
+"""The effective configuration: every key with its value, defaults included."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_defaults_are_those_of_the_copy(read: Load) -> None:
     assert "transaction.timeout.ms" not in producer
 
 
-def test_defaults_follow_what_they_are_made_of(read: Load) -> None:
+def test_derived_defaults_follow_their_keys(read: Load) -> None:
     lines = 'commit-interval-ms = 500\nproducer."request.timeout.ms" = 200000\nproducer."buffer.memory" = 800000'
     producer = effective_config(read(CLUSTERS + FLOW + lines))["flows"]["paris-berlin"]["producer"]
     assert producer["delivery.timeout.ms"] == 200_100
@@ -45,7 +45,7 @@ def test_defaults_follow_what_they_are_made_of(read: Load) -> None:
     assert producer["batch.size"] == 100_000
 
 
-def test_what_is_given_wins_and_is_known_as_given(read: Load) -> None:
+def test_configured_keys_win_and_are_listed_as_configured(read: Load) -> None:
     toml = CLUSTERS + '"client.id" = "me"\n' + FLOW + 'producer."batch.size" = 7\nepoch-ms = 180000'
     config = read(toml, {"MIRROR_FLOWS__PARIS_BERLIN__CONSUMER__CLIENT_RACK": "r"})
     tables = effective_config(config)
@@ -62,7 +62,7 @@ def test_what_is_given_wins_and_is_known_as_given(read: Load) -> None:
     assert ("flows", "paris-berlin", "naming") not in configured_keys(config)
 
 
-def test_keys_of_tls_are_shown_where_it_is_used_and_secrets_never(read: Load) -> None:
+def test_tls_keys_are_shown_only_with_tls_and_secrets_never(read: Load) -> None:
     tls = '"security.protocol" = "SSL"\n"ssl.keystore.key" = "hunter2"\n"ssl.keystore.certificate.chain" = "x"\n'
     tables = effective_config(read(CLUSTERS + tls + FLOW))
     assert tables["clusters"]["berlin"]["ssl.endpoint.identification.algorithm"] == "https"

@@ -1,4 +1,4 @@
-"""A password or token that is sent without TLS to another host: a warning, for it may be what somebody wants."""
+"""A warning if a password or token is sent without TLS to another host."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_secret_without_tls_to_another_host(mechanism: str, what: str, tmp_pat
 
 
 @pytest.mark.parametrize("servers", ["localhost:9092", "127.0.0.1:9092,[::1]:9092", "127.3.2.1:1,LOCALHOST:2"])
-def test_to_this_machine_it_may_be_sent(servers: str, tmp_path: Path) -> None:
+def test_a_secret_to_this_machine_may_be_unencrypted(servers: str, tmp_path: Path) -> None:
     assert lines_of(tmp_path, servers, "SASL_PLAINTEXT", "PLAIN") == []
 
 
@@ -61,12 +61,12 @@ def test_to_this_machine_it_may_be_sent(servers: str, tmp_path: Path) -> None:
     ("protocol", "mechanism"),
     [("SASL_SSL", "PLAIN"), ("SASL_SSL", "OAUTHBEARER"), ("SASL_PLAINTEXT", "SCRAM-SHA-512"), ("PLAINTEXT", "PLAIN")],
 )
-def test_what_no_reader_of_the_network_learns(protocol: str, mechanism: str, tmp_path: Path) -> None:
+def test_encrypted_or_unsent_secrets_are_not_reported(protocol: str, mechanism: str, tmp_path: Path) -> None:
     assert lines_of(tmp_path, "k1.example.com:2", protocol, mechanism) == []
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_check_config_says_it_once_and_is_content(as_json: bool, tmp_path: Path) -> None:
+def test_check_config_warns_once_and_succeeds(as_json: bool, tmp_path: Path) -> None:
     path = configured(tmp_path, "k1.example.com:2", "SASL_PLAINTEXT", "PLAIN")
     result = CliRunner().invoke(app, ["check-config", "--config", str(path), *(["--json"] if as_json else [])])
     assert result.exit_code == 0

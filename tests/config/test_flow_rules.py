@@ -1,4 +1,4 @@
-"""What the keys of a flow say together, and what the tasks make of them."""
+"""Rules about several keys of a flow, and the policy and options that its tasks get."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
         ),
     ],
 )
-def test_contradictions(problems: Problems, lines: str, expected: str) -> None:
+def test_contradicting_keys_are_problems(problems: Problems, lines: str, expected: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW + lines)
     assert expected in problem
 
@@ -77,11 +77,11 @@ def test_contradictions(problems: Problems, lines: str, expected: str) -> None:
         'start = "latest"\nuntil = 5',
     ],
 )
-def test_what_goes_together(read: Load, lines: str) -> None:
+def test_compatible_keys_are_accepted(read: Load, lines: str) -> None:
     assert read(CLUSTERS + FLOW + lines).flows
 
 
-def test_the_producers_options_have_what_the_flow_says(read: Load) -> None:
+def test_the_producer_s_options_include_the_flow_s(read: Load) -> None:
     config = read(CLUSTERS + FLOW + 'producer."transaction.timeout.ms" = 500000')
     options = target_options(config, config.flows["paris-berlin"])
     assert options == {"bootstrap.servers": "berlin-1:9092", "transaction.timeout.ms": 500_000}
@@ -160,6 +160,6 @@ def test_overrides_have_their_types(read: Load) -> None:
     assert "hush" not in repr(flow)
 
 
-def test_an_override_that_is_no_table(problems: Problems) -> None:
+def test_an_override_of_a_table_by_a_list_is_a_problem(problems: Problems) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {"MIRROR_FLOWS__PARIS_BERLIN__HEADERS": '["via"]'})
     assert problem.endswith("must be a table of texts, added to every record as its headers")

@@ -1,4 +1,4 @@
-"""Configurations that an enemy wrote: one clear error each, in bounded time and memory, nothing a terminal obeys."""
+"""Hostile configurations: one clear error each, in bounded time and memory, without control characters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_value_out_of_any_range_is_one_problem(problems: Problems, key: str, v
         ("x = " + "9" * 5_000, "not TOML"),
     ],
 )
-def test_what_is_no_configuration_is_one_problem(problems: Problems, toml: str, why: str) -> None:
+def test_a_file_that_is_no_configuration_is_one_problem(problems: Problems, toml: str, why: str) -> None:
     began = time.monotonic()
     (problem,) = problems(toml)
     assert why in problem
@@ -64,7 +64,7 @@ def test_what_is_no_configuration_is_one_problem(problems: Problems, toml: str, 
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\nb", "\x9b1m", "\u202egnp", "<script>alert(1)</script>"])
-def test_names_reach_no_terminal_raw(problems: Problems, name: str) -> None:
+def test_names_are_escaped_for_terminals(problems: Problems, name: str) -> None:
     quoted = '"' + "".join(f"\\u{ord(char):04x}" for char in name) + '"'
     for toml in (f"{quoted} = 1", f"[clusters.{quoted}]", f"[flows.{quoted}]", f'[flows.f.producer]\n{quoted} = "x"'):
         for problem in problems(CLUSTERS + FLOW + toml):
@@ -94,7 +94,7 @@ def _of_its_own(*arguments: str, rights: bool = True) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "/dev/zero", "/dev/urandom", "loop", "large", "unreadable"])
-def test_what_is_no_file_of_a_sane_size_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_special_and_oversized_files_are_refused(tmp_path: Path, kind: str) -> None:
     path = Path(kind) if kind.startswith("/") else tmp_path / "it"
     if kind == "folder":
         path.mkdir()
@@ -129,7 +129,7 @@ def test_ten_thousand_flows_are_checked_in_seconds(tmp_path: Path) -> None:
     assert time.monotonic() - began < 3 * TIME_S
 
 
-def test_a_ring_of_a_thousand_clusters_is_seen(tmp_path: Path) -> None:
+def test_a_cycle_of_a_thousand_clusters_is_found(tmp_path: Path) -> None:
     path = tmp_path / "mirror.toml"
     clusters = "".join(f'[clusters.c{n}]\n"bootstrap.servers" = "c{n}:1"\n' for n in range(1_000))
     flows = "".join(
@@ -142,7 +142,7 @@ def test_a_ring_of_a_thousand_clusters_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}", "(a*)*b"])
-def test_no_pattern_takes_for_ever(read: Load, pattern: str) -> None:
+def test_no_pattern_takes_exponential_time(read: Load, pattern: str) -> None:
     flow: FlowConfig = read(CLUSTERS + FLOW.replace('"orders"', f"'{pattern}'")).flows["paris-berlin"]
     began = time.monotonic()
     assert not flow.includes("a" * 249 + "!")
@@ -175,7 +175,7 @@ def test_variables_with_garbage_are_problems(problems: Problems) -> None:
 
 
 @pytest.mark.parametrize("kind", ["loop", "fifo", "folder", "junk", "large", "device"])
-def test_a_folder_of_secrets_that_are_none(tmp_path: Path, kind: str) -> None:
+def test_files_in_the_secrets_folder_that_hold_no_value_are_problems(tmp_path: Path, kind: str) -> None:
     config, folder = tmp_path / "mirror.toml", tmp_path / "secrets"
     config.write_text(CLUSTERS + FLOW, encoding="utf-8")
     folder.mkdir()
@@ -199,7 +199,7 @@ def test_a_folder_of_secrets_that_are_none(tmp_path: Path, kind: str) -> None:
     assert line.startswith(f"mirror: secrets file {path}: ")
 
 
-def test_every_error_is_one_line_that_no_terminal_obeys() -> None:
+def test_every_error_is_one_line_without_control_characters() -> None:
     told = str(MirrorError("topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"))
     assert told == r"topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"
     assert printable("München, 東京") == "München, 東京"

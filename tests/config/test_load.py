@@ -1,4 +1,4 @@
-"""Reading a whole file: what it says, and everything that can be wrong with it, told at once."""
+"""Loading a whole file: its values, and every problem in it, reported at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_defaults(read: Load) -> None:
 
 
 @pytest.mark.parametrize("name", ["example.toml", "demo.toml"])
-def test_the_configurations_shipped_are_right(name: str) -> None:
+def test_the_shipped_configurations_are_valid(name: str) -> None:
     assert load(CONFIGS / name, environ={}).flows
 
 
@@ -48,7 +48,7 @@ def test_the_demo_takes_its_brokers_from_the_environment() -> None:
     assert [c.client_options()["bootstrap.servers"] for c in clusters.values()] == ["127.0.0.1:1", "127.0.0.1:2"]
 
 
-def test_a_configuration_is_frozen_and_travels(read: Load) -> None:
+def test_a_configuration_is_frozen_and_can_be_pickled(read: Load) -> None:
     config = read()
     with pytest.raises(ValidationError):
         config.flows["paris-berlin"].source = "berlin"  # type: ignore[misc]
@@ -103,7 +103,7 @@ def test_an_offset_from_the_environment_is_a_number(read: Load) -> None:
     assert (flow.start_position, flow.end_position) == (Position(offset=17), Position(timestamp_ms=1_769_817_600_000))
 
 
-def test_topics_are_matched_whole_and_named_on_the_target(read: Load) -> None:
+def test_patterns_match_whole_names_and_targets_are_named(read: Load) -> None:
     flow = read(CLUSTERS + FLOW.replace('["orders"]', '["orders", "click.*"]')).flows["paris-berlin"]
     wanted = [
         "orders",
@@ -244,7 +244,7 @@ def test_a_clients_table_is_checked_together_with_its_cluster(problems: Problems
     assert "request.timeout.ms (70000)" in problem
 
 
-def test_all_problems_are_told_at_once(problems: Problems) -> None:
+def test_all_problems_are_reported_at_once(problems: Problems) -> None:
     toml = '[clusters.paris]\n"bootstrap.servers" = 1\n[flows.a]\nsource = "rome"\ntopics = []\nx = 1\n[flows.b]\n'
     text = "\n".join(problems(toml))
     for part in ["servers", "flows.a.source", "a.target", "a.topics", "a.x", "flows.b.source", "b.target", "b.topics"]:
@@ -308,7 +308,7 @@ def test_an_unknown_key_hides_no_other_problem(problems: Problems, toml: str, ex
         CLUSTERS + FLOW + 'producer."delivery.timeout.ms" = "x"\nproducer."transaction.timeout.ms" = 60000',
     ],
 )
-def test_nothing_is_concluded_from_a_key_that_is_wrong(problems: Problems, toml: str) -> None:
+def test_no_problem_is_derived_from_a_wrong_key(problems: Problems, toml: str) -> None:
     assert len(problems(toml)) == 1
 
 
@@ -335,7 +335,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, expecte
     assert expected in str(caught.value)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_configuration(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(CLUSTERS + FLOW, encoding="utf-8-sig")
     assert load(file, environ={}).flows
@@ -375,6 +375,6 @@ def not_as_root() -> Iterator[None]:
         os.seteuid(me)
 
 
-def test_names_that_python_uses_itself_are_just_unknown(problems: Problems) -> None:
+def test_names_of_python_attributes_are_unknown_keys(problems: Problems) -> None:
     toml = "self = 1\nmodel_config = 2\nsources = 3\n_env_file = 4\n" + CLUSTERS + FLOW
     assert len(problems(toml)) == 4

@@ -1,4 +1,4 @@
-"""Files that are no TOML: which key is there twice, and what a file is instead."""
+"""Files that are not TOML: the duplicate key is named, and a MirrorMaker 2 file is recognized."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ source->target.topics = .*
         ("a = {b = 1, b = 2}", "Duplicate inline table key 'b' (at line 1, "),
     ],
 )
-def test_what_is_there_twice_is_named(problems: Problems, toml: str, expected: str) -> None:
+def test_a_duplicate_key_or_table_is_named(problems: Problems, toml: str, expected: str) -> None:
     (problem,) = problems(toml)
     assert problem.startswith(f"mirror.toml: not TOML: {expected}")
 
 
-def test_no_value_is_shown() -> None:
+def test_the_error_of_a_duplicate_key_shows_no_value() -> None:
     said = not_toml('"sasl.password" = "hunter2"\n"sasl.password" = "hunter2"', ValueError("Cannot overwrite a value"))
     assert '"sasl.password" appears twice' in said
     assert "hunter2" not in said
@@ -55,12 +55,12 @@ def test_no_value_is_shown() -> None:
     "text",
     [MIRRORMAKER, "bootstrap.servers: a:1,b:1", "us-west->us-east.topics = a.*", MIRRORMAKER.replace(" = ", "=")],
 )
-def test_a_properties_file_of_mirrormaker_is_known(problems: Problems, text: str) -> None:
+def test_a_mirrormaker_properties_file_is_recognized(problems: Problems, text: str) -> None:
     (problem,) = problems(text)
     assert problem.startswith("mirror.toml: not TOML: is this a MirrorMaker 2 properties file? Here clusters and flows")
 
 
 @pytest.mark.parametrize("text", ["x = y", "[clusters.a]\nbootstrap.servers = a:1", '"bootstrap.servers" = a:1'])
-def test_other_mistakes_are_not_taken_for_one(problems: Problems, text: str) -> None:
+def test_other_mistakes_are_not_taken_for_a_properties_file(problems: Problems, text: str) -> None:
     (problem,) = problems(text)
     assert "Invalid value" in problem

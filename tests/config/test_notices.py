@@ -1,4 +1,4 @@
-"""Keys that are right and do nothing, or not what they seem to."""
+"""Notices about valid keys that have no effect, or not the expected one."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .conftest import CLUSTERS, FLOW, Load
         ),
     ],
 )
-def test_a_key_without_effect_is_named(read: Load, lines: str, expected: str) -> None:
+def test_a_key_without_effect_is_reported(read: Load, lines: str, expected: str) -> None:
     config = read(CLUSTERS + FLOW + lines)
     (line,) = notices(config, config.flows["paris-berlin"])
     assert line.startswith(expected)
 
 
-def test_what_a_cluster_s_settings_warn_of_is_said_once(read: Load) -> None:
+def test_a_warning_of_a_cluster_s_settings_is_reported_once(read: Load) -> None:
     config = read(CLUSTERS + '"retry.backoff.ms" = 2000\n' + FLOW)
     (line,) = notices(config, config.flows["paris-berlin"])
     assert line.startswith("clusters.berlin: retry.backoff.ms (2000) is above retry.backoff.max.ms (1000): every wait")
 
 
-def test_what_has_an_effect_is_not_named(read: Load) -> None:
+def test_a_key_with_an_effect_is_not_reported(read: Load) -> None:
     lines = 'consumer."client.rack" = "r"\nproducer."batch.size" = 100000\nproducer."transaction.timeout.ms" = 200000'
     config = read(CLUSTERS + FLOW + lines)
     assert notices(config, config.flows["paris-berlin"]) == []

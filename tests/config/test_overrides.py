@@ -1,4 +1,4 @@
-"""Environment over secrets directory over file, and names that are matched back."""
+"""The environment overrides the secrets folder, which overrides the file; variables are matched back to keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conftest import CLUSTERS, FLOW, Load, Problems
 FLOW_VARIABLE = "MIRROR_FLOWS__PARIS_BERLIN__"
 
 
-def test_the_environment_has_types(read: Load) -> None:
+def test_variables_are_read_by_the_key_s_type(read: Load) -> None:
     config = read(
         environ={
             "MIRROR_CLUSTERS__PARIS__BOOTSTRAP_SERVERS": "a:1,b:2",
@@ -92,7 +92,7 @@ def test_a_wrong_variable_is_named(problems: Problems, name: str, text: str, exp
         ("mirror_clusters__paris__name", "no such key in clusters.paris"),
     ],
 )
-def test_a_variable_that_names_nothing(problems: Problems, name: str, expected: str) -> None:
+def test_a_variable_that_matches_no_key_is_a_problem(problems: Problems, name: str, expected: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {name: "hunter2"})
     assert problem.startswith(f"environment variable {name}: {expected}")
     assert "hunter2" not in problem
@@ -107,7 +107,7 @@ def test_a_variable_that_names_nothing(problems: Problems, name: str, expected: 
         ("MIRROR_XYZ", ""),
     ],
 )
-def test_a_variable_of_nothing_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
+def test_a_variable_outside_all_sections_is_a_problem(problems: Problems, name: str, hint: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {name: "hunter2"})
     assert problem == (
         f"environment variable {name}: unknown; an override begins with MIRROR_CLUSTERS__ or MIRROR_FLOWS__{hint}"
@@ -122,7 +122,7 @@ MIRROR_17A2B3_DRIVER_SVC_PORT_7078_TCP_ADDR
 """
 
 
-def test_what_kubernetes_says_of_services_is_no_override(read: Load) -> None:
+def test_service_variables_of_kubernetes_are_no_overrides(read: Load) -> None:
     assert read(environ=dict.fromkeys(KUBERNETES.split(), "x")).flows
 
 
@@ -136,7 +136,7 @@ def test_every_variable_that_this_project_reads_is_known() -> None:
     assert {name for name in found if not is_own(name)} == set()
 
 
-def test_names_that_one_variable_could_mean(problems: Problems) -> None:
+def test_an_ambiguous_variable_is_a_problem(problems: Problems) -> None:
     toml = (
         CLUSTERS + FLOW + '[clusters.a-b]\n"bootstrap.servers" = "a:1"\n[clusters."a.b"]\n"bootstrap.servers" = "b:1"'
     )
@@ -144,7 +144,7 @@ def test_names_that_one_variable_could_mean(problems: Problems) -> None:
     assert 'ambiguous: it may mean clusters.a-b."client.id" and clusters."a.b"."client.id"' in problem
 
 
-def test_one_key_given_twice(problems: Problems) -> None:
+def test_a_key_that_is_overridden_twice_is_a_problem(problems: Problems) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {FLOW_VARIABLE + "NAMING": "prefix", FLOW_VARIABLE.lower() + "naming": "x"})
     assert "the same key as environment variable MIRROR_FLOWS__PARIS_BERLIN__NAMING; give it once" in problem
 
@@ -169,7 +169,7 @@ def test_a_wrong_secret_file_is_named(problems: Problems) -> None:
         ("x", ""),
     ],
 )
-def test_a_secret_file_of_no_key_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
+def test_a_secrets_file_without_a_key_is_not_ignored(problems: Problems, name: str, hint: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {}, {name: "hunter2"})
     assert problem == (
         f"secrets file secrets/{name}: does not hold a key's value: such a file is named clusters__NAME__KEY or"
@@ -177,7 +177,7 @@ def test_a_secret_file_of_no_key_is_not_ignored(problems: Problems, name: str, h
     )
 
 
-def test_a_secret_file_with_a_slip_in_its_key_is_named_as_files_are(problems: Problems) -> None:
+def test_a_misspelt_secrets_file_gets_a_suggestion(problems: Problems) -> None:
     (problem,) = problems(CLUSTERS + FLOW, {}, {"clusters__paris__sasl_pasword": "hunter2"})
     assert problem.endswith('no such key in clusters.paris; did you mean "clusters__paris__sasl_password"?')
 

@@ -1,4 +1,4 @@
-"""A secret is never shown, wherever a slip of the hand puts it."""
+"""A secret is never shown, wherever a mistake puts it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize("toml", SLIPS)
-def test_no_error_shows_it(read: Load, toml: str) -> None:
+def test_no_error_shows_a_secret(read: Load, toml: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(toml)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -64,7 +64,7 @@ def test_no_error_shows_an_override(read: Load, name: str, caplog: pytest.LogCap
     assert SECRET not in caplog.text
 
 
-def test_the_settings_librarys_own_debug_log_does_not_show_it(
+def test_the_settings_library_s_debug_log_shows_no_secret(
     read: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -74,7 +74,7 @@ def test_the_settings_librarys_own_debug_log_does_not_show_it(
     assert SECRET not in caplog.text
 
 
-def test_what_is_kept_is_hidden_but_for_the_client(read: Load) -> None:
+def test_secrets_are_hidden_from_all_but_the_client(read: Load) -> None:
     cluster = ClusterConfig.model_validate(
         {"name": "paris", "options": {"sasl.password": SecretStr(SECRET), "client.id": "x"}}
     )
@@ -93,7 +93,7 @@ def test_headers_from_the_secrets_folder_are_secrets_whatever_their_names(read: 
     assert SECRET not in repr(config) + str(flow) + config.model_dump_json() + repr(flow.copy_policy())
 
 
-def test_a_name_given_by_the_user_makes_no_secret() -> None:
+def test_a_user_s_name_for_a_cluster_makes_no_secret() -> None:
     assert not is_secret(("clusters", "token-service", "bootstrap.servers"))
     assert is_secret(("clusters", "token-service", "sasl.password"))
     assert is_secret(("clusters", "password"))

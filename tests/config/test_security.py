@@ -1,4 +1,4 @@
-"""TLS and SASL in a cluster's table: taken from file, environment and secrets directory, refused with care."""
+"""TLS and SASL in a cluster's table, from the file, the environment and the secrets folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_secured_cluster(read: Load) -> None:
     assert "hunter2" not in repr(config) + str(config.described())
 
 
-def test_what_is_missing_is_named_at_the_clusters_table(problems: Problems) -> None:
+def test_a_missing_security_key_is_named_in_the_cluster_s_table(problems: Problems) -> None:
     (problem,) = problems(CLUSTERS + SCRAM + FLOW)
     assert problem.endswith('clusters.berlin."sasl.password" = ***: required with SCRAM-SHA-512')
 

@@ -1,4 +1,4 @@
-"""Files that several processes share: the old one or the whole new one, with the mode that the umask gives it."""
+"""Atomic writes: a reader sees the old file or the whole new one, with the mode that the umask gives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mirror.spark.ledger.atomic_write import write_atomically
 
 
-def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system may write a name before the bytes behind it: then the name would lead to an empty file."""
     target, synced = tmp_path / "plan.json", list[tuple[int, bytes, bytes]]()
     write_atomically(target, b"old")
@@ -35,7 +35,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
-def test_a_file_s_mode_is_that_of_any_new_file(umask: int, tmp_path: Path) -> None:
+def test_a_file_gets_the_mode_of_any_new_file(umask: int, tmp_path: Path) -> None:
     path = tmp_path / "report" / "summary.json"
     for content in (b"{}", b"{ }"):
         write_atomically(path, content)
@@ -44,7 +44,7 @@ def test_a_file_s_mode_is_that_of_any_new_file(umask: int, tmp_path: Path) -> No
     assert [each.name for each in path.parent.iterdir()] == ["summary.json"]
 
 
-def test_what_cannot_be_put_in_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="directory"):
         write_atomically(tmp_path / "taken", b"1")

@@ -1,4 +1,4 @@
-"""A report folder without room: it is named, and what came of the run is shown all the same."""
+"""A report folder without room: the error names the file, and the results of the run are shown nevertheless."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _full(_: int) -> None:
 
 
 @pytest.mark.usefixtures("full")
-def test_the_error_names_the_file_and_leaves_no_half_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_write_to_a_full_disk_names_the_file_and_leaves_no_partial_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "plan.json"
     with pytest.raises(OSError, match=FULL) as caught:
         write_atomically(path, b"x")
@@ -63,7 +65,7 @@ def test_the_error_names_the_file_and_leaves_no_half_of_it(tmp_path: Path, capsy
 
 
 @pytest.mark.usefixtures("full")
-def test_a_run_goes_on_without_its_summary_and_leaves_no_older_one(tmp_path: Path) -> None:
+def test_a_run_continues_without_its_summary_and_removes_an_older_one(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "summary.json").write_text("yesterday's")
     summary = Summary(tmp_path, said.append)
@@ -75,7 +77,7 @@ def test_a_run_goes_on_without_its_summary_and_leaves_no_older_one(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("full")
-def test_the_table_is_printed_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_printed_without_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(_: object, report: FlowReport) -> None:
         report.partitions = [result(0, records=5)]
 
@@ -90,14 +92,14 @@ def test_the_table_is_printed_all_the_same(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("full")
-def test_a_flow_that_cannot_be_planned_for_it_says_where_and_what_to_do(tmp_path: Path) -> None:
+def test_a_flow_without_room_for_its_ledger_says_where_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
         FlowError, match=rf"^the ledger {tmp_path}/ledger/f/run cannot be written: {FULL}; .*--report-dir"
     ):
         Ledger.open(tmp_path, "f", "run")
 
 
-def test_results_that_found_no_room_are_not_taken_for_lost_tasks(
+def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def copied_but_not_recorded(_: FlowRunner, __: FlowConfig, ledger: Ledger, ___: str) -> None:
@@ -127,5 +129,5 @@ def test_results_that_found_no_room_are_not_taken_for_lost_tasks(
     assert [one.outcome for one in report.partitions] == [Outcome.UNFINISHED], "the table has its rows"
 
 
-def test_a_ledger_with_room_has_nothing_of_the_look_in_it(tmp_path: Path) -> None:
+def test_checking_a_writable_ledger_leaves_no_file(tmp_path: Path) -> None:
     assert list(Ledger.open(tmp_path, "f", "run").path.iterdir()) == []

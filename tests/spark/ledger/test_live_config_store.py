@@ -1,4 +1,4 @@
-"""The configuration in force comes from the planner's memory, and without a planner there is none."""
+"""The live configuration is served from the planner's memory; without a planner there is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 """
 
 
-def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
+def test_concurrent_clients_get_the_last_published_text(tmp_path: Path) -> None:
     published = LiveConfigStore(tmp_path)
     assert read_live_config(tmp_path) is None
     published.publish(b"")
@@ -40,7 +40,7 @@ def test_it_is_what_was_published_last_for_many_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_its_owner_can_ask(tmp_path: Path) -> None:
+def test_only_the_owner_may_connect(tmp_path: Path) -> None:
     published = LiveConfigStore(tmp_path)
     published.publish(TEXT)
     (address,) = tmp_path.iterdir()
@@ -50,7 +50,7 @@ def test_only_its_owner_can_ask(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_long_path_of_the_temporary_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_temporary_folder_is_replaced_by_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = tmp_path / ("t" * 120)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
@@ -61,7 +61,7 @@ def test_a_long_path_of_the_temporary_folder_is_avoided(tmp_path: Path, monkeypa
     assert list(long.iterdir()) == []
 
 
-def test_nothing_is_left_of_it_after_a_kill(tmp_path: Path) -> None:
+def test_a_killed_planner_serves_nothing_and_leaves_no_text_on_disk(tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
     ledger, temporary = tmp_path / "ledger", tmp_path / "tmp"
     temporary.mkdir()
@@ -79,7 +79,7 @@ def test_nothing_is_left_of_it_after_a_kill(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
 
 
-def test_the_next_run_clears_up_after_one_that_was_killed(tmp_path: Path) -> None:
+def test_the_next_run_removes_the_socket_of_a_killed_one(tmp_path: Path) -> None:
     before = Ledger.open(tmp_path, "f", "run-1").path
     gone = tmp_path / "mirror-config-x"
     gone.mkdir()
@@ -93,7 +93,7 @@ def test_the_next_run_clears_up_after_one_that_was_killed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/config", "a" * 300, "\0", "mirror.toml"])
-def test_an_address_of_another_host_s_is_no_error(address: str, tmp_path: Path) -> None:
+def test_the_address_of_another_host_yields_no_configuration(address: str, tmp_path: Path) -> None:
     (tmp_path / "config.socket").write_text(address, encoding="utf-8")
     (tmp_path / "mirror.toml").touch()
     assert read_live_config(tmp_path) is None

@@ -1,4 +1,4 @@
-"""Topics that cannot be copied: each is its own failure, by its name or by what brokers say, and clears by itself."""
+"""Obstacles: a topic that cannot be copied fails alone, by its name or a broker's refusal, until the cause is gone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def copied(plan: Plan) -> set[tuple[str, int]]:
 # --- by names alone
 
 
-def test_a_name_that_is_too_long_on_the_target_says_so_and_what_to_do() -> None:
+def test_a_target_name_that_is_too_long_is_an_obstacle_with_advice() -> None:
     assert too_long(ALL, ["x" * 247, "orders"]) == {}
     (one,) = too_long(ALL, ["x" * 248, "orders"]).values()
     assert one.reason == (
@@ -79,7 +79,7 @@ def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
     assert "topics-exclude" in one.reason
 
 
-def test_of_two_new_topics_that_collide_the_second_fails_and_one_that_is_there_never() -> None:
+def test_of_two_new_topics_that_collide_the_second_fails_and_an_existing_one_never() -> None:
     assert colliding(ALL, ["b_c", "b.c"], ["a.orders"]).keys() == {"b_c"}
     assert "a.b.c, which source topic b.c is copied to" in colliding(ALL, ["b_c", "b.c"], [])["b_c"].reason
     assert colliding(ALL, ["b_c", "b.c"], ["a.b_c"]).keys() == {"b.c"}
@@ -89,7 +89,7 @@ def test_of_two_new_topics_that_collide_the_second_fails_and_one_that_is_there_n
 # --- through preparation and plan
 
 
-def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: PlannerHarness) -> None:
+def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5]).add_topic(LONG, [5, 5]).add_topic("b.c", [5])
     pair.a.add_topic("hidden", [5]).add_topic("refused", [5]).set_moods({"hidden_configs": '["hidden"]'})
     pair.b.add_topic("a.b_c", [0]).set_moods({"refused": json.dumps({"a.refused": "at most 0 partitions"})})
@@ -111,7 +111,7 @@ def test_each_bad_topic_is_its_own_failure_and_the_others_are_planned(pair: Plan
     assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.b_c"}
 
 
-def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copied(pair: PlannerHarness) -> None:
+def test_partitions_that_cannot_be_added_fail_and_existing_ones_are_copied(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5, 5]).add_topic("clicks", [5, 5])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0])
     pair.b.set_moods({"refused": json.dumps({"a.orders": "no more"})})
@@ -121,7 +121,7 @@ def test_partitions_that_cannot_be_added_fail_and_those_that_are_there_are_copie
     assert "has 1 partitions and cannot be extended to 3: no more; correct the cause" in str(failed(plan)["orders", 2])
 
 
-def test_partitions_that_a_neighbour_added_meanwhile_are_taken(
+def test_partitions_that_another_run_added_meanwhile_are_copied(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [5, 5])
@@ -136,7 +136,7 @@ def test_partitions_that_a_neighbour_added_meanwhile_are_taken(
     assert (targets.copyable, targets.obstacles) == ({"orders": 2}, {})
 
 
-def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: PlannerHarness) -> None:
+def test_an_obstacle_disappears_with_its_cause(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5]).add_topic(LONG, [5])
     pair.b.set_moods({"refused": json.dumps({"a.orders": "not now"})})
     first = prepared(pair)
@@ -157,7 +157,7 @@ def test_an_obstacle_clears_by_itself_once_its_cause_is_gone(pair: PlannerHarnes
     )
 
 
-def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: PlannerHarness) -> None:
+def test_a_partition_that_appeared_after_the_preparation_is_unfinished_and_not_expired(pair: PlannerHarness) -> None:
     """A range for it would wait for its target topic until delivery.timeout.ms is over."""
     pair.a.add_topic("orders", [5])
     before = prepared(pair)
@@ -173,7 +173,7 @@ def test_what_came_after_the_preparation_is_settled_and_not_expired(pair: Planne
     assert copied(planned(pair, after)) == {("orders", 0), ("orders", 1), ("clicks", 0)}
 
 
-def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: PlannerHarness) -> None:
+def test_a_plan_without_a_preparation_fails_topics_with_invalid_names(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5]).add_topic(LONG, [5])
     plan = planned(pair, None)
     assert copied(plan) == {("orders", 0)}
@@ -181,7 +181,7 @@ def test_a_plan_without_a_preparation_settles_what_names_alone_tell(pair: Planne
     assert plan.targets_version == 0
 
 
-def test_a_later_preparation_is_about_new_topics_only(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.a.add_topic("orders", [5], configs={"min.insync.replicas": "9"}).add_topic("clicks", [5])
     first = prepare_topics(ALL, pair.source, pair.target)
     assert len(first.warnings) == 1
@@ -211,7 +211,7 @@ def test_a_target_topic_that_was_deleted_is_created_again(pair: PlannerHarness) 
     assert "a.clicks" in pair.b.state()["topics"]
 
 
-def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
+def test_a_creation_that_timed_out_does_not_fail_other_topics(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller says yes, and the brokers never hear of it."""
@@ -228,7 +228,7 @@ def test_a_creation_that_did_not_come_through_is_no_failure_of_others(
     assert "target topic a.orders has 0 partitions -1 s after 1 were created" in targets.obstacles["orders"].reason
 
 
-def test_what_only_some_topics_lack_is_their_own_failure_by_the_client_core_itself() -> None:
+def test_topics_without_permission_fail_alone_with_the_real_client_core() -> None:
     a, b = FakeCluster(cluster_id="a"), FakeCluster(cluster_id="b")
     for name in ("orders", "clicks", "b.c", LONG):
         a.add_topic(name)
@@ -243,7 +243,7 @@ def test_what_only_some_topics_lack_is_their_own_failure_by_the_client_core_itse
     assert targets.copyable == {"b.c": 0, "clicks": 1, "orders": 0, LONG: 0}
 
 
-def test_to_validate_creates_nothing() -> None:
+def test_validation_creates_nothing() -> None:
     b = FakeCluster()
     b.add_topic("a.b_c")
     admin = FakeAdmin(b)
@@ -255,7 +255,7 @@ def test_to_validate_creates_nothing() -> None:
     assert len(b.topics["a.b_c"].partitions) == 1
 
 
-def test_targets_through_the_ledger() -> None:
+def test_target_topics_survive_the_ledger() -> None:
     one = TargetTopics(
         copyable={"orders": 2, "t": 0}, obstacles={"t": Obstacle("no", 0), "orders": Obstacle("full", 2)}
     )

@@ -1,4 +1,4 @@
-"""What of an epoch goes on in the next."""
+"""The health of partitions, from one epoch to the next."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -
     return Attempt(0, number, result(1, outcome, **more))
 
 
-def test_who_got_through_is_well() -> None:
+def test_a_complete_partition_is_healthy() -> None:
     assert unhealthy_after([attempt(), attempt(Outcome.UNFINISHED), attempt(Outcome.FENCED)], "run", 3) == {}
 
 
-def test_a_story_begins_with_the_first_epoch_that_did_not_get_through() -> None:
+def test_health_keeps_the_first_incomplete_epoch() -> None:
     first = unhealthy_after([Attempt(0, 0, expired(1))], "run", 3)
     assert first == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(3))}
     again = expired(1, sick_since_ms=AT_MS + 100, sick_trace=trace(3), last_trace=trace(3))
@@ -39,18 +39,18 @@ def test_a_story_begins_with_the_first_epoch_that_did_not_get_through() -> None:
     assert second == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(4))}
 
 
-def test_what_is_stuck_keeps_its_age() -> None:
+def test_a_stuck_partition_keeps_its_age() -> None:
     stuck = attempt(Outcome.UNFINISHED, stuck_since_ms=77, story=None)
     assert unhealthy_after([stuck], "run", 3) == {ONE: PartitionHealth(77, 77, trace(3), trace(3))}
 
 
-def test_a_later_attempt_has_the_last_word() -> None:
+def test_a_later_attempt_decides() -> None:
     failed, well = attempt(Outcome.FAILED), attempt(Outcome.COMPLETE, 1)
     assert unhealthy_after([well, failed], "run", 3) == {}
     assert unhealthy_after([attempt(), attempt(Outcome.FAILED, 1)], "run", 3)[ONE].last_trace == trace(3, 1)
 
 
-def test_a_range_is_told_of_it_and_of_its_recovery() -> None:
+def test_a_range_gets_its_health_record_and_loses_it_after_recovery() -> None:
     one = backlog(1, 5)
     tp = TopicPartition(one.topic, one.partition)
     sick = with_health(one, {tp: PartitionHealth(77, 70, "first", "last")})
@@ -59,7 +59,7 @@ def test_a_range_is_told_of_it_and_of_its_recovery() -> None:
     assert with_health(one, {}) is one
 
 
-def test_a_scheduled_run_hears_of_the_one_before(tmp_path: Path) -> None:
+def test_a_scheduled_run_reads_the_health_after_the_run_before(tmp_path: Path) -> None:
     Ledger.open(tmp_path, "f", "1").write_attempts([Attempt(0, 0, expired(1)), Attempt(0, 0, result(2))])
     folder = tmp_path / "ledger" / "f"
     (own,) = [str(partition_id(epoch_id("f", "1", 0), "orders", 1, 0))]
@@ -68,7 +68,7 @@ def test_a_scheduled_run_hears_of_the_one_before(tmp_path: Path) -> None:
     assert unhealthy_before(tmp_path / "nowhere", "2") == {}
 
 
-def test_a_story_goes_through_the_ledger_whole(tmp_path: Path) -> None:
+def test_a_timeline_survives_the_ledger(tmp_path: Path) -> None:
     story = CopyTimeline(
         began_ms=1, ended_ms=2, curve=[[1, 2, 3, 4]], phases={"idle": 1}, traces=["t"], spans=[{"name": "s"}]
     )

@@ -1,4 +1,4 @@
-"""Results joined to the plan, the ledger's files, the summary, the table, the progress bar's sum."""
+"""Results joined to the plan, the ledger's files, the summary, the table, and the progress bar's sum."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_partition_of_the_plan_has_a_result() -> None:
         (result(0, Outcome.FAILED, error="why"), Outcome.FAILED, "why"),
     ],
 )
-def test_a_range_that_was_cut_is_unfinished_where_something_is_left(
+def test_a_truncated_range_is_unfinished_if_records_are_left(
     one: RangeResult, outcome: Outcome, words: str | None
 ) -> None:
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[], truncated_at={"t-0": 100})
@@ -92,7 +92,7 @@ def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome
     assert reports[0].outcome is outcome
 
 
-def test_of_many_partitions_the_table_has_the_worst_and_a_count() -> None:
+def test_the_table_of_many_partitions_has_the_worst_and_a_count() -> None:
     many = [result(number, records=1, bytes=number) for number in range(500)]
     many[250] = result(250, Outcome.FAILED, error="why not")
     many[77] = result(77, expiries=[EXPIRY])
@@ -122,12 +122,12 @@ def test_of_many_partitions_the_table_has_the_worst_and_a_count() -> None:
         (result(0, Outcome.FENCED), 3),
     ],
 )
-def test_a_stream_that_was_told_to_end_answers_for_what_had_failed_by_then(one: RangeResult, status: int) -> None:
+def test_a_stopped_stream_fails_only_for_earlier_failures(one: RangeResult, status: int) -> None:
     assert exit_status([report(result(1), one)], {"f"}) == status
     assert exit_status([report(result(1), one, error="it could not run")], {"f"}) == 1
 
 
-def test_the_summary_s_shape(tmp_path: Path) -> None:
+def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
     one.story = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
@@ -172,7 +172,7 @@ def test_the_summary_s_shape(tmp_path: Path) -> None:
     }
 
 
-def test_an_epoch_for_programs() -> None:
+def test_an_epoch_as_json_has_sums_and_incomplete_partitions() -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.51234)
     two = result(1, Outcome.EXPIRED, records=3, batches=2, bytes=70, seconds=0.1, error="late")
     assert epoch_json("f", 7, [one, two]) == {
@@ -188,7 +188,7 @@ def test_an_epoch_for_programs() -> None:
     assert epoch_json("f", 8, [])["seconds"] == 0.0
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomically(tmp_path / "summary.json", b"old")
 
     def full(_: int) -> None:
@@ -201,7 +201,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert (tmp_path / "summary.json").read_text() == "old"
 
 
-def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
+def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
     assert (ledger.plan(), ledger.error(), ledger.attempts()) == (None, None, [])
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[result(1)])
@@ -216,7 +216,7 @@ def test_the_ledger_tells_what_it_was_told(tmp_path: Path) -> None:
     assert (again.plan(), again.error(), again.attempts()) == (plan, PlanningError("no", "trace"), attempts)
 
 
-def test_the_ledger_forgets_old_runs_of_its_flow_only(tmp_path: Path) -> None:
+def test_the_ledger_removes_old_runs_of_its_own_flow_only(tmp_path: Path) -> None:
     other = Ledger.open(tmp_path, "g", "0")
     runs = [Ledger.open(tmp_path, "f", f"2026-{number:03}").path for number in range(MAX_RUNS + 3)]
     assert [path.exists() for path in runs] == [False] * 3 + [True] * MAX_RUNS
@@ -239,7 +239,7 @@ def test_the_table_has_rates_and_a_total() -> None:
     assert "error" not in text
 
 
-def test_errors_are_shown_whole_and_never_as_markup() -> None:
+def test_errors_are_shown_in_full_and_never_as_markup() -> None:
     line = "broker said [red]no[/red] " + "x" * 300
     text = shown(report(result(0), result(1, Outcome.FAILED, error=line)), width=100)
     assert "1 of 2 complete" in text
@@ -264,11 +264,11 @@ def test_errors_are_shown_whole_and_never_as_markup() -> None:
         ),
     ],
 )
-def test_what_is_remarkable_of_a_partition(one: RangeResult, expected: str) -> None:
+def test_a_partition_has_remarks(one: RangeResult, expected: str) -> None:
     assert remarks(one) == expected
 
 
-def test_remarks_of_complete_partitions_are_no_errors() -> None:
+def test_remarks_about_complete_partitions_are_no_errors() -> None:
     text = shown(report(result(0, gaps={"truncated": 7})), width=100)
     assert "remarks" in text
     assert "error" not in text

@@ -1,4 +1,4 @@
-"""What is said of ranges whose tasks did not answer: what the target has committed, or that it is unknown; never 0."""
+"""Ranges whose tasks did not answer: their figures come from the target or are unknown, and never 0."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def at(offset: int, topic_id: str = "id") -> TargetProgress:
         (at(ONE.start + 7, "another topic of this name"), ONE.start),
     ],
 )
-def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) -> None:
+def test_progress_on_the_target_gives_the_committed_end(told: TargetProgress, end: int) -> None:
     one = result_without_answer(ONE, told, cut_short=True)
     assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
     assert (one.counted, one.outcome) == (CountBasis.OFFSETS, Outcome.UNFINISHED)
@@ -63,7 +63,7 @@ def test_the_progress_tells_what_is_committed(told: TargetProgress, end: int) ->
     assert "its task was lost" in str(result_without_answer(ONE, told, cut_short=False).error)
 
 
-def test_where_the_target_does_not_tell_it_is_unknown() -> None:
+def test_without_progress_from_the_target_figures_are_unknown() -> None:
     plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], results_without_task=[])
     report = FlowReport("f", START, END, join_results(plan, [], TargetProgress(error="no answer"), cut_short=True))
     told = report.to_json()["partitions"][0]
@@ -72,7 +72,7 @@ def test_where_the_target_does_not_tell_it_is_unknown() -> None:
     assert shown(report).count("unknown") == 6, "two partitions and the total"
 
 
-def test_the_table_says_what_is_known_and_that_it_is_not_all() -> None:
+def test_the_table_shows_known_figures_as_lower_bounds() -> None:
     report = FlowReport(
         "f", START, END, [result(1, records=5, bytes=500), result_without_answer(ONE, at(12), cut_short=True)]
     )
@@ -105,7 +105,7 @@ def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
     assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, CountBasis.RECORDS)]
 
 
-def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_target_is_read_until_its_progress_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     fakes.Cluster("b:1", tmp_path).make()
     offsets = iter([11, 12, 12, 13])
@@ -121,7 +121,7 @@ def test_the_target_is_asked_until_nothing_moves(tmp_path: Path, monkeypatch: py
     assert next(offsets) == 13
 
 
-def test_a_target_that_is_away_is_waited_for_no_longer_than_allowed(
+def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
@@ -140,13 +140,15 @@ def test_a_target_that_is_away_is_waited_for_no_longer_than_allowed(
     assert time.monotonic() - began_s < 30
 
 
-def test_why_the_target_did_not_tell_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_target_is_part_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(reached, "Admin", fakes.Admin)
     assert "no broker of b:1" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
 
 
-def test_a_run_that_is_cut_short_reports_what_the_target_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A signal comes as an exception while Spark works; no task can answer any more."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     for module in (reached, flow_run):

@@ -1,4 +1,4 @@
-"""What a flow's folder in the ledger tells the next plan; and that nothing in it can stop one."""
+"""The history of a flow that a plan reads from the ledger; no damage in the ledger can stop a plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def test_a_partition_s_last_turn_is_the_last_run_that_planned_it(tmp_path: Path) -> None:
+def test_a_partition_was_last_planned_by_the_last_run_with_its_range(tmp_path: Path) -> None:
     run(tmp_path, LATER, 1)
     run(tmp_path, FIRST, 0, 1)
     turns = last_planned_ms(tmp_path / "ledger" / "f")
@@ -58,7 +58,7 @@ def test_the_rate_is_that_of_the_longest_copies(tmp_path: Path) -> None:
     assert bytes_per_second(tmp_path / "ledger" / "f") == (1000 + 3000 + 2000) / (4 + 1)
 
 
-def test_where_nothing_was_copied_there_is_no_rate(tmp_path: Path) -> None:
+def test_a_flow_that_copied_nothing_has_no_rate(tmp_path: Path) -> None:
     assert bytes_per_second(tmp_path / "nothing") is None
     assert last_planned_ms(tmp_path / "nothing") == {}
     run(tmp_path, FIRST, results=[result(0, bytes=0, seconds=9.0)])
@@ -68,7 +68,7 @@ def test_where_nothing_was_copied_there_is_no_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "null", "5", '{"flow": "f"}', '{"result": null}', '{"result": {}}', "\udcff"]
 )
-def test_a_damaged_ledger_tells_nothing(tmp_path: Path, text: str) -> None:
+def test_a_damaged_ledger_is_skipped(tmp_path: Path, text: str) -> None:
     good = run(tmp_path, FIRST, 0, results=[result(0, bytes=1000, seconds=2.0)])
     bad = run(tmp_path, LATER, 0)
     for name in ("plan-00000000.json", "results-00000000.parquet"):

@@ -1,4 +1,4 @@
-"""Whose turn it is, and how much each gets."""
+"""A flow's limits: the order of partitions, and how much of each is copied."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def order(backlogs: list[Backlog]) -> list[int]:
     return [each.range.partition for each in fair_order(backlogs)]
 
 
-def test_without_limits_everything_goes() -> None:
+def test_without_limits_everything_is_copied() -> None:
     backlogs = waiting(5, 1000, 3)
     found = apply_limits(flow(), backlogs)
     assert found.ranges == [each.range for each in backlogs]
     assert (found.waiting, found.truncated) == ([], [])
 
 
-def test_the_oldest_and_the_largest_by_turns() -> None:
+def test_the_order_alternates_between_the_oldest_and_the_largest() -> None:
     assert order(waiting(1, 9, 5, 3, last={0: 10, 1: 40, 2: 30, 3: 20})) == [0, 1, 3, 2]
     assert order(waiting(1, 9, 5)) == [1, 2, 0], "who never had a turn: the largest"
 
 
-def test_who_waits_says_why() -> None:
+def test_a_waiting_partition_names_its_limit() -> None:
     found = apply_limits(flow(max_partitions_in_parallel=1), waiting(7, 9))
     assert [each.partition for each in found.ranges] == [1]
     (one,) = found.waiting
@@ -50,7 +50,7 @@ def test_who_waits_says_why() -> None:
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 8), st.sets(st.integers(0, 29)))
-def test_nobody_starves(records: list[int], most: int, sick: set[int]) -> None:
+def test_no_partition_starves(records: list[int], most: int, sick: set[int]) -> None:
     """Sick ones never get on, and still take no more than their turns."""
     last: dict[int, int] = {}
     epochs = ceil(len(records) / ceil(most / 2))
@@ -64,7 +64,7 @@ def test_nobody_starves(records: list[int], most: int, sick: set[int]) -> None:
     assert last.keys() == set(range(len(records)))
 
 
-def test_the_smallest_get_all_and_the_rest_share() -> None:
+def test_small_backlogs_are_copied_whole_and_the_rest_share_evenly() -> None:
     size = 3000 * RECORD
     found = apply_limits(flow(max_bytes_per_epoch=size), waiting(100, 2000, 5000, 1000))
     assert {each.partition: each.end - each.start for each in found.ranges} == {0: 100, 1: 966, 2: 966, 3: 966}
@@ -72,7 +72,7 @@ def test_the_smallest_get_all_and_the_rest_share() -> None:
     assert found.waiting == []
 
 
-def test_a_share_is_worth_the_trouble() -> None:
+def test_no_share_is_below_the_smallest() -> None:
     """A limit that is too small for all is not divided into crumbs: some wait."""
     found = apply_limits(flow(max_bytes_per_epoch=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
     assert [each.partition for each in found.ranges] == [0, 1]
@@ -85,7 +85,7 @@ def test_a_share_is_worth_the_trouble() -> None:
     st.integers(SMALLEST_SHARE_BYTES, 10**8),
     st.integers(0, 5),
 )
-def test_bytes_stay_under_the_limit_and_each_that_is_chosen_gets_on(
+def test_bytes_stay_within_the_limit_and_each_chosen_partition_advances(
     partitions: list[tuple[int, int]], size: int, most: int
 ) -> None:
     backlogs = [Backlog(backlog(n, records), records * each, 0) for n, (records, each) in enumerate(partitions)]

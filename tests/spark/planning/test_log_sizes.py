@@ -1,4 +1,4 @@
-"""How large records are, from what brokers tell of their disks."""
+"""Sizes of records, from the brokers' log directories."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def log(size: int, *, future: bool = False) -> ReplicaLog:
     return ReplicaLog(size, 0, future)
 
 
-def test_the_leader_s_log_by_the_records_in_it() -> None:
+def test_a_record_s_size_is_the_leader_s_log_over_its_records() -> None:
     assert sizes(Brokers({1: log(5000), 2: log(700)})) == RecordSizes({T0: 100.0})
 
 
@@ -68,11 +68,11 @@ def test_the_leader_s_log_by_the_records_in_it() -> None:
         sizes(Brokers({1: log(5000, future=True)})),
     ],
 )
-def test_what_tells_nothing(found: RecordSizes) -> None:
+def test_logs_without_information_give_no_size(found: RecordSizes) -> None:
     assert found == RecordSizes()
 
 
-def test_a_broker_that_refuses_or_is_silent_is_not_fatal() -> None:
+def test_a_broker_that_refuses_or_does_not_answer_is_not_fatal() -> None:
     refused = AuthorizationFailed("the permission Describe on the cluster is missing", 31)
     assert sizes(Brokers({1: log(5000)}, {2: refused})) == RecordSizes({T0: 100.0}, str(refused))
 
@@ -83,7 +83,7 @@ def test_a_broker_that_refuses_or_is_silent_is_not_fatal() -> None:
     assert sizes(Silent()) == RecordSizes({}, "no answer within 10000 ms")
 
 
-def test_a_partition_that_is_not_known_is_like_the_others() -> None:
+def test_a_partition_without_a_size_has_the_others_average() -> None:
     ranges = [backlog(0, 10), backlog(1, 20)]
     tps = [TopicPartition("t", each.partition) for each in ranges]
     assert RecordSizes({tps[0]: 3.0}).bytes_of(ranges) == {tps[0]: 30, tps[1]: 60}

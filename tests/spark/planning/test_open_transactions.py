@@ -1,4 +1,4 @@
-"""Open transactions of the source, from what brokers tell to the plan, the forecast, the status and the results."""
+"""Open transactions of the source: from the brokers to the plan, the dry run, the status and the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def only(plan: Plan) -> OpenTransaction:
     return one
 
 
-def test_a_plan_tells_whose_transaction_keeps_what(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_plan_has_the_producers_of_open_transactions(pair: test_snapshot.PlannerHarness) -> None:
     plan = pair.plan(flow())
     one = only(plan)
     assert (one.tp, one.offset, one.records, one.age_ms) == (TP, 10, 5, 12 * MINUTE)
@@ -53,24 +53,26 @@ def test_a_plan_tells_whose_transaction_keeps_what(pair: test_snapshot.PlannerHa
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_plan_of_an_older_version_has_none(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_plan_of_an_older_version_has_no_open_transactions(pair: test_snapshot.PlannerHarness) -> None:
     values = pair.plan(flow()).to_json()
     del values["withheld"]
     assert Plan.from_json(values).withheld == {}
 
 
-def test_what_may_not_be_seen_is_counted_all_the_same(pair: test_snapshot.PlannerHarness) -> None:
+def test_withheld_records_are_counted_without_permission_to_describe_producers(
+    pair: test_snapshot.PlannerHarness,
+) -> None:
     pair.a.set_moods({"producers": "no"})
     one = only(pair.plan(flow()))
     assert (one.records, one.producer_id, one.age_ms) == (5, None, 0)
 
 
-def test_nothing_behind_the_flow_s_own_end_is_missed(pair: test_snapshot.PlannerHarness) -> None:
+def test_records_after_the_flow_s_end_are_not_withheld(pair: test_snapshot.PlannerHarness) -> None:
     assert pair.plan(flow(until=10)).withheld == {}
     assert only(pair.plan(flow(until=12))).records == 2
 
 
-def test_a_forecast_warns_of_it(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_dry_run_warns_of_an_open_transaction(pair: test_snapshot.PlannerHarness) -> None:
     found = test_dry_run.look(pair, flow(replication_factor=3))
     (line,) = [line for line in found.warnings if "transaction" in line]
     assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
@@ -80,7 +82,7 @@ def test_a_forecast_warns_of_it(pair: test_snapshot.PlannerHarness) -> None:
     assert values["records"] == 5
 
 
-def test_a_young_one_is_no_news(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_young_transaction_is_not_reported(pair: test_snapshot.PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 1, 5, start=NOW_MS - 1_000)
     found = test_dry_run.look(pair, flow(replication_factor=3))
     assert [line for line in found.warnings if "transaction" in line] == []
@@ -89,7 +91,7 @@ def test_a_young_one_is_no_news(pair: test_snapshot.PlannerHarness) -> None:
     assert [one.withheld for one in results] == [None, None]
 
 
-def test_a_result_says_what_was_not_there_to_be_copied(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_result_has_the_withheld_records(pair: test_snapshot.PlannerHarness) -> None:
     first, second = join_results(pair.plan(flow()), [])
     assert first.withheld is None
     assert second.withheld is not None
@@ -97,7 +99,7 @@ def test_a_result_says_what_was_not_there_to_be_copied(pair: test_snapshot.Plann
     assert "5 records from offset 10 on are not copied" in remarks(second)
 
 
-def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_snapshot.PlannerHarness) -> None:
+def test_at_a_run_s_end_unmoved_transactions_are_still_open(pair: test_snapshot.PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 0, 3)
     before = pair.plan(flow()).withheld
     assert set(before) == {TP, TopicPartition("orders", 0)}
@@ -107,7 +109,7 @@ def test_at_a_run_s_end_those_that_stand_still_are_left(pair: test_snapshot.Plan
     assert {tp: (one.records, one.age_ms) for tp, one in found.items()} == {TP: (9, 13 * MINUTE)}
 
 
-def test_a_source_that_is_gone_at_the_end_changes_nothing(
+def test_an_unreachable_source_at_the_end_changes_nothing(
     pair: test_snapshot.PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = pair.plan(flow()).withheld
@@ -142,7 +144,7 @@ def test_watching_needs_no_coordinator(tmp_path: Path, monkeypatch: pytest.Monke
         assert watch.read().to_json()["withheld_records"] == 0
 
 
-def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producers_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = test_status.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
     site.a.add_topic("orders", [10] * 50)
     asked = list[int]()
@@ -172,7 +174,9 @@ def test_producers_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
 # --- a stream
 
 
-def test_a_stream_warns_once_where_it_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_warns_once_of_a_transaction_that_does_not_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = test_epoch_planner.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
     clock = site.epochs._clock
     now = [NOW_MS]

@@ -82,7 +82,7 @@ SIMILAR = st.tuples(st.integers(16, 31), st.integers(0, 25), st.floats(0, 0.99))
 
 
 @given(st.lists(SIMILAR, max_size=40), TASKS, st.randoms())
-def test_similar_backlogs_come_together_again(sizes: list[tuple[int, int, float]], tasks: int, rng: Random) -> None:
+def test_similar_backlogs_share_a_task_again(sizes: list[tuple[int, int, float]], tasks: int, rng: Random) -> None:
     """In whatever order they are listed, and where each grew by less than what sizes are rounded by."""
     before = backlogs([bits << more for bits, more, _ in sizes])
     after = backlogs([(bits << more) + int(part * (1 << more)) for bits, more, part in sizes])
@@ -90,7 +90,7 @@ def test_similar_backlogs_come_together_again(sizes: list[tuple[int, int, float]
     assert partitions(pack(before, tasks)) == partitions(pack(after, tasks))
 
 
-def test_a_little_growth_moves_nothing() -> None:
+def test_little_growth_moves_no_range() -> None:
     assert partitions(pack(backlogs([1000, 1003, 990, 500]), 2)) == partitions(
         pack(backlogs([1004, 1001, 994, 503]), 2)
     )

@@ -1,4 +1,4 @@
-"""The planner's decisions, case by case."""
+"""The range planner's decisions, case by case."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def at(offset: int, *, cluster: str = HERE, topic_id: str = "t1", time_ms: int =
     return Progress(offset=offset, leader_epoch=0, source_cluster_id=cluster, topic_id=topic_id, time_ms=time_ms)
 
 
-def test_only_wanted_topics_in_order() -> None:
+def test_selected_topics_are_sorted() -> None:
     wanted = flow(topics=["orders", "clicks-.*"])
     assert select_topics(wanted, ["orders-2", "orders", "clicks-b", "clicks-a", "__consumer_offsets"]) == [
         "clicks-a",
@@ -75,7 +75,7 @@ def test_no_topic_is_an_error_that_names_patterns_and_count() -> None:
         (flow("g", "c", topics=["clicks"], naming="identity"), None),
     ],
 )
-def test_another_flow_that_could_write_a_topic(other: FlowConfig, topic: str | None) -> None:
+def test_another_flow_that_could_copy_into_a_topic_is_found(other: FlowConfig, topic: str | None) -> None:
     assert source_topic_for(other, "a.orders") == topic
 
 
@@ -108,7 +108,9 @@ def copy(start: int, end: int, first: int = 0) -> Range:
         (seen(first=100), None, 100, 100),
     ],
 )
-def test_what_is_copied(partition: SourcePartition, progress: Progress | None, start: int, end: int) -> None:
+def test_a_range_covers_the_records_to_copy(
+    partition: SourcePartition, progress: Progress | None, start: int, end: int
+) -> None:
     expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
     assert plan_range(flow(), HERE, partition, progress) == expected
 
@@ -117,7 +119,9 @@ def test_what_is_copied(partition: SourcePartition, progress: Progress | None, s
     ("partition", "progress", "offset"),
     [(seen(), at(100), 100), (seen(end=0), None, 0), (seen(earliest=9, end=9), None, 9)],
 )
-def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: Progress | None, offset: int) -> None:
+def test_a_partition_without_new_records_is_complete_without_a_task(
+    partition: SourcePartition, progress: Progress | None, offset: int
+) -> None:
     result = plan_range(flow(), HERE, partition, progress)
     assert isinstance(result, RangeResult)
     assert (result.outcome, result.start, result.end, result.error) == (Outcome.COMPLETE, offset, offset, None)
@@ -140,7 +144,7 @@ def test_nothing_new_is_complete_at_once(partition: SourcePartition, progress: P
         (seen(leader=NO_LEADER), None, 0, "no leader"),
     ],
 )
-def test_what_must_not_be_copied_fails(
+def test_a_partition_that_cannot_be_copied_fails(
     partition: SourcePartition, progress: Progress | None, offset: int, words: str
 ) -> None:
     result = plan_range(flow(), HERE, partition, progress)
@@ -157,7 +161,7 @@ def test_what_must_not_be_copied_fails(
         (seen(earliest=3, topic_id="t2"), at(7), 3, 100),
     ],
 )
-def test_a_flow_that_skips_goes_on_behind_the_gap(
+def test_a_flow_that_skips_gaps_resumes_after_the_gap(
     partition: SourcePartition, progress: Progress, start: int, end: int
 ) -> None:
     expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
@@ -171,7 +175,7 @@ def test_another_source_is_never_skipped() -> None:
 
 
 @pytest.mark.parametrize(("time_ms", "anew"), [(0, True), (999, True), (1000, False), (5000, False)])
-def test_old_progress_of_an_idle_partition_is_committed_anew(time_ms: int, anew: bool) -> None:
+def test_old_progress_of_an_idle_partition_is_committed_again(time_ms: int, anew: bool) -> None:
     found = plan_range(flow(), HERE, seen(), at(100, time_ms=time_ms), recommit_before_ms=1000)
     assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
 
@@ -229,7 +233,7 @@ def test_a_gap_before_the_end_still_fails(partition: SourcePartition, words: str
     assert words in str(result.error)
 
 
-def test_old_progress_at_the_end_is_committed_anew_all_the_same() -> None:
+def test_old_progress_at_the_flow_s_end_is_committed_again() -> None:
     assert plan_range(flow(), HERE, seen(until=40), at(40), recommit_before_ms=1) == copy(40, 40)
 
 

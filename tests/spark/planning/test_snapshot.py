@@ -1,4 +1,4 @@
-"""Topics made ready and plans made, against clusters in a folder."""
+"""Prepared target topics and plans, on clusters in a folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_missing_topic_is_created_like_the_source_s(pair: PlannerHarness) -> N
     assert [each["replicas"] for each in made["partitions"]] == [2, 2, 2]
 
 
-def test_a_target_gets_the_partitions_it_lacks_and_keeps_those_it_has_more(pair: PlannerHarness) -> None:
+def test_a_target_gets_missing_partitions_and_keeps_additional_ones(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [0] * 3).add_topic("clicks", [0])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0] * 5)
     pair.prepare(flow(topics=["orders", "clicks"]))
@@ -77,7 +77,7 @@ def test_preparing_again_changes_nothing(pair: PlannerHarness) -> None:
     assert pair.b.state() == before
 
 
-def test_a_topic_that_appears_meanwhile_is_taken(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_appears_meanwhile_is_used(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.a.add_topic("orders", [1]).add_topic("clicks", [1])
     plain = Admin.create_topics
 
@@ -109,7 +109,7 @@ def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: 
 NOTES = "mirror-progress.f.internal"
 
 
-def test_the_topic_of_notes_is_made_once(pair: PlannerHarness) -> None:
+def test_the_progress_topic_is_created_once(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     assert pair.prepare(flow(replication_factor=2)) == []
     made = pair.b.state()["topics"][NOTES]
@@ -119,7 +119,7 @@ def test_the_topic_of_notes_is_made_once(pair: PlannerHarness) -> None:
     assert pair.b.state()["topics"][NOTES] == made
 
 
-def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: PlannerHarness) -> None:
+def test_a_progress_topic_that_deletes_records_is_a_warning(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic(NOTES, [0])
     (line,) = pair.prepare(flow())
@@ -127,7 +127,7 @@ def test_a_topic_of_notes_that_forgets_them_is_a_warning(pair: PlannerHarness) -
     assert "set cleanup.policy = compact" in line
 
 
-def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(
+def test_a_progress_topic_that_cannot_be_created_stops_nothing(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [1])
@@ -145,7 +145,7 @@ def test_a_topic_of_notes_that_cannot_be_made_stops_nothing(
     assert "a.orders" in pair.b.state()["topics"]
 
 
-def test_configurations_that_do_harm_together_are_warnings(pair: PlannerHarness) -> None:
+def test_harmful_pairs_of_topic_configurations_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1], configs={"retention.ms": "-1"})
     pair.b.add_topic("a.orders", [1], configs={"max.message.bytes": "1000"})
     retention, size = pair.prepare(flow())
@@ -153,7 +153,7 @@ def test_configurations_that_do_harm_together_are_warnings(pair: PlannerHarness)
     assert "max.message.bytes = 1000, where the source has 1048588" in size
 
 
-def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: PlannerHarness) -> None:
+def test_an_unreadable_retention_is_a_warning_and_taken_for_a_week(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"broker_configs": "the permission DescribeConfigs on the cluster is missing"})
     (line,) = pair.prepare(flow())
@@ -163,7 +163,7 @@ def test_a_retention_that_is_not_told_is_a_warning_and_taken_for_a_week(pair: Pl
 
 
 @pytest.mark.parametrize(("hours", "anew"), [(23, False), (25, True)])
-def test_progress_is_committed_anew_after_a_seventh_of_its_retention(
+def test_progress_is_committed_again_after_a_seventh_of_its_retention(
     pair: PlannerHarness, hours: int, anew: bool
 ) -> None:
     pair.a.add_topic("orders", [10])
@@ -180,7 +180,7 @@ def test_progress_is_committed_anew_after_a_seventh_of_its_retention(
     assert len(plan.results_without_task) == (not anew)
 
 
-def test_a_plan_goes_on_where_the_last_run_ended(pair: PlannerHarness) -> None:
+def test_a_plan_resumes_where_the_last_run_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 0, 30], earliest=0)
     pair.prepare(flow())
     plan = pair.plan(flow())
@@ -246,7 +246,7 @@ def test_backlogs_are_packed_by_bytes(pair: PlannerHarness) -> None:
     assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks"] * 3]
 
 
-def test_where_sizes_are_not_told_records_count(pair: PlannerHarness) -> None:
+def test_backlogs_without_sizes_are_packed_by_records(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [9]).add_topic("clicks", [8, 8], configs={"record_bytes": "1"})
     pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
     one = flow(topics=["orders", "clicks"])
@@ -254,7 +254,7 @@ def test_where_sizes_are_not_told_records_count(pair: PlannerHarness) -> None:
     assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks", "clicks"]]
 
 
-def test_sizes_are_asked_for_only_where_something_is_to_be_copied(
+def test_sizes_are_read_only_if_there_is_something_to_copy(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [0])
@@ -263,7 +263,7 @@ def test_sizes_are_asked_for_only_where_something_is_to_be_copied(
     assert pair.plan(flow()).ranges == []
 
 
-def test_far_behind_and_sick_partitions_have_a_lane_of_their_own(pair: PlannerHarness) -> None:
+def test_far_behind_and_unhealthy_partitions_have_a_lane_of_their_own(pair: PlannerHarness) -> None:
     size = FAR_BEHIND_BYTES // 10 + 1
     pair.a.add_topic("orders", [10, 9, 3, 3], configs={"record_bytes": str(size)})
     pair.prepare(flow())
@@ -306,7 +306,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> N
     assert [each.partition for each in pair.plan(one).ranges] == [0]
 
 
-def test_a_range_that_is_cut_says_where_it_would_have_ended(pair: PlannerHarness) -> None:
+def test_a_truncated_range_records_where_it_would_have_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000])
     one = flow(max_bytes_per_epoch=140_000)
     pair.prepare(one)
@@ -345,7 +345,7 @@ def test_a_plan_survives_the_ledger(pair: PlannerHarness) -> None:
 
 
 @pytest.mark.parametrize(("earliest", "epoch"), [(2, 3), (-1, None)])
-def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
+def test_a_range_has_the_leader_epoch_of_its_end_if_the_log_has_epochs(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch, earliest: int, epoch: int | None
 ) -> None:
     plain = Admin.list_offsets
@@ -361,7 +361,7 @@ def test_a_range_has_the_leader_epoch_of_its_end_where_the_log_has_epochs(
     assert [each.source_epoch for each in pair.plan(flow()).ranges] == [epoch]
 
 
-class Busy(Admin):
+class BusySource(Admin):
     """A source whose every answer is old when it comes: more was written, copied and deleted meanwhile."""
 
     def list_offsets(self, *asked: Any, **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
@@ -388,6 +388,6 @@ def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(
     pair.a.add_topic("orders", [20])
     pair.b.add_topic("a.orders", [20])
     _copied(20)
-    busy = cast("client.Admin", Busy({"bootstrap.servers": "a:1"}))
+    busy = cast("client.Admin", BusySource({"bootstrap.servers": "a:1"}))
     plan = make_plan(PlanRequest(flow=flow(), now_ms=pair.now_ms, parallelism=2, follow=follow), busy, pair.target)
     assert [(one.outcome, one.error) for one in plan.results_without_task if one.outcome is not Outcome.COMPLETE] == []

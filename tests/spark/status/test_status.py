@@ -1,4 +1,4 @@
-"""A flow looked at, once and again: what of both clusters and of the ledger becomes of each partition's status."""
+"""The status of a flow, read once and repeatedly: from both clusters and the ledger to each partition's status."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def only(watch: StatusReader) -> PartitionStatus:
     return one
 
 
-def test_one_look_tells_what_is_left_and_no_rates(site: StatusHarness) -> None:
+def test_one_reading_has_lags_and_no_rates(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 7, 0], earliest=0)
     site.commit(40)
     site.commit(7, 1)
@@ -116,7 +116,7 @@ def test_one_look_tells_what_is_left_and_no_rates(site: StatusHarness) -> None:
     assert (found.totals.records, found.totals.unknown) == (60, 0)
 
 
-def test_looks_again_and_again_tell_rates_and_times(site: StatusHarness) -> None:
+def test_several_readings_have_rates_and_times(site: StatusHarness) -> None:
     site.a.add_topic("orders", [60_000], configs={"retention.ms": str(HOUR_MS)})
     site.run()
     with site.watch() as watch:
@@ -137,7 +137,7 @@ def test_looks_again_and_again_tell_rates_and_times(site: StatusHarness) -> None
     assert len(site.options) == 2, "the connections stay"
 
 
-def test_stuck_is_only_what_somebody_copies(site: StatusHarness) -> None:
+def test_a_partition_is_stuck_only_while_a_run_copies_it(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     site.commit(40)
     with site.watch() as watch:
@@ -148,7 +148,7 @@ def test_stuck_is_only_what_somebody_copies(site: StatusHarness) -> None:
         assert only(watch).lag.state is LagState.FALLING_BEHIND
 
 
-def test_a_partition_without_a_leader_says_so(site: StatusHarness) -> None:
+def test_a_partition_without_a_leader_has_that_error(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5])
     site.lead(-1, 0)
     with site.watch() as watch:
@@ -158,7 +158,7 @@ def test_a_partition_without_a_leader_says_so(site: StatusHarness) -> None:
     assert (other.lag.state, other.last_error) == (LagState.NOT_BEGUN, None)
 
 
-def test_a_leader_that_does_not_answer_hides_nobody_else(site: StatusHarness) -> None:
+def test_a_leader_that_does_not_answer_hides_no_other_partition(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
         lost, other = watch.read().partitions
@@ -166,13 +166,13 @@ def test_a_leader_that_does_not_answer_hides_nobody_else(site: StatusHarness) ->
     assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
-def test_where_no_leader_answers_the_look_fails(site: StatusHarness) -> None:
+def test_the_reading_fails_if_no_leader_answers(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
     with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
         watch.read()
 
 
-def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: StatusHarness) -> None:
+def test_the_reading_after_a_failed_one_reconnects(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     with site.watch() as watch:
         watch.read()
@@ -185,7 +185,7 @@ def test_where_nobody_answers_the_look_fails_and_the_next_connects_anew(site: St
     assert len(site.options) == 4
 
 
-def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
+def test_log_starts_of_many_partitions_are_read_less_often(
     site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation, "_START_INTERVAL_MS", 3_000)
@@ -207,7 +207,7 @@ def test_a_log_s_start_is_asked_for_less_often_where_there_are_many(
 
 
 @pytest.mark.parametrize(("configured", "call_timeout_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])
-def test_who_watches_waits_no_longer_for_a_call(
+def test_a_call_timeout_bounds_that_of_the_configuration(
     site: StatusHarness, configured: str, call_timeout_ms: int | None, expected: int
 ) -> None:
     line = f'"default.api.timeout.ms" = {configured}' if configured else ""
@@ -250,7 +250,7 @@ def test_retention_is_read_once_for_each_topic(site: StatusHarness) -> None:
     assert [each.lag.loss_s for each in found.partitions] == [60.0, 70.0]
 
 
-def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site: StatusHarness) -> None:
+def test_without_permission_for_the_configuration_there_is_no_time_to_loss(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100]).set_moods({"topic_configs": "not authorized"})
     site.commit(100)
     with site.watch() as watch:
@@ -258,9 +258,7 @@ def test_a_source_that_does_not_tell_its_configuration_has_no_time_to_loss(site:
     assert (one.lag.loss_s, one.lag.state) == (None, LagState.CAUGHT_UP)
 
 
-def test_retention_that_could_not_be_read_now_is_asked_for_again(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retention_that_could_not_be_read_is_read_again(site: StatusHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     site.a.add_topic("orders", [100])
     site.commit(100)
 
@@ -275,9 +273,7 @@ def test_retention_that_could_not_be_read_now_is_asked_for_again(
         assert only(watch).lag.loss_s == 604_800.0
 
 
-def test_a_target_that_is_configured_wrongly_keeps_no_connection(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_target_leaves_no_connection_open(site: StatusHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
     watch = site.watch()
@@ -293,7 +289,7 @@ def _refused(options: Mapping[str, object], admin: type[fakes.Admin]) -> fakes.A
     return admin(options)
 
 
-def test_what_the_source_lost_is_lost(site: StatusHarness) -> None:
+def test_a_gap_sets_state_and_lag(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 30, 9], earliest=5)
     with site.a.change() as state:
         topic_id = state["topics"]["orders"]["id"]
@@ -312,7 +308,7 @@ def test_what_the_source_lost_is_lost(site: StatusHarness) -> None:
 
 
 @pytest.mark.parametrize("until", ["60", '"1970-01-01T00:00:00.060Z"'])
-def test_nothing_is_left_behind_the_flow_s_own_end(site: StatusHarness, until: str) -> None:
+def test_there_is_no_lag_after_the_flow_s_end(site: StatusHarness, until: str) -> None:
     """The fake's record n has the time n."""
     site.config.write_text(f"{configuration()}until = {until}\n")
     site.a.add_topic("orders", [100])
@@ -328,7 +324,7 @@ def test_nothing_is_left_behind_the_flow_s_own_end(site: StatusHarness, until: s
         assert only(watch).lag.state is LagState.CAUGHT_UP, "what it does not want may go"
 
 
-def test_an_end_that_is_not_reached_yet(site: StatusHarness) -> None:
+def test_an_end_bounds_the_lag_once_the_source_has_reached_it(site: StatusHarness) -> None:
     site.config.write_text(f'{configuration()}until = "1970-01-01T00:00:00.060Z"\n')
     site.a.add_topic("orders", [40])
     site.commit(10)
@@ -339,7 +335,7 @@ def test_an_end_that_is_not_reached_yet(site: StatusHarness) -> None:
         assert only(watch).lag.records == 50
 
 
-def test_as_json(site: StatusHarness) -> None:
+def test_a_status_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5])
     site.commit(100)
     site.lead(-1, 1)
@@ -433,12 +429,12 @@ def dated(path: Path, time_ms: int) -> None:
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 
 
-def test_without_a_ledger_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_ledger_there_are_no_last_errors(tmp_path: Path) -> None:
     assert LastErrors(tmp_path / "nowhere", "f").of([ZERO]) == {}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_error_of_a_partition_is_told(tmp_path: Path) -> None:
+def test_the_last_error_of_a_partition_is_found(tmp_path: Path) -> None:
     old = Ledger.open(tmp_path, "f", "20260101")
     old.write_attempts([result(0, "first"), result(1, "of the first run")])
     dated(old.path / "results-00000000.parquet", T0)
@@ -468,7 +464,7 @@ def test_an_expiry_has_its_own_time(tmp_path: Path) -> None:
     }
 
 
-def test_what_no_task_could_copy_is_told_by_the_plan(tmp_path: Path) -> None:
+def test_the_error_of_a_partition_without_a_task_is_that_of_the_plan(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "run")
     settled = [result(0, "retention: gone").result, result(1, None).result]
     ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=settled, epoch=4))
@@ -476,7 +472,7 @@ def test_what_no_task_could_copy_is_told_by_the_plan(tmp_path: Path) -> None:
     assert LastErrors(tmp_path, "f").of([ZERO, ONE]) == {ZERO: LastError("retention: gone", T0)}
 
 
-def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
+def test_unreadable_files_are_skipped(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "run")
     (ledger.path / "results-00000001.parquet").write_bytes(b"PAR1 cut short")
     (ledger.path / "plan-00000001.json").write_text('{"flow": "f"')
@@ -495,7 +491,7 @@ def test_only_the_last_files_are_read(tmp_path: Path) -> None:
     assert len(troubles._cache) == 6
 
 
-def test_a_sick_partition_shows_what_the_ledger_said_and_a_healthy_one_does_not(site: StatusHarness) -> None:
+def test_an_unhealthy_partition_shows_the_ledger_s_error_and_a_healthy_one_does_not(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 100])
     site.lead(-1, 1)
     site.commit(100)
@@ -542,7 +538,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
         assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.STUCK)
 
 
-def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(site: StatusHarness) -> None:
+def test_a_topic_that_exists_now_has_no_earlier_error(site: StatusHarness) -> None:
     site.a.add_topic("orders", [3, 3])
     site.b.add_topic("a.orders", [0])
     ledger = Ledger.open(site.folder / "report", "f", "run-1")
@@ -553,7 +549,7 @@ def test_a_topic_that_could_not_be_created_once_and_is_there_now_has_no_trouble(
     assert second.last_error is not None
 
 
-def test_target_topics_are_asked_for_only_where_nothing_was_copied_yet(
+def test_target_topics_are_read_only_for_partitions_without_progress(
     site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 topics that are copied cost nothing more."""
