@@ -1,4 +1,4 @@
-"""A broker that a session authenticates with; its answers are made wrong on their way: bodies, bytes, SCRAM texts."""
+"""A fake broker for authentication whose responses can be changed: bodies, bytes, SCRAM texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Answers = list[bytes]
 
 
 def login(mechanism: str, seed: int = 1) -> Login:
-    """The real one, with the marker for a secret."""
+    """The real token keeper, with the marker as the token."""
     rng = random.Random(seed)
 
     class AtOnce(Background):

@@ -1,4 +1,4 @@
-"""What the proxy makes of answers (:data:`tests.faults.proxy.Change`)."""
+"""Changes that the proxy makes to responses (:data:`tests.faults.proxy.Change`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.proxy import Change
 
 
 def refused(code: ErrorCode, *path: str, named: str = "error_code") -> Change:
-    """Makes every item at the end of ``path`` (kio's fields, each a list) say ``code``; no path: the whole answer."""
+    """Set ``code`` in every item at the end of ``path`` (kio's list fields), or in the response if there is no path."""
 
     def change(body: Any, path: tuple[str, ...]) -> Any:
         if not path:

@@ -1,6 +1,6 @@
-"""Answers made wrong, seeded: their bytes, as no broker sends them, and their values, as a broker gone mad might.
+"""Makes malformed responses from a seed: by changed bytes, and by absurd values in a valid format.
 
-Works on this project's own messages and on kio's alike: both are trees of dataclasses.
+It works on this project's own messages and on kio's, because both are trees of dataclasses.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ _CODES: Final = (-1, 1, 2, 3, 5, 6, 7, 14, 15, 16, 29, 41, 42, 45, 47, 51, 56, 5
 
 
 class Fuzzer:
-    """What it makes depends on ``seed`` and on what it was given before."""
+    """The results depend on ``seed`` and on the previous calls."""
 
     def __init__(self, seed: int) -> None:
         self._rng: Final = random.Random(seed)
         self.made = 0
 
     def chance(self) -> float:
-        """From 0 to 1."""
+        """Return a random number from 0 to 1."""
         return self._rng.random()
 
     # --- bytes
 
     def frame(self, frame: bytes, *, readable: bool = True) -> bytes:
-        """Another frame in its place, sizes in front; not ``readable``: none that could still say something else."""
+        """Return a malformed frame with its size. Unless ``readable``, it cannot decode to another valid message."""
         self.made += 1
-        kinds = [self._cut, self._longer, self._stranger, self._resized]
+        kinds = [self._cut, self._longer, self._foreign, self._resized]
         if readable:
-            kinds += [self._flipped, self._lying]
+            kinds += [self._flipped, self._wrong_length]
         return self._rng.choice(kinds)(bytearray(frame))
 
     def _flipped(self, frame: bytearray) -> bytes:
@@ -68,7 +68,7 @@ class Fuzzer:
         return bytes(frame)
 
     def _cut(self, frame: bytearray) -> bytes:
-        """Cut off; its size may tell so."""
+        """Truncate the frame; its size may be adjusted."""
         del frame[self._rng.randrange(len(frame)) :]
         return self._sized(frame)
 
@@ -76,15 +76,15 @@ class Fuzzer:
         frame += self._rng.randbytes(self._rng.randint(1, 40))
         return self._sized(frame)
 
-    def _lying(self, frame: bytearray) -> bytes:
-        """A length, or what is in its place, is another one."""
+    def _wrong_length(self, frame: bytearray) -> bytes:
+        """Overwrite some bytes with a wrong length."""
         at = self._rng.randrange(_SIZE.size, len(frame))
-        lie = self._rng.choice(_LENGTHS)
-        frame[at : at + self._rng.choice((1, len(lie)))] = lie
+        length = self._rng.choice(_LENGTHS)
+        frame[at : at + self._rng.choice((1, len(length)))] = length
         return self._sized(frame)
 
-    def _stranger(self, frame: bytearray) -> bytes:
-        """Another's correlation id, or another's answer."""
+    def _foreign(self, frame: bytearray) -> bytes:
+        """Change the correlation id, or the whole body."""
         if self._rng.random() < 0.5:
             frame[_SIZE.size : _SIZE.size + 4] = self._rng.randbytes(4)
             return bytes(frame)
@@ -103,7 +103,7 @@ class Fuzzer:
     # --- values
 
     def body(self, body: T) -> T:
-        """The same message with some of its values absurd; a field that cannot have one is left as it is."""
+        """Return the message with some absurd values; a field that cannot have one is unchanged."""
         self.made += 1
         places = list(_places(body, ()))
         for path in self._rng.sample(places, min(len(places), self._rng.randint(1, 3))):
@@ -116,7 +116,7 @@ class Fuzzer:
         step, *rest = path
         if isinstance(step, int):
             if step >= len(value):
-                return value  # what it was part of was changed before
+                return value  # an earlier change has removed the item
             return (*value[:step], self._changed(value[step], tuple(rest)), *value[step + 1 :])
         if not dataclasses.is_dataclass(value):
             return value
@@ -129,7 +129,7 @@ class Fuzzer:
         code = self._rng.choice(_CODES)
         try:
             return type(found)(code)
-        except ValueError:  # kio knows no such one
+        except ValueError:  # kio has no such code
             return found
 
     def _absurd(self, value: Any) -> Any:  # noqa: PLR0911 - one for each type
@@ -154,7 +154,7 @@ class Fuzzer:
 
 
 def _places(value: Any, path: tuple[str | int, ...]) -> Any:
-    """Where something can be changed: (field or index, ...)."""
+    """Yield the paths of values that can be changed: (field or index, ...)."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _places(getattr(value, field.name), (*path, field.name))

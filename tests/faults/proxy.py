@@ -1,7 +1,7 @@
-"""A TCP proxy between clients and the brokers of a cluster, which does to the traffic what a test asks for.
+"""A TCP proxy between clients and the brokers of a cluster, which injects the faults of a test.
 
-Every broker gets a port. Metadata answers are rewritten on their way, so that clients which begin at the proxy stay
-with it, while those that begin at the brokers' own addresses (the test's judge) go past it.
+Every broker gets a port. The proxy rewrites Metadata responses, so that clients which bootstrap from the proxy keep
+using it. Clients that bootstrap from the brokers' own addresses (the test's verifier) bypass it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from tests.faults.frames import Seen, read_answer, read_header, write_answer
 T = TypeVar("T")
 
 Change = Callable[[Seen, Any], Any]
-"""Makes another answer of one (kio's class); runs in the proxy's thread."""
+"""Returns a changed response (kio's class); runs in the proxy's thread."""
 Mangle = Callable[[Seen, bytes], bytes]
-"""Makes other bytes of an answer's, its size among them; runs in the proxy's thread."""
+"""Returns changed bytes of a response, including its size; runs in the proxy's thread."""
 _LIMIT: Final = 1 << 20
 _WITHIN_S: Final = 60.0
 
 
 class Action(enum.Enum):
-    """What becomes of a frame, once ``after`` bytes of it have passed."""
+    """What the proxy does with a frame after ``after`` bytes of it."""
 
     CUT = "the connection is closed"
     RESET = "the connection is reset (RST)"
-    SILENCE = "nothing more comes, and the connection stays open"
-    DELAY = "the rest comes later"
-    SWALLOW = "the rest, and all that follows this way, is taken and thrown away; the connection stays open"
+    SILENCE = "nothing more is forwarded, and the connection stays open"
+    DELAY = "the rest is forwarded later"
+    SWALLOW = "the rest, and everything after it in this direction, is discarded; the connection stays open"
 
 
 class On(enum.Enum):
-    """Which way a frame goes."""
+    """The direction of a frame."""
 
     REQUEST = "to the broker"
     ANSWER = "to the client"
@@ -53,7 +53,7 @@ class On(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to frames of ``api`` (None: all), from or to ``broker`` (None: any), ``times`` times (None: always).
+    """A fault for frames of ``api`` (None: all), from or to ``broker`` (None: any), ``times`` times (None: always).
 
     ``after`` counts bytes; ``delay_ms`` is for DELAY.
     """
@@ -67,13 +67,13 @@ class Fault:
     times: int | None = None
 
     def hits(self, on: On, seen: Seen) -> bool:
-        """Whether it befalls ``seen`` or, on the way back, its answer."""
-        meant = (self.api is None or self.api.value.key == seen.api_key) and self.broker in {None, seen.broker}
-        return on is self.on and meant
+        """Return whether the fault applies to ``seen`` or, in the other direction, to its response."""
+        matches = (self.api is None or self.api.value.key == seen.api_key) and self.broker in {None, seen.broker}
+        return on is self.on and matches
 
 
 class _OverError(Exception):
-    """This connection ends."""
+    """The connection ends."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +86,7 @@ class _Connection:
 
 @dataclass(eq=False, slots=True)
 class _Link:
-    """One broker: where it is, and where the proxy stands for it."""
+    """A broker: its own address, and the proxy's port for it."""
 
     broker: int
     target: tuple[str, int]
@@ -124,29 +124,29 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
-    # --- what a test asks for
+    # --- control by the test
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of the brokers, through the proxy."""
+        """The bootstrap addresses of the brokers through the proxy."""
         return ",".join(f"{HOST}:{link.port}" for link in self._links.values())
 
     def fault(self, *faults: Fault) -> None:
-        """From now on these and no others."""
+        """Replace all faults by these."""
         # range() counts down in the proxy's thread; the tuple is replaced as a whole.
         self._faults = tuple(
             (one, iter(itertools.count() if one.times is None else range(one.times))) for one in faults
         )
 
     def change(self, api: Api, change: Change | None) -> None:
-        """Answers of ``api`` are changed from now on; with None no more."""
+        """Change the responses of ``api`` from now on; None ends it."""
         if change is None:
             self._changes.pop(api.value.key, None)
         else:
             self._changes[api.value.key] = change
 
     def before_next(self, api: Api, act: Callable[[], None], where: Callable[[Seen], bool] = lambda _: True) -> None:
-        """Call ``act`` once, when the next request of ``api`` (``where`` holds) is there, before it is passed on."""
+        """Call ``act`` once, before the next request of ``api`` for which ``where`` holds is forwarded."""
         self._hooks[api.value.key] = (where, act)
 
     @property
@@ -155,16 +155,16 @@ class Proxy:
         return bool(self._hooks)
 
     def refuse(self, broker: int) -> None:
-        """Refuse connections for ``broker``, and close those that are open."""
+        """Refuse connections for ``broker``, and close open ones."""
         self._do(self._refuse(self._links[broker]))
 
     def hang_up(self, broker: int) -> None:
-        """Take connections for ``broker``, and close each at once, as well as those that are open."""
+        """Accept connections for ``broker`` and close them immediately; close open ones, too."""
         self._links[broker].hangs_up = True
         self._do(self._close_all(self._links[broker]))
 
     def accept(self, broker: int) -> None:
-        """Take connections for ``broker`` again, and keep them."""
+        """Accept and keep connections for ``broker`` again."""
         self._links[broker].hangs_up = False
         if self._links[broker].server is None:
             self._do(self._accept(self._links[broker]))
@@ -174,13 +174,13 @@ class Proxy:
         self._do(self._close_all(self._links[broker]))
 
     def heal(self) -> None:
-        """Pass everything again."""
+        """Forward everything again."""
         self._faults, self._changes, self._hooks, self.mangle = (), {}, {}, None
         for broker in self._links:
             self.accept(broker)
 
     def requests(self, api: Api, *, since: float = 0.0, broker: int | None = None) -> list[Seen]:
-        """The requests of ``api`` that came, after ``since`` (monotonic ms), at ``broker``."""
+        """Return the requests of ``api`` that ``broker`` received after ``since`` (monotonic ms)."""
         return [
             one
             for one in list(self.seen)
@@ -189,7 +189,7 @@ class Proxy:
 
     @staticmethod
     def now() -> float:
-        """Monotonic ms, as in ``seen``."""
+        """Return monotonic ms, as in ``seen``."""
         return time.monotonic() * 1000
 
     # --- beginning and end
@@ -264,7 +264,7 @@ class Proxy:
                 task.cancel()
             await asyncio.gather(*both, return_exceptions=True)
         except (OSError, asyncio.CancelledError):
-            pass  # the broker is not there (the client hears it by the close), or the proxy ends
+            pass  # the broker is down (the client notices the close), or the proxy ends
         finally:
             link.connections.discard(connection)
             _close(connection)
@@ -351,13 +351,13 @@ async def _read_frame(source: asyncio.StreamReader) -> bytes:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """How a connection ended is of no interest, and asyncio logs what nobody looks at."""
+    """Retrieve the result of a connection, because asyncio logs exceptions that are not retrieved."""
     if not task.cancelled():
         task.exception()
 
 
 def _linger_not(writer: asyncio.StreamWriter) -> None:
-    """Closing will send RST instead of FIN."""
+    """Let close() send RST instead of FIN."""
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 

@@ -1,4 +1,4 @@
-"""Brokers that answer nonsense while a client authenticates: each ends in one clear error, in bounded work.
+"""Brokers with malformed responses during authentication: each ends with one clear error, after bounded work.
 
 MIRROR_FUZZ_SEEDS is how many worlds are tried of each mechanism (default 40); a failure names the seed.
 """
@@ -41,7 +41,7 @@ from tests.faults.fuzzer import Fuzzer
 SEEDS = int(os.environ.get("MIRROR_FUZZ_SEEDS", "40"))
 ROUNDS = 10
 _LONGEST_ERROR: Final = 1_000
-"""Characters: a line or two, whatever a broker says."""
+"""Characters of an error: one or two lines for every response."""
 
 _VALUES: Final = (
     b"",
@@ -67,7 +67,7 @@ _ATTRIBUTES: Final = b"rsivemnpcxZ1"
 
 @pytest.fixture(autouse=True)
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many iterations each exchange had hashed; a large number is not done in earnest."""
+    """The numbers of iterations that the exchanges have hashed; large numbers are only recorded."""
     counts = list[int]()
     hash_it = scramp.core.hi
 
@@ -80,8 +80,8 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-class Wrong:
-    """What comes instead of a SASL answer: a part of them is left as it is."""
+class SaslFuzzer:
+    """Replaces some of the SASL responses by malformed ones."""
 
     def __init__(self, seed: int) -> None:
         self.fuzzer: Final = Fuzzer(seed)
@@ -108,7 +108,7 @@ class Wrong:
         return self.rng.choices(kinds, (3, 3, 6, 1, 1, 1, 1))[0]()
 
     def _written(self, asked: Asked, body: Message, otherwise: bytes) -> bytes:
-        """As far as the format can say it."""
+        """Return the frame if the format can encode it."""
         with contextlib.suppress(Exception):
             return frame_of(asked, body)
         return otherwise
@@ -131,7 +131,7 @@ class Wrong:
                 return replaced(body, auth_bytes=self._scram(body.auth_bytes))
 
     def _scram(self, message: bytes) -> bytes:
-        """Attributes changed, added, doubled, left out, in another order."""
+        """Change, add, duplicate, remove or reorder attributes."""
         parts = message.split(b",")
         at = self.rng.randrange(len(parts))
         other = bytes([self.rng.choice(_ATTRIBUTES)]) + b"=" + self.rng.choice(_VALUES)
@@ -151,7 +151,7 @@ class Wrong:
 
 
 def _attempt(broker: Broker, now: int) -> tuple[KafkaError | None, int]:
-    """From the connection on to its end, or to where it has been in use for a while: the error, and when."""
+    """Run a connection until it ends or has been used for a while; return the error and the time."""
     probe = Probe(timeout_ms=60_000)
     broker.session.start(now)
     broker.session.send(probe.request, now)
@@ -189,7 +189,7 @@ def _is_clear(error: KafkaError) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_malformed_response_ends_an_authentication_with_one_error(mechanism: str, seed: int, hashed: list[int]) -> None:
-    wrong, credentials, now, failed = Wrong(seed), login(mechanism, seed), 0, 0
+    wrong, credentials, now, failed = SaslFuzzer(seed), login(mechanism, seed), 0, 0
     for _ in range(ROUNDS):
         began = now
         error, now = _attempt(Broker(credentials, wrong), now)
@@ -206,13 +206,13 @@ def test_malformed_response_ends_an_authentication_with_one_error(mechanism: str
     assert sane.asked.count(Api.SASL_HANDSHAKE) == 3, "once at first, and twice again"
 
 
-# --- one by one
+# --- single cases
 
 
 def _ended_by(
     mechanism: str, change: Callable[[Asked, Message], Answers], credentials: Login | None = None
 ) -> KafkaError:
-    """What a connection ends with whose SASL answers are changed."""
+    """Return the error of a connection whose SASL responses are changed."""
     error, _ = _attempt(Broker(credentials or login(mechanism), change), 0)
     assert error is not None
     _is_clear(error)
@@ -220,7 +220,7 @@ def _ended_by(
 
 
 def _scram_answer(number: int, change: Callable[[bytes], bytes]) -> Callable[[Asked, Message], Answers]:
-    """Changes the broker's message ``number``: 1 is its first, 2 its final one."""
+    """Change the broker's message ``number``: 1 is the first, 2 the final one."""
     seen = 0
 
     def wrong(asked: Asked, body: Message) -> Answers:
@@ -256,7 +256,7 @@ def test_forbidden_iteration_count_is_refused_without_hashing(
     mechanism: str, count: bytes, why: str, hashed: list[int]
 ) -> None:
     before = len(hashed)
-    broker_hashed = 1  # for what it knows of the user
+    broker_hashed = 1  # for the user's stored keys
     change = _scram_answer(1, lambda first: first.replace(b"i=4096", b"i=" + count))
     error = _ended_by(mechanism, change)
     assert isinstance(error, AuthenticationFailed)
@@ -309,7 +309,7 @@ def test_invalid_final_scram_message_is_refused(final: bytes) -> None:
 
 
 def test_inserted_scram_extension_is_detected() -> None:
-    """It is passed over, but both sides sign all that they saw."""
+    """The extension is ignored, but both sides sign everything that they received."""
     error = _ended_by("SCRAM-SHA-256", _scram_answer(1, lambda first: first + b",x=\x1b[2J"))
     assert isinstance(error, AuthenticationFailed)
     assert "invalid credentials" in str(error)
@@ -330,7 +330,7 @@ def _challenged(body: Message, challenge: bytes) -> Message:
 
 @pytest.mark.parametrize("before", range(80, 310, 10))
 def test_token_in_a_long_reason_is_not_shown_in_part(before: int) -> None:
-    """Hidden before it is cut: half of a token is a secret, too."""
+    """The token is hidden before the reason is cut, because half of a token is secret, too."""
     challenge = b'{"status":"' + b"x" * before + f'{MARKER}"}}'.encode()
     error = _ended_by("OAUTHBEARER", lambda asked, body: [frame_of(asked, _challenged(body, challenge))])
     assert MARKER[:4] not in str(error)
@@ -370,7 +370,7 @@ def test_list_of_broker_mechanisms_is_bounded() -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("lifetime", [-(2**63), -1, 2**63 - 1])
 def test_session_lifetime_outside_the_limits_is_handled(mechanism: str, lifetime: int) -> None:
-    """Both are taken for one that need not be renewed."""
+    """Both count as a session that does not have to be renewed."""
 
     def change(asked: Asked, body: Message) -> Answers:
         if isinstance(body, SaslAuthenticateResponse):

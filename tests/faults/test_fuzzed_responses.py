@@ -1,8 +1,8 @@
-"""Brokers that answer nonsense, on the fake clock: each call ends by its deadline, in an error of ours if in one.
+"""Brokers with malformed responses, on the fake clock: each call ends by its deadline, with a MirrorError at most.
 
-None kills the loop, and all works once they are sane again.
+No response kills the loop, and everything works once the responses are correct again.
 
-MIRROR_FUZZ_SEEDS is how many worlds are tried (default 40); a failure names the seed.
+MIRROR_FUZZ_SEEDS is the number of seeds (default 40); the parameter of a failed test is its seed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RECORDS = 20
 TIMEOUT_MS = 20_000
 _LATE_MS = 35_000
-"""A turn that ends a request may come as late as that request's own time-out."""
+"""The turn that ends a request may be as late as that request's own timeout."""
 
 _SOON_MS: Final = 60_000
-"""By then those who believed nonsense have asked again."""
+"""The time within which a client that accepted a malformed response has repeated its request."""
 
 
-class World:
-    """Three brokers, a topic of two partitions with records, and a part of their answers made wrong."""
+class FuzzedCluster:
+    """Three brokers, and a topic of two partitions with records. A share of the responses is malformed."""
 
     def __init__(self, seed: int) -> None:
         self.cluster = FakeCluster(3)
@@ -51,19 +51,19 @@ class World:
             for number in range(RECORDS):
                 self.cluster.log("t", tp.partition).append_values(b"%d" % number)
         self.fuzzer = Fuzzer(seed)
-        self.share = self.fuzzer._rng.choice((0.1, 0.3, 0.7, 1.0))
+        self.malformed_share = self.fuzzer._rng.choice((0.1, 0.3, 0.7, 1.0))
         self.bytes = self.fuzzer.chance()
         self.cluster.control.add(self._rule)
 
     def _rule(self, call: ServerCall) -> Action | None:
-        if self.fuzzer.chance() > self.share:
+        if self.fuzzer.chance() > self.malformed_share:
             return None
         if self.fuzzer.chance() < self.bytes:
             return Action(mangle=self.fuzzer.frame)
         return Action(rewrite=lambda body: self._writable(call, body))
 
     def _writable(self, call: ServerCall, body: Any) -> Any:
-        """One that the format can say."""
+        """Return a changed body that the format can encode."""
         for _ in range(5):
             changed = self.fuzzer.body(body)
             with contextlib.suppress(Exception):
@@ -72,7 +72,7 @@ class World:
         return body
 
     def heal(self) -> None:
-        """Sane, and started anew: what a connection was told of versions it believes for as long as it stands."""
+        """Send correct responses again, and restart the brokers: connections keep the versions they have received."""
         self.cluster.control.clear()
         for broker in self.cluster.brokers.values():
             broker.generation += 1
@@ -82,15 +82,15 @@ def _all_done(futures: list[Future[Any]]) -> bool:
     return all(future.done() for future in futures)
 
 
-def _is_ours(future: Future[Any]) -> None:
+def _assert_mirror_error(future: Future[Any]) -> None:
     error = future.exception()
     assert error is None or isinstance(error, MirrorError), repr(error)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_malformed_response_does_not_hang_a_consumer_or_kill_its_loop(seed: int) -> None:
-    world = World(seed)
-    consumer = FakeConsumer(world.cluster, **{"auto.offset.reset": "earliest", "seed": seed})
+    fuzzed = FuzzedCluster(seed)
+    consumer = FakeConsumer(fuzzed.cluster, **{"auto.offset.reset": "earliest", "seed": seed})
     consumer.submit(consumer.core, AssignEvent([T0, T1]))
     calls: list[tuple[Any, CompletableEvent[Any]]] = []
     for turn in range(3):
@@ -115,9 +115,9 @@ def test_malformed_response_does_not_hang_a_consumer_or_kill_its_loop(seed: int)
         until = consumer.now + TIMEOUT_MS + _LATE_MS
         consumer.run_until(partial(_all_done, [event.future for _, event in calls]), within_ms=until - consumer.now)
         for _, event in calls:
-            _is_ours(event.future)
-    assert world.fuzzer.made
-    world.heal()
+            _assert_mirror_error(event.future)
+    assert fuzzed.fuzzer.made
+    fuzzed.heal()
     consumer.run_for(_SOON_MS)
     consumer.submit(consumer.core, AssignEvent([T0, T1]))
     for tp in (T0, T1):
@@ -128,7 +128,7 @@ def test_malformed_response_does_not_hang_a_consumer_or_kill_its_loop(seed: int)
         assert consumer.now < until, found
         for fetched in consumer.poll(10_000):
             if fetched.error is not None:
-                # Of before: it was told once, and a seek goes on.
+                # An earlier error, which is reported once; a seek continues.
                 consumer.submit(consumer.core, SeekEvent(fetched.tp, len(found[fetched.tp]), None))
                 continue
             found[fetched.tp] += [value for batch in fetched.batches for value in values_of(batch.view)]
@@ -138,11 +138,11 @@ def test_malformed_response_does_not_hang_a_consumer_or_kill_its_loop(seed: int)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("transactional", [False, True], ids=["idempotent", "transactional"])
 def test_malformed_response_does_not_hang_a_producer_or_kill_its_loop(transactional: bool, seed: int) -> None:
-    world = World(seed)
+    fuzzed = FuzzedCluster(seed)
     options: dict[str, Any] = {"delivery.timeout.ms": 45_000, "seed": seed}
     if transactional:
         options["transactional.id"] = "id"
-    producer = FakeProducer(world.cluster, **options)
+    producer = FakeProducer(fuzzed.cluster, **options)
     out = TopicPartition("out", 0)
     futures: list[Future[Any]] = []
     for _ in range(3):
@@ -155,14 +155,14 @@ def test_malformed_response_does_not_hang_a_producer_or_kill_its_loop(transactio
             futures += [producer.add_offsets("group", {T0: 5}, TIMEOUT_MS), producer.commit(TIMEOUT_MS)]
         producer.run_until(partial(_all_done, futures), within_ms=45_000 + 2 * _LATE_MS)
         for future in futures:
-            _is_ours(future)
+            _assert_mirror_error(future)
         if transactional:
             abort = producer.abort(TIMEOUT_MS)
             producer.run_until(abort.done, within_ms=TIMEOUT_MS + _LATE_MS)
-            _is_ours(abort)
-    world.heal()
+            _assert_mirror_error(abort)
+    fuzzed.heal()
     producer.run_for(_SOON_MS)
-    after = FakeProducer(world.cluster, producer, **{**options, "seed": seed + 1})
+    after = FakeProducer(fuzzed.cluster, producer, **{**options, "seed": seed + 1})
     if transactional:
         after.init(200_000)
         after.begin()
