@@ -18,7 +18,7 @@ _NO_WAITING: Final = "a task never waits for memory or metadata; delivery.timeou
 
 WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
-        "group.id": "progress is kept on the target, in groups of the flow's own (mirror.FLOW.NUMBER)",
+        "group.id": "progress is committed on the target, in groups of the flow's own (mirror.FLOW.NUMBER)",
         "connections.per.broker": "it counts connections for produce requests, which a consumer does not send",
     },
     "producer": {

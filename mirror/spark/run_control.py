@@ -69,7 +69,7 @@ class RunControlClient:
         try:
             previous = self.claim()
         except KafkaError as error:
-            warn(f"another run of it could not be told to end: {error}")
+            warn(f"another run of it could not be asked to end: {error}")
             return False
         if previous is not None:
             warn(takeover_message(previous))

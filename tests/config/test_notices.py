@@ -13,7 +13,10 @@ from .conftest import CLUSTERS, FLOW, Load
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ('consumer."group.id" = "x"', 'flows.paris-berlin.consumer."group.id" has no effect: progress is kept on the'),
+        (
+            'consumer."group.id" = "x"',
+            'flows.paris-berlin.consumer."group.id" has no effect: progress is committed on the',
+        ),
         ('producer."linger.ms" = 5', 'flows.paris-berlin.producer."linger.ms" has no effect: batches are passed on as'),
         ('producer."max.block.ms" = 5', 'flows.paris-berlin.producer."max.block.ms" has no effect: a task never waits'),
         (
