@@ -1,4 +1,4 @@
-"""The exception tree: as drawn, catchable as its users expect, and able to travel between processes."""
+"""The exception tree: as documented, catchable as users expect, and picklable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cores count of themselves."""
+"""The counters that the cores keep about their own work."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tests.e2e.site import Site, flow
 from tests.polling import eventually
 from tests.telemetry import receiver
 from tests.telemetry.dashboards import RULES
-from tests.telemetry.receiver import Taken
+from tests.telemetry.receiver import ReceivedTelemetry
 
 TOPIC: Final = "orders"
 FLOW: Final = "paris-berlin"
@@ -127,7 +127,7 @@ def _await_epochs(site: Site, stream: subprocess.Popen[str], count: int) -> None
 # ------------------------------------------------------------------------------------------------------------- searches
 
 
-def _searches(store: Zipkin, taken: Taken) -> Iterator[str]:
+def _searches(store: Zipkin, taken: ReceivedTelemetry) -> Iterator[str]:
     """What config/dashboards/README.md says an operator should search for; yields what it does not find."""
     partitions = [span for span in taken.named("mirror.partition") if span.attributes["mirror.partition"] == SICK]
     stories = {str(span.attributes.get("mirror.sick.story", "")) for span in partitions} - {""}
@@ -179,7 +179,7 @@ def _prometheus_pages(measured: Prometheus, folder: Path) -> None:
         _CONSOLE.print(name, rule["state"], [each["annotations"]["summary"] for each in rule["alerts"]])
 
 
-def _zipkin_pages(store: Zipkin, taken: Taken, folder: Path) -> None:
+def _zipkin_pages(store: Zipkin, taken: ReceivedTelemetry, folder: Path) -> None:
     stories = [span for span in taken.named("mirror.partition") if "mirror.sick.story" in span.attributes]
     last = max(stories, key=lambda span: span.ended_ms)
     story = last.attributes["mirror.sick.story"]

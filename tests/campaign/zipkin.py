@@ -17,7 +17,7 @@ from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
 from mirror.sandbox.ports import HOST, free_ports
 from tests.polling import eventually
-from tests.telemetry.receiver import Got
+from tests.telemetry.receiver import ReceivedSpan
 
 _HERE: Final = Path(__file__).parent
 _VERSION: Final = "3.6.1"
@@ -33,7 +33,7 @@ class Zipkin:
         self.url: Final = f"http://{HOST}:{port}/zipkin"
         self._port: Final = port
 
-    def take(self, spans: Iterable[Got]) -> None:
+    def take(self, spans: Iterable[ReceivedSpan]) -> None:
         """Keep ``spans``."""
         self._ask("POST", "/api/v2/spans", json.dumps([told(span) for span in spans]))
 
@@ -72,7 +72,7 @@ class Zipkin:
         return said
 
 
-def told(span: Got) -> dict[str, Any]:
+def told(span: ReceivedSpan) -> dict[str, Any]:
     """A span in Zipkin's form (OpenTelemetry's specification: "SDK exporters: Zipkin"), links as its collector does."""
     tags = {name: _text(value) for name, value in span.attributes.items()}
     if span.error:

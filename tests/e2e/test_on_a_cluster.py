@@ -235,7 +235,7 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
     assert all(span.attributes["mirror.lag.after"] == 0 for span in healthy)
 
 
-def _one_tree(taken: receiver.Taken) -> None:
+def _one_tree(taken: receiver.ReceivedTelemetry) -> None:
     # An exporter whose connection breaks sends again: stores know a span by its id.
     by_id = {span.id: span for span in taken.spans}
     assert all(span.began_ms == by_id[span.id].began_ms for span in taken.spans)

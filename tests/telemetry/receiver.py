@@ -1,4 +1,4 @@
-"""A backend that decodes what comes with OpenTelemetry's own protobuf messages: OTLP over HTTP, and over gRPC."""
+"""An OpenTelemetry backend that decodes OTLP over HTTP and gRPC with the official protobuf messages."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _LONGEST_S: Final = 120.0
 
 
 @dataclass(slots=True)
-class Got:
-    """One span as it came. Times are ms since 1970, ``at_s`` is when it came (seconds since 1970)."""
+class ReceivedSpan:
+    """A received span. Times are ms since 1970; ``at_s`` is the time of receipt in seconds since 1970."""
 
     name: str
     trace: str
@@ -52,10 +52,10 @@ class Got:
 
 
 @dataclass(slots=True)
-class Taken:
-    """All that came."""
+class ReceivedTelemetry:
+    """Everything that the receiver has received."""
 
-    spans: list[Got] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     asked: threading.Event = field(default_factory=threading.Event)
 
@@ -71,7 +71,7 @@ class Taken:
                 for metric in scope.metrics:
                     self.metrics[metric.name] = MessageToDict(metric)
 
-    def named(self, name: str) -> list[Got]:
+    def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
 
@@ -79,8 +79,8 @@ def attributes(pairs: Any) -> dict[str, Any]:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
 
 
-def _got(span: Any, resource: dict[str, Any], at_s: float) -> Got:
-    return Got(
+def _got(span: Any, resource: dict[str, Any], at_s: float) -> ReceivedSpan:
+    return ReceivedSpan(
         name=span.name,
         trace=span.trace_id.hex(),
         id=span.span_id.hex(),
@@ -97,9 +97,9 @@ def _got(span: Any, resource: dict[str, Any], at_s: float) -> Got:
 
 
 @contextlib.contextmanager
-def http(*, hangs: bool = False) -> Iterator[tuple[str, Taken]]:
-    """A receiver's address, and what it takes; one that ``hangs`` takes requests and does not answer."""
-    taken, over = Taken(), threading.Event()
+def http(*, hangs: bool = False) -> Iterator[tuple[str, ReceivedTelemetry]]:
+    """Yield a receiver's address and what it receives. If it ``hangs``, it accepts requests without responding."""
+    taken, over = ReceivedTelemetry(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # one that keeps connections, as real ones do
@@ -123,7 +123,7 @@ def http(*, hangs: bool = False) -> Iterator[tuple[str, Taken]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -139,9 +139,9 @@ def http(*, hangs: bool = False) -> Iterator[tuple[str, Taken]]:
 
 
 @contextlib.contextmanager
-def grpc_server() -> Iterator[tuple[str, Taken]]:
-    """The same over gRPC."""
-    taken = Taken()
+def grpc_server() -> Iterator[tuple[str, ReceivedTelemetry]]:
+    """Receive over gRPC."""
+    taken = ReceivedTelemetry()
 
     class Traces(TraceServiceServicer):
         def Export(self, request: Any, _context: Any) -> Any:  # noqa: N802 - the service's name
