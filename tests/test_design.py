@@ -1,0 +1,124 @@
+"""Everything that mirror/DESIGN.md names exists: tests, modules, and the sections to which comments refer."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+DESIGN: Final = ROOT / "mirror" / "DESIGN.md"
+_CITED_TEST: Final = re.compile(r"\b(tests/[\w/]+\.py)::(\w+)")
+_PATH: Final = re.compile(r"(?<![\w./-])([\w/-]+(?:\.py|\.sh|/))(?![\w/-])")
+_CODE_SPAN: Final = re.compile(r"`([^`\n]+)`")
+_SECTION_CITED: Final = re.compile(r'\(design:\s+"([^"]+)"\)')
+_INVARIANT: Final = re.compile(r"^- \*\*([A-Z]\d+)\. ", re.MULTILINE)
+_SUGGESTIONS: Final = 2
+
+
+def wrong_citations(text: str, root: Path) -> Iterator[str]:
+    """One line for each test that ``text`` cites and that does not exist, with those that it may be now."""
+    for path, name in _CITED_TEST.findall(text):
+        file = root / path
+        if not file.exists() or not _defines(file, name):
+            yield f"{path}::{name} does not exist{_suggestion(name, root)}"
+
+
+def _defines(file: Path, name: str) -> bool:
+    return re.search(rf"^\s*(?:async )?def {name}\(", file.read_text("utf-8"), re.MULTILINE) is not None
+
+
+def _suggestion(name: str, root: Path) -> str:
+    tests = {
+        test: file.relative_to(root).as_posix()
+        for file in sorted(root.glob("tests/**/test_*.py"))
+        for test in re.findall(r"def (test_\w+)\(", file.read_text("utf-8"))
+    }
+    near = difflib.get_close_matches(name, tests, n=_SUGGESTIONS, cutoff=0.5)
+    return "; did you mean " + " or ".join(f"{tests[test]}::{test}" for test in near) + "?" if near else ""
+
+
+def wrong_paths(text: str, root: Path) -> Iterator[str]:
+    """One line for each module or folder in a code span of ``text`` that is not in ``root``; ends of paths suffice."""
+    found = [
+        *root.iterdir(),
+        *(path for folder in ("mirror", "tests", "jobs", "config") for path in (root / folder).rglob("*")),
+    ]
+    paths = ["/" + path.relative_to(root).as_posix() + ("/" if path.is_dir() else "") for path in found]
+    for span in _CODE_SPAN.findall(text):
+        for named in _PATH.findall(span):
+            if not any(path.endswith(f"/{named}") for path in paths):
+                yield named
+
+
+def headings(text: str) -> set[str]:
+    return {match.strip() for match in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def test_design_cites_only_tests_that_exist() -> None:
+    assert list(wrong_citations(DESIGN.read_text("utf-8"), ROOT)) == []
+
+
+def test_design_names_only_modules_and_folders_that_exist() -> None:
+    assert list(wrong_paths(DESIGN.read_text("utf-8"), ROOT)) == []
+
+
+def test_sections_that_code_refers_to_exist() -> None:
+    found = headings(DESIGN.read_text("utf-8"))
+    cited = {
+        (section, file.relative_to(ROOT).as_posix())
+        for folder in ("mirror", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+        if file != Path(__file__)
+        for section in _SECTION_CITED.findall(file.read_text("utf-8"))
+    }
+    assert cited
+    assert {(section, file) for section, file in cited if section not in found} == set()
+
+
+def test_invariants_are_numbered_without_omission() -> None:
+    numbers: dict[str, list[int]] = {}
+    for invariant in _INVARIANT.findall(DESIGN.read_text("utf-8")):
+        numbers.setdefault(invariant[0], []).append(int(invariant[1:]))
+    assert numbers
+    assert numbers == {prefix: list(range(1, len(found) + 1)) for prefix, found in numbers.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("`tests/a/test_b.py::test_c`", []),
+        (
+            "`tests/a/test_b.py::test_cc`",
+            ["tests/a/test_b.py::test_cc does not exist; did you mean tests/a/test_b.py::test_c?"],
+        ),
+        (
+            "`tests/test_b.py::test_c`",
+            ["tests/test_b.py::test_c does not exist; did you mean tests/a/test_b.py::test_c?"],
+        ),
+        ("`tests/test_b.py::other`", ["tests/test_b.py::other does not exist"]),
+    ],
+)
+def test_cited_test_that_does_not_exist_is_found_with_a_suggestion(text: str, wrong: list[str], tmp_path: Path) -> None:
+    (tmp_path / "tests" / "a").mkdir(parents=True)
+    (tmp_path / "tests" / "a" / "test_b.py").write_text("def test_c() -> None: ...\n")
+    assert list(wrong_citations(text, tmp_path)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("`a/b.py`, `b.py`, `mirror/a/`, `a/`, `mirror/`", []),
+        ("`c/b.py`", ["c/b.py"]),
+        ("`mirror/b.py` and `x/`", ["mirror/b.py", "x/"]),
+        ("`.x.py` `x.pyx` x.py", []),
+    ],
+)
+def test_module_that_does_not_exist_is_found(text: str, wrong: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mirror" / "a").mkdir(parents=True)
+    (tmp_path / "mirror" / "a" / "b.py").touch()
+    assert list(wrong_paths(text, tmp_path)) == wrong
