@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
-from tests.relay.test_readme_transform import example
+from tests.relay.batches.test_readme_transform import example
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 

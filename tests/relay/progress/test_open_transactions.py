@@ -1,4 +1,4 @@
-"""What is known of an open transaction from one observation to the next, and what is said of it."""
+"""Open transactions: what is known from one observation to the next, and how they are described."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def found(**values: object) -> OpenTransaction:
     return replace(one, **values)  # type: ignore[arg-type]
 
 
-def test_what_stands_still_below_the_high_watermark_grows_old() -> None:
+def test_transaction_ages_while_the_stable_offset_does_not_move() -> None:
     one = update_open_transactions({}, {TP: (34, 40), TopicPartition("t", 0): (5, 5)}, T0)
     assert one == {TP: found(records=6)}
     two = update_open_transactions({TP: replace(one[TP], producer_id=7)}, {TP: (34, 46)}, T0 + MINUTE)
@@ -28,8 +28,8 @@ def test_what_stands_still_below_the_high_watermark_grows_old() -> None:
 
 
 @pytest.mark.parametrize("offset", [35, 33])
-def test_what_moves_is_another_transaction(offset: int) -> None:
-    """Or the log was cut back: nothing that was known holds."""
+def test_moved_stable_offset_is_another_transaction(offset: int) -> None:
+    """Or the log was truncated: nothing that was known remains valid."""
     before = {TP: found(producer_id=7, start_ms=5)}
     assert update_open_transactions(before, {TP: (offset, 46)}, T0 + 1) == {
         TP: found(offset=offset, records=46 - offset, seen_ms=T0 + 1, since_ms=T0 + 1)
@@ -52,12 +52,12 @@ def test_what_moves_is_another_transaction(offset: int) -> None:
         ({"start_ms": T0 + 5_000}, False, False),
     ],
 )
-def test_when_it_is_worth_a_word(values: dict[str, object], noted: bool, warned: bool) -> None:
+def test_transaction_is_noteworthy_and_stuck_by_age(values: dict[str, object], noted: bool, warned: bool) -> None:
     one = found(**values)
     assert (one.is_noteworthy, one.is_stuck()) == (noted, warned)
 
 
-def test_a_long_epoch_is_waited_for() -> None:
+def test_long_epoch_delays_the_warning() -> None:
     assert not found(since_ms=T0 - 2 * MINUTE).is_stuck(3 * MINUTE)
     assert found(since_ms=T0 - 3 * MINUTE).is_stuck(3 * MINUTE)
 
@@ -76,7 +76,7 @@ def test_a_long_epoch_is_waited_for() -> None:
         ),
     ],
 )
-def test_the_line_says_what_whose_since_when_and_what_to_do(values: dict[str, object], words: str) -> None:
+def test_description_names_records_producer_age_and_command(values: dict[str, object], words: str) -> None:
     line = found(**values).describe()
     assert line.startswith("orders-0: 12 records from offset 34 on are not copied: they are behind ")
     assert words in line
@@ -84,7 +84,7 @@ def test_the_line_says_what_whose_since_when_and_what_to_do(values: dict[str, ob
     assert "\n" not in line
 
 
-def test_of_many_the_oldest_are_named() -> None:
+def test_only_the_oldest_transactions_are_described() -> None:
     many = {
         TopicPartition("orders", number): found(partition=number, since_ms=T0 - number * MINUTE) for number in range(9)
     }
@@ -94,6 +94,6 @@ def test_of_many_the_oldest_are_named() -> None:
     assert len(describe_oldest({TP: found()})) == 1
 
 
-def test_it_survives_the_ledger() -> None:
+def test_transaction_survives_the_ledger() -> None:
     one = found(start_ms=5, producer_id=7)
     assert OpenTransaction(**one.to_json()) == one

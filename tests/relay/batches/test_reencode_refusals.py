@@ -1,4 +1,4 @@
-"""Records that the target would refuse, and transforms that fail: by name, with the offset, in one line."""
+"""Records that the target would refuse, and failing transforms: errors name them in one line, with the offset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EARLIEST, LATEST = 1_600_000_000_000, 1_700_000_000_000
 
 
 def source(times: Sequence[int] = (LATEST,)) -> Batch:
-    """Records b"0", b"1", ... of these times, from offset 0 on."""
+    """Build records b"0", b"1", ... with these timestamps, from offset 0 on."""
     builder = BatchBuilder("none", 1_000_000)
     for number, time in enumerate(times):
         assert builder.append(b"key", b"%d" % number, (), time)
@@ -46,14 +46,14 @@ def read(made: ReencodeResult) -> list[Record]:
 
 
 @pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
-def test_what_the_target_allows_stays_as_it_is(policy: str) -> None:
+def test_allowed_timestamp_is_unchanged(policy: str) -> None:
     times = [EARLIEST, LATEST, -1, EARLIEST + 1]
     made = reencode([source(times)], rule(policy))
     assert [one.timestamp_ms for one in read(made)] == times
     assert made.dropped == {}
 
 
-def test_a_time_beyond_the_latest_fails_and_says_what_to_do() -> None:
+def test_timestamp_after_the_latest_fails_with_advice() -> None:
     with pytest.raises(RecordRejected) as caught:
         reencode([source([LATEST, LATEST + 1])], rule("fail"))
     assert caught.value.code == 32
@@ -64,7 +64,7 @@ def test_a_time_beyond_the_latest_fails_and_says_what_to_do() -> None:
     )
 
 
-def test_a_time_before_the_earliest_names_the_other_key() -> None:
+def test_timestamp_before_the_earliest_names_the_other_key() -> None:
     with pytest.raises(
         RecordRejected, match=r"offset 0 .*before what the target .*message\.timestamp\.before\.max\.ms"
     ):
@@ -72,13 +72,13 @@ def test_a_time_before_the_earliest_names_the_other_key() -> None:
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, -(2**62)])
-def test_a_time_beyond_the_calendar_is_shown_as_a_number(time: int) -> None:
+def test_timestamp_without_a_date_is_shown_as_a_number(time: int) -> None:
     with pytest.raises(RecordRejected, match=rf"has the time {time}, "):
         reencode([source([time])], rule("fail"))
 
 
 @given(times=st.lists(st.integers(-5, 2**62), min_size=1, max_size=8))
-def test_clamped_times_are_the_nearest_allowed(times: list[int]) -> None:
+def test_clamped_timestamp_is_the_nearest_allowed(times: list[int]) -> None:
     made = reencode([source(times)], rule("clamp"))
     assert [one.timestamp_ms for one in read(made)] == [
         time if time == -1 else min(max(time, EARLIEST), LATEST) for time in times
@@ -86,7 +86,7 @@ def test_clamped_times_are_the_nearest_allowed(times: list[int]) -> None:
     assert [one.value for one in read(made)] == [b"%d" % number for number in range(len(times))]
 
 
-def test_skipped_times_are_counted_and_progress_passes_them() -> None:
+def test_skipped_timestamps_are_counted_and_progress_passes_them() -> None:
     made = reencode([source([EARLIEST - 1, LATEST, LATEST + 1])], rule("skip"))
     assert [one.value for one in read(made)] == [b"1"]
     assert made.dropped == {Reason.BAD_TIMESTAMP: 2}
@@ -94,7 +94,7 @@ def test_skipped_times_are_counted_and_progress_passes_them() -> None:
     assert reencode([source([EARLIEST - 1])], rule("skip")).batches == []
 
 
-def test_the_time_that_counts_is_the_transforms() -> None:
+def test_timestamp_is_checked_after_the_transform() -> None:
     recipe = ReencodeSpec(
         timestamps=TimestampRule(EARLIEST, LATEST, "fail"), transform=lambda one: one._replace(timestamp_ms=LATEST)
     )
@@ -105,13 +105,13 @@ def test_the_time_that_counts_is_the_transforms() -> None:
 
 
 def broken(record: Record) -> Record:
-    """Raises on the second record, with a text of two lines."""
+    """Raise on the second record, with a text of two lines."""
     if record.value == b"1":
         raise ValueError("not\n  this one")
     return record
 
 
-def test_a_transform_that_raises_is_named_with_offset_and_reason() -> None:
+def test_transform_that_raises_is_named_with_offset_and_cause() -> None:
     with pytest.raises(FlowError) as caught:
         reencode([source([1, 2])], ReencodeSpec(transform=broken))
     assert str(caught.value) == f"transform {__name__}:broken failed at offset 1: ValueError: not this one"
@@ -123,13 +123,13 @@ class _Callable:
         raise KeyError(record.offset)
 
 
-def test_a_transform_that_is_no_plain_function_is_named_by_its_class() -> None:
+def test_callable_transform_is_named_by_its_class() -> None:
     with pytest.raises(FlowError, match=r":_Callable failed at offset 0: KeyError: 0$"):
         reencode([source()], ReencodeSpec(transform=_Callable()))
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", 1, (0, 0, None, None, ())])
-def test_a_transform_that_gives_something_else_is_named(wrong: object) -> None:
+def test_transform_that_returns_no_record_is_named(wrong: object) -> None:
     transform: Transform = lambda _: wrong  # type: ignore[assignment,return-value] # noqa: E731 - it is what is tried
     with pytest.raises(FlowError, match=rf"<lambda> gave a {type(wrong).__name__}, not a Record or None at offset 0$"):
         reencode([source()], ReencodeSpec(transform=transform))
@@ -151,7 +151,7 @@ def test_a_transform_that_gives_something_else_is_named(wrong: object) -> None:
     ],
     ids=str,
 )
-def test_a_record_that_cannot_be_one_is_named(wrong: dict[str, object]) -> None:
+def test_transform_that_returns_an_invalid_record_is_named(wrong: dict[str, object]) -> None:
     recipe = ReencodeSpec(transform=lambda one: one._replace(**wrong))  # type: ignore[arg-type] # it is what is tried
     with pytest.raises(FlowError, match=r"gave what is no record at offset 0: \w+: "):
         reencode([source()], recipe)
@@ -166,18 +166,18 @@ def test_a_record_that_cannot_be_one_is_named(wrong: dict[str, object]) -> None:
 # --- their names
 
 
-def test_a_transform_is_found_by_its_name() -> None:
+def test_transform_is_loaded_by_its_name() -> None:
     assert load_transform("operator:itemgetter") is __import__("operator").itemgetter
     assert load_transform("os.path:basename")("a/b") == "b"  # type: ignore[arg-type,comparison-overlap] # any function
 
 
 @pytest.mark.parametrize("name", ["operator", "operator:", ":itemgetter", ":", "operator.itemgetter"])
-def test_a_name_of_another_form_is_refused(name: str) -> None:
+def test_malformed_transform_name_is_refused(name: str) -> None:
     with pytest.raises(FlowError, match=f'^transform = "{name}": give it as "package.module:function"$'):
         load_transform(name)
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_missing_transform_is_named() -> None:
     with pytest.raises(FlowError, match=r'^transform = "no.such:thing" cannot be loaded: ModuleNotFoundError: No mod'):
         load_transform("no.such:thing")
     with pytest.raises(FlowError, match=r"cannot be loaded: AttributeError: .*no_such"):
@@ -194,7 +194,7 @@ def test_what_is_not_there_is_named() -> None:
         ("def f(:", "SyntaxError: "),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_one_line(
+def test_failing_import_of_a_transform_is_reported_in_one_line(
     text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     name = f"broken_{abs(hash(request.node.name))}"

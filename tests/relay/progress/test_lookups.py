@@ -1,4 +1,4 @@
-"""What the source is found to have, while its brokers learn one after the other that a topic was made again."""
+"""The state of the source while its brokers learn, one after the other, that a topic was recreated."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tests.fakes.control import Action, ServerCall
 TP = TopicPartition("t", 0)
 
 
-class Source:
-    """A cluster of three, broker 3 leads; a topic of five records, and what is asked of it."""
+class SourceHarness:
+    """Three brokers, of which broker 3 leads a topic of five records, and the lookups of a task."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(3)
-        self.former = self.make(5)
+        self.former = self.create_topic(5)
         self.admin = FakeAdmin(self.cluster)
         nothing = cast("Any", None)
-        self.inquiries = ClusterLookups(
+        self.lookups = ClusterLookups(
             "f", self.admin, nothing, nothing, [], start_over=False, timeout_ms=1_000, now=self.now, pause=self.pause
         )
         self.pauses = 0
         self.meanwhile: dict[int, Callable[[], object]] = {}
 
-    def make(self, records: int) -> str:
-        """The topic, or another one under its name."""
-        made = self.cluster.add_topic("t")
-        made.partitions[0].leader = 3
+    def create_topic(self, records: int) -> str:
+        """Create the topic, or recreate it under its name."""
+        topic = self.cluster.add_topic("t")
+        topic.partitions[0].leader = 3
         for _ in range(records):
             self.cluster.log("t").append_values(b"value")
-        return str(made.topic_id)
+        return str(topic.topic_id)
 
     def now(self) -> float:
         return self.admin.client.now / 1000
@@ -51,19 +51,19 @@ class Source:
         self.admin.client.run_for(round(seconds * 1000))
 
     def state(self, copied: str) -> SourceState:
-        return self.inquiries.source_state(TP, copied)
+        return self.lookups.source_state(TP, copied)
 
 
 @pytest.fixture
-def source() -> Source:
-    return Source()
+def source() -> SourceHarness:
+    return SourceHarness()
 
 
 def progress(offset: int, topic_id: str) -> Progress:
     return Progress(offset=offset, leader_epoch=0, source_cluster_id="c", topic_id=topic_id)
 
 
-def test_a_topic_that_is_as_it_was_is_asked_for_once(source: Source) -> None:
+def test_unchanged_topic_is_looked_up_once(source: SourceHarness) -> None:
     source.cluster.move("t", 0, 3)
     state = source.state(source.former)
     assert (state.topic_id, state.earliest, state.end, state.leader_epoch) == (source.former, 0, 5, 1)
@@ -71,10 +71,10 @@ def test_a_topic_that_is_as_it_was_is_asked_for_once(source: Source) -> None:
 
 
 @pytest.mark.parametrize("records", [2, 9])
-def test_the_offsets_of_a_new_topic_are_never_taken_for_those_of_the_former(source: Source, records: int) -> None:
+def test_offsets_of_a_recreated_topic_are_not_mistaken_for_former_ones(source: SourceHarness, records: int) -> None:
     """Any broker may still know the former topic; the leader has the new log."""
     source.cluster.lag(1, 2)
-    now = source.make(records)
+    now = source.create_topic(records)
     state = source.state(source.former)
     assert (state.topic_id, state.end) == (now, records)
     gap = find_gap(progress(5, source.former), state.topic_id, state.earliest, state.end)
@@ -82,23 +82,23 @@ def test_the_offsets_of_a_new_topic_are_never_taken_for_those_of_the_former(sour
     assert (gap.kind, gap.resume) == (GapKind.RECREATED, 0)
 
 
-def test_a_topic_that_is_made_again_between_two_questions_is_asked_for_again(source: Source) -> None:
-    made: list[str] = []
+def test_topic_recreated_between_two_calls_is_looked_up_again(source: SourceHarness) -> None:
+    created: list[str] = []
 
     def between(call: ServerCall) -> Action | None:
-        if call.api is Api.LIST_OFFSETS and not made:
-            made.append(source.make(2))
+        if call.api is Api.LIST_OFFSETS and not created:
+            created.append(source.create_topic(2))
         return None
 
     source.cluster.control.add(between)
     state = source.state(source.former)
-    assert (state.topic_id, state.end) == (made[0], 2)
+    assert (state.topic_id, state.end) == (created[0], 2)
     assert source.pauses >= 2
 
 
-def test_a_leader_that_lags_does_not_make_the_present_topic_a_former_one(source: Source) -> None:
+def test_lagging_leader_does_not_hide_the_present_topic(source: SourceHarness) -> None:
     source.cluster.lag(1, 2, 3)
-    now = source.make(9)
+    now = source.create_topic(9)
     source.meanwhile = {1: lambda: source.cluster.catch_up(1, 2, 3)}
     state = source.state(now)
     assert (state.topic_id, state.end, source.pauses) == (now, 9, 1)
@@ -106,31 +106,31 @@ def test_a_leader_that_lags_does_not_make_the_present_topic_a_former_one(source:
     assert source.pauses == 1
 
 
-def test_brokers_that_do_not_know_a_new_topic_yet_do_not_make_it_gone(source: Source) -> None:
-    kept = source.cluster.topics.pop("t")
+def test_topic_unknown_to_lagging_brokers_is_not_deleted(source: SourceHarness) -> None:
+    topic = source.cluster.topics.pop("t")
     source.cluster.lag(1, 2, 3)
-    source.cluster.topics["t"] = kept
+    source.cluster.topics["t"] = topic
     source.meanwhile = {1: lambda: source.cluster.catch_up(1, 2, 3)}
     assert source.state(source.former).end == 5
 
 
-def test_a_topic_that_is_gone_is_gone(source: Source) -> None:
+def test_deleted_topic_fails(source: SourceHarness) -> None:
     del source.cluster.topics["t"]
     with pytest.raises(FlowError, match="t-0: the source topic is gone"):
         source.state(source.former)
     assert source.pauses == 1
 
 
-def test_a_topic_s_partitions_wait_once_for_all(source: Source) -> None:
-    now = source.make(9)
+def test_partitions_of_a_topic_share_one_pause(source: SourceHarness) -> None:
+    now = source.create_topic(9)
     for _ in range(3):
         assert source.state(source.former).topic_id == now
     assert source.pauses == 1
 
 
-def test_what_one_partition_has_just_found_is_not_believed_by_the_next(source: Source) -> None:
+def test_unconfirmed_topic_is_not_accepted_by_another_partition(source: SourceHarness) -> None:
     source.cluster.lag(1, 2, 3)
-    now = source.make(9)
+    now = source.create_topic(9)
     found: list[str] = []
     source.meanwhile = {
         1: lambda: found.append(source.state(now).topic_id),
@@ -140,10 +140,10 @@ def test_what_one_partition_has_just_found_is_not_believed_by_the_next(source: S
     assert found == [now]
 
 
-def test_brokers_that_never_agree_are_told_of(source: Source) -> None:
+def test_brokers_that_never_agree_are_reported(source: SourceHarness) -> None:
     def always(call: ServerCall) -> Action | None:
         if call.api is Api.LIST_OFFSETS:
-            source.make(2)
+            source.create_topic(2)
         return None
 
     source.cluster.control.add(always)
@@ -151,12 +151,12 @@ def test_brokers_that_never_agree_are_told_of(source: Source) -> None:
         source.state(source.former)
 
 
-def test_a_log_without_epochs_tells_none(source: Source) -> None:
-    def without(answer: Any) -> Any:
+def test_log_without_epochs_has_no_leader_epoch(source: SourceHarness) -> None:
+    def without_epochs(answer: Any) -> Any:
         for topic in answer.topics:
-            for each in topic.partitions:
-                each.leader_epoch = each.leader_epoch if each.offset else -1
+            for partition in topic.partitions:
+                partition.leader_epoch = partition.leader_epoch if partition.offset else -1
         return answer
 
-    source.cluster.control.on(Api.LIST_OFFSETS, Action(rewrite=without), times=None)
+    source.cluster.control.on(Api.LIST_OFFSETS, Action(rewrite=without_epochs), times=None)
     assert source.state(source.former).leader_epoch is None

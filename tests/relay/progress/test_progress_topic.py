@@ -1,4 +1,4 @@
-"""Notes of progress: kept, read, and held against the target. The real clients, on brokers in memory."""
+"""The progress topic: records are written, read, and compared with the target. Real clients, brokers in memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 @pytest.fixture
-def notes(cluster: FakeCluster) -> Iterator[ProgressTopic]:
+def topic(cluster: FakeCluster) -> Iterator[ProgressTopic]:
     yield ProgressTopic({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
     alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
     assert alive == [], "every client was closed"
@@ -57,45 +57,45 @@ def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRec
 # --- keeping and reading
 
 
-def test_what_was_kept_is_read(notes: ProgressTopic) -> None:
+def test_written_records_are_read(topic: ProgressTopic) -> None:
     wanted = {TP: kept(5, 6), OTHER: kept(7, 8, epoch=None)}
-    assert notes.write(wanted, 10_000) == {}
-    assert notes.read([TP, OTHER]) == wanted
-    assert notes.read([OTHER, DATA]) == {OTHER: wanted[OTHER]}
+    assert topic.write(wanted, 10_000) == {}
+    assert topic.read([TP, OTHER]) == wanted
+    assert topic.read([OTHER, DATA]) == {OTHER: wanted[OTHER]}
 
 
-def test_the_last_note_wins(notes: ProgressTopic) -> None:
+def test_last_record_wins(topic: ProgressTopic) -> None:
     for offset in (9, 5, 7):
-        assert notes.write({TP: kept(offset)}, 10_000) == {}
-    assert notes.read([TP]) == {TP: kept(7)}
+        assert topic.write({TP: kept(offset)}, 10_000) == {}
+    assert topic.read([TP]) == {TP: kept(7)}
 
 
-def test_names_that_make_the_same_text_are_told_apart(notes: ProgressTopic) -> None:
+def test_ambiguous_names_have_different_keys(topic: ProgressTopic) -> None:
     one, two = TopicPartition("a-1", 1), TopicPartition("a", 11)
-    assert notes.write({one: kept(1), two: kept(2)}, 10_000) == {}
-    assert notes.read([one, two]) == {one: kept(1), two: kept(2)}
+    assert topic.write({one: kept(1), two: kept(2)}, 10_000) == {}
+    assert topic.read([one, two]) == {one: kept(1), two: kept(2)}
 
 
-def test_a_note_taken_back_is_none(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    notes.write({TP: kept(5)}, 10_000)
+def test_tombstone_removes_a_record(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    topic.write({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}, separators=(",", ":")).encode()
     put(cluster, key, None)
-    assert notes.read([TP]) == {}
+    assert topic.read([TP]) == {}
 
 
-def test_no_topic_and_an_empty_one_hold_nothing(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    assert notes.read([TP]) == {}
+def test_missing_and_empty_topic_hold_no_records(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    assert topic.read([TP]) == {}
     del cluster.topics[TOPIC]
-    assert notes.read([TP]) == {}
+    assert topic.read([TP]) == {}
 
 
-def test_nothing_asked_nothing_done(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    assert (notes.read([]), notes.write({}, 10_000)) == ({}, {})
+def test_no_partitions_need_no_request(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    assert (topic.read([]), topic.write({}, 10_000)) == ({}, {})
     assert cluster.received == []
 
 
 def put(cluster: FakeCluster, key: bytes | None, value: bytes | None) -> None:
-    """A record by another program."""
+    """Append a record as another program would."""
     builder = BatchBuilder("none", 16_384)
     builder.append(key, value, (), 0)
     cluster.log(TOPIC).append(bytes(builder.build().view))
@@ -119,47 +119,47 @@ GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0
         json.dumps({**GOOD, "cluster": None}).encode(),
     ],
 )
-def test_what_is_not_understood_is_passed_over_with_a_word(
-    cluster: FakeCluster, notes: ProgressTopic, caplog: pytest.LogCaptureFixture, value: bytes
+def test_invalid_records_are_skipped_with_a_warning(
+    cluster: FakeCluster, topic: ProgressTopic, caplog: pytest.LogCaptureFixture, value: bytes
 ) -> None:
-    notes.write({TP: kept(5)}, 10_000)
+    topic.write({TP: kept(5)}, 10_000)
     key = json.dumps({"topic": TP.topic, "partition": TP.partition}).encode()
     put(cluster, key, value)
     put(cluster, b"garbage", value)
     put(cluster, None, value)
     with caplog.at_level(logging.WARNING):
-        assert notes.read([TP]) == {TP: kept(5)}
+        assert topic.read([TP]) == {TP: kept(5)}
     (line,) = caplog.messages
     assert line.startswith(f"{TOPIC}: 3 records are not understood and passed over, the first at offset 1: ")
 
 
-def test_a_note_of_today_is_what_the_format_says(cluster: FakeCluster, notes: ProgressTopic) -> None:
+def test_record_has_the_documented_format(cluster: FakeCluster, topic: ProgressTopic) -> None:
     put(cluster, b'{"topic":"a.orders","partition":11}', json.dumps(GOOD).encode())
     progress = Progress(offset=1, leader_epoch=0, source_cluster_id="s", topic_id="t", time_ms=0)
-    assert notes.read([TP]) == {TP: ProgressRecord(progress, 1)}
+    assert topic.read([TP]) == {TP: ProgressRecord(progress, 1)}
 
 
-def test_what_could_not_be_kept_is_told_for_each(cluster: FakeCluster, notes: ProgressTopic) -> None:
+def test_failed_writes_are_returned_for_each_partition(cluster: FakeCluster, topic: ProgressTopic) -> None:
     refused: dict[TopicPartition | str, int] = {TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED}
     cluster.control.on(Api.PRODUCE, Action(errors=refused), times=None)
-    lost = notes.write({TP: kept(5), OTHER: kept(6)}, 10_000)
+    lost = topic.write({TP: kept(5), OTHER: kept(6)}, 10_000)
     assert {tp: type(error) for tp, error in lost.items()} == dict.fromkeys([TP, OTHER], AuthorizationFailed)
 
 
-def test_a_topic_that_is_not_there_is_waited_for_once(cluster: FakeCluster, notes: ProgressTopic) -> None:
+def test_missing_topic_is_waited_for_once(cluster: FakeCluster, topic: ProgressTopic) -> None:
     del cluster.topics[TOPIC]
     before = cluster.clock.now()
-    lost = notes.write({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
+    lost = topic.write({TopicPartition("a", n): kept(n) for n in range(50)}, 5_000)
     assert len(lost) == 50
     assert all(isinstance(error, KafkaTimeout) for error in lost.values())
     assert 5_000 <= cluster.clock.now() - before < 10_000
 
 
-def test_a_broker_that_is_gone_is_waited_for_no_longer(cluster: FakeCluster) -> None:
+def test_unavailable_broker_is_waited_for_no_longer_than_the_timeout(cluster: FakeCluster) -> None:
     for node in cluster.brokers:
         cluster.kill(node)
-    notes = ProgressTopic({"bootstrap.servers": cluster.bootstrap}, "f")
-    assert isinstance(notes.write({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
+    topic = ProgressTopic({"bootstrap.servers": cluster.bootstrap}, "f")
+    assert isinstance(topic.write({TP: kept(5)}, 3_000)[TP], KafkaTimeout)
 
 
 # --- held against the target
@@ -199,7 +199,7 @@ def good_behind_void(log: PartitionLog) -> None:
 
 
 def emptied(log: PartitionLog) -> None:
-    """What compaction leaves of a producer's last batch."""
+    """Leave what compaction leaves of a producer's last batch."""
     log.append(build((), last_offset_delta=0, producer_id=9, producer_epoch=0, base_sequence=0))
 
 
@@ -243,30 +243,32 @@ def all_before_is_gone(log: PartitionLog) -> None:
     ],
 )
 def test_forgotten_progress_is_restored_or_reported_never_restarted(
-    cluster: FakeCluster, notes: ProgressTopic, since: Callable[[PartitionLog], None], true: bool
+    cluster: FakeCluster, topic: ProgressTopic, since: Callable[[PartitionLog], None], true: bool
 ) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1", b"2", b"3")
     committed(log)
     note = kept(5, log.end_offset)
     since(log)
-    assert notes.is_current(DATA, note, 10_000) is true
+    assert topic.is_current(DATA, note, 10_000) is true
 
 
-def test_an_open_transaction_is_waited_for(cluster: FakeCluster, notes: ProgressTopic) -> None:
-    """Behind it may lie committed records that nobody can see yet."""
+def test_open_transaction_is_waited_for(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    """It may hide committed records that cannot be read yet."""
     log = cluster.log(DATA.topic)
     log.append_values(b"open", attributes=TRANSACTIONAL, producer_id=5)
     committed_behind = log.append_values(b"good", attributes=TRANSACTIONAL, producer_id=6)
     log.end_transaction(6, commit=True)
     with pytest.raises(KafkaTimeout, match=r"a.orders-0: could be read up to offset 0 only, not to 3"):
-        notes.is_current(DATA, kept(5, 0), 300)
+        topic.is_current(DATA, kept(5, 0), 300)
     assert log.last_stable_offset < committed_behind
     cluster.after(500, lambda: log.end_transaction(5, commit=False))
-    assert notes.is_current(DATA, kept(5, 0), 10_000) is False
+    assert topic.is_current(DATA, kept(5, 0), 10_000) is False
 
 
-def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster, notes: ProgressTopic) -> None:
+def test_retention_between_two_calls_does_not_look_like_an_empty_log(
+    cluster: FakeCluster, topic: ProgressTopic
+) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1")
     note = kept(5, log.end_offset)
@@ -277,7 +279,7 @@ def test_retention_that_is_quicker_is_not_taken_for_nothing(cluster: FakeCluster
             log.delete_before(log.end_offset)
 
     cluster.control.add(overtake)
-    assert notes.is_current(DATA, note, 10_000) is False
+    assert topic.is_current(DATA, note, 10_000) is False
     assert log.start_offset > note.target_end
 
 
@@ -306,24 +308,24 @@ def all_deleted(log: PartitionLog) -> None:
     ("since", "cut"),
     [(nothing, None), (committed, None), (lost_by_a_new_leader, 1), (all_lost, 0), (all_deleted, None)],
 )
-def test_only_what_is_missing_below_a_marks_end_was_cut_back(
-    cluster: FakeCluster, notes: ProgressTopic, since: Callable[[PartitionLog], None], cut: int | None
+def test_only_missing_offsets_below_the_end_of_a_mark_are_a_truncation(
+    cluster: FakeCluster, topic: ProgressTopic, since: Callable[[PartitionLog], None], cut: int | None
 ) -> None:
     log = cluster.log(DATA.topic)
     log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
     log.end_transaction(5, commit=True)
     since(log)
-    assert notes.truncated_at(DATA, MARK, 1, 10_000) == cut
+    assert topic.truncated_at(DATA, MARK, 1, 10_000) == cut
 
 
 @pytest.mark.parametrize(("sequence", "cut"), [(7, None), (8, 1)])
-def test_without_transactions_the_append_is_known_by_its_sequence(
-    cluster: FakeCluster, notes: ProgressTopic, sequence: int, cut: int | None
+def test_append_without_transactions_is_identified_by_its_sequence(
+    cluster: FakeCluster, topic: ProgressTopic, sequence: int, cut: int | None
 ) -> None:
-    """Its producer may have gone on behind what the log lost, and nothing of that was aborted."""
+    """Its producer may have continued after the loss, and none of that was aborted."""
     log = cluster.log(DATA.topic)
     for number in (6, 7):
         log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=number))
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=sequence))
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=9))
-    assert notes.truncated_at(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut
+    assert topic.truncated_at(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut

@@ -1,4 +1,4 @@
-"""The deep path: what comes out is what went in, however it is cut, joined and compressed."""
+"""The deep path: records are unchanged, however batches are split, merged and compressed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CODEC = st.sampled_from(sorted(CODECS))
 
 @st.composite
 def sources(draw: st.DrawFn) -> list[Batch]:
-    """Batches as a log has them: each of its own codec and leader epoch, with gaps within, between and at the end."""
+    """Batches of a log, with different codecs and leader epochs, and gaps inside, between and after them."""
     found: list[Batch] = []
     at, epoch = draw(st.integers(0, 2**40)), 0
     for records in draw(st.lists(st.lists(_made, max_size=6), min_size=1, max_size=4)):
@@ -48,7 +48,7 @@ def sources(draw: st.DrawFn) -> list[Batch]:
 
 
 def gappy(records: Sequence[_Made], steps: Sequence[int], codec: str, base_offset: int, epoch: int) -> Batch:
-    """The cleaner takes records out and leaves the others' offsets."""
+    """Remove records as the log cleaner does, which keeps the offsets of the others."""
     builder = BatchBuilder(codec, 2**31 - 1)
     for key, value, headers, time in records:
         assert builder.append(key, value, headers, time)
@@ -79,7 +79,7 @@ def gappy(records: Sequence[_Made], steps: Sequence[int], codec: str, base_offse
 def by_hand(
     delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], time: int
 ) -> bytes:
-    """A record with the base timestamp 0."""
+    """Encode a record relative to the base timestamp 0."""
 
     def varint(number: int) -> bytes:
         number = number << 1 ^ number >> 63
@@ -98,7 +98,7 @@ def by_hand(
 
 
 def read(made: ReencodeResult) -> list[Record]:
-    """By aiokafka's pure codec: ours is the compiled one."""
+    """Decode with aiokafka's pure Python codec; the product uses the compiled one."""
     found = []
     for one in made.batches:
         one.batch.verify()
@@ -120,7 +120,9 @@ def without_offsets(records: Sequence[Record]) -> list[Record]:
     limit=st.none() | st.integers(1, 20_000),
     skipped=st.integers(0, 12),
 )
-def test_what_goes_in_comes_out(given_sources: list[Batch], codec: str | None, limit: int | None, skipped: int) -> None:
+def test_reencoded_batches_hold_the_records_of_their_sources(
+    given_sources: list[Batch], codec: str | None, limit: int | None, skipped: int
+) -> None:
     whole = [(one, source) for source in given_sources for one in records_of(source)]
     start = given_sources[0].base_offset + skipped
     before = [bytes(source.view) for source in given_sources]
@@ -148,7 +150,7 @@ def test_what_goes_in_comes_out(given_sources: list[Batch], codec: str | None, l
 
 
 def assert_as_nobody_has_sent(one: Batch) -> None:
-    """What a broker asks of a batch from a producer (LogValidator, error 87)."""
+    """Check what a broker requires of a producer's batch (LogValidator, error 87)."""
     assert (one.base_offset, one.last_offset_delta) == (0, one.count - 1)
     assert [record.offset for record in records_of(one)] == list(range(one.count))
     assert (one.leader_epoch, one.producer_id, one.magic) == (-1, -1, 2)
@@ -160,7 +162,7 @@ def assert_as_nobody_has_sent(one: Batch) -> None:
 
 @settings(max_examples=40)
 @given(given_sources=sources(), limit=st.integers(1, 20_000))
-def test_no_batch_is_above_the_limit_but_for_a_record_alone(given_sources: list[Batch], limit: int) -> None:
+def test_batch_exceeds_the_limit_only_for_a_single_record(given_sources: list[Batch], limit: int) -> None:
     for part in reencode(given_sources, ReencodeSpec(codec="none", limit=limit)).batches:
         assert part.batch.size <= limit or part.batch.count == 1
 
@@ -175,13 +177,13 @@ def values(made: ReencodeResult) -> list[list[bytes | None]]:
     return [[one.value for one in records_of(part.batch)] for part in made.batches]
 
 
-def test_small_batches_become_one() -> None:
+def test_small_batches_are_merged_into_one() -> None:
     made = reencode([plain((b"%d" % n,), base_offset=n, epoch=n // 50) for n in range(100)], ReencodeSpec())
     (one,) = made.batches
     assert (one.base_offset, one.next_offset, one.leader_epoch, one.batch.count) == (0, 100, 1, 100)
 
 
-def test_a_large_batch_becomes_several_and_progress_may_stand_between_them() -> None:
+def test_large_batch_is_split_and_progress_may_stand_between_the_parts() -> None:
     source = plain([b"%d" % n * 100 for n in range(10)], base_offset=50, epoch=7)
     made = reencode([source], ReencodeSpec(limit=400))
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [
@@ -193,32 +195,32 @@ def test_a_large_batch_becomes_several_and_progress_may_stand_between_them() -> 
     assert {part.leader_epoch for part in made.batches} == {7}
 
 
-def test_the_parts_of_a_compacted_batch_end_behind_their_records() -> None:
+def test_parts_of_a_compacted_batch_end_after_their_last_record() -> None:
     source = batch(build((b"a" * 50, b"b" * 50, b"c" * 50), base_offset=100, deltas=(3, 8, 20), last_offset_delta=30))
     made = reencode([source], ReencodeSpec(limit=1))
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(103, 104), (108, 109), (120, 131)]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_codec_stays(codec: str) -> None:
+def test_codec_of_the_source_is_kept(codec: str) -> None:
     (part,) = reencode([plain([b"x" * 1_000], codec=codec)], ReencodeSpec()).batches
     assert part.batch.attributes == CODECS[codec]
 
 
-def test_the_codec_is_that_of_the_first_that_has_one() -> None:
+def test_codec_is_that_of_the_first_compressed_source() -> None:
     mixed = [plain([b"x"]), plain([b"x" * 1_000], codec="zstd", base_offset=1), plain([b"x" * 900], base_offset=2)]
     assert [part.batch.attributes for part in reencode(mixed, ReencodeSpec()).batches] == [CODECS["zstd"]]
     assert [part.batch.attributes for part in reencode(mixed, ReencodeSpec(codec="none")).batches] == [0]
 
 
-def test_the_times_of_log_append_time_become_each_records_own() -> None:
+def test_log_append_time_becomes_the_timestamp_of_each_record() -> None:
     source = batch(build((b"a", b"b"), timestamp=TIME, attributes=LOG_APPEND_TIME))
     (part,) = reencode([source], ReencodeSpec()).batches
     assert not part.batch.has_log_append_time
     assert [one.timestamp_ms for one in records_of(part.batch)] == [TIME, TIME]
 
 
-def test_no_bit_of_the_source_but_its_codec_comes_along() -> None:
+def test_only_the_codec_of_the_source_attributes_is_kept() -> None:
     source = batch(build((b"a",), attributes=TRANSACTIONAL | DELETE_HORIZON, producer_id=9, producer_epoch=1))
     (part,) = reencode([source], ReencodeSpec()).batches
     assert (part.batch.attributes, part.batch.producer_id) == (0, -1)
@@ -229,25 +231,25 @@ def test_no_bit_of_the_source_but_its_codec_comes_along() -> None:
     [[], [build_marker(5, 0, COMMIT, base_offset=3)], [build((), last_offset_delta=4)]],
     ids=["no source", "a marker", "emptied by compaction"],
 )
-def test_where_no_record_is_there_is_no_batch(nothing: list[bytearray]) -> None:
+def test_sources_without_records_give_no_batch(nothing: list[bytearray]) -> None:
     assert reencode([batch(data) for data in nothing], ReencodeSpec()) == ReencodeResult([], {})
 
 
-def test_where_all_is_before_the_start_there_is_no_batch() -> None:
+def test_source_before_the_start_gives_no_batch() -> None:
     assert reencode([plain(base_offset=5)], ReencodeSpec(start=8)) == ReencodeResult([], {})
 
 
-def test_a_recipe_does_not_show_its_headers() -> None:
+def test_spec_does_not_show_its_headers() -> None:
     assert "hush" not in repr(ReencodeSpec(headers=(("token", b"hush"),)))
 
 
-def test_a_source_without_records_at_the_end_is_passed_with_the_others() -> None:
+def test_last_batch_covers_an_empty_source_at_the_end() -> None:
     emptied = batch(build((), base_offset=3, leader_epoch=2, last_offset_delta=6))
     (part,) = reencode([plain(), emptied], ReencodeSpec()).batches
     assert (part.base_offset, part.next_offset, part.leader_epoch) == (0, 10, 2)
 
 
-def test_a_corrupt_source_is_named() -> None:
+def test_corrupt_source_is_named_by_its_offset() -> None:
     bad = plain(base_offset=17)
     bad.view[-1] ^= 1
     with pytest.raises(CorruptBatch, match="offset 17"):
@@ -258,8 +260,8 @@ def test_a_corrupt_source_is_named() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_become_a_batch(magic: int) -> None:
-    """One of magic 0 has no time, and goes on having none beside others that have one."""
+def test_message_set_becomes_a_batch(magic: int) -> None:
+    """A message of magic 0 has no timestamp, and still has none beside records that have one."""
     old: list[AnyBatch] = []
     for offset, (key, value) in enumerate([(None, b"a"), (b"k", None), (b"", b"")], start=5):
         builder = LegacyRecordBatchBuilder(magic=magic, compression_type=0, batch_size=10_000)
@@ -277,7 +279,7 @@ def test_old_messages_become_a_batch(magic: int) -> None:
     ]
 
 
-def test_records_of_20_mb() -> None:
+def test_records_of_20_mb_are_reencoded() -> None:
     value = bytes(range(256)) * 80_000
     (part,) = reencode([plain([value], codec="lz4")], ReencodeSpec(limit=1_000_000)).batches
     assert [one.value for one in records_of(part.batch)] == [value]
@@ -286,14 +288,14 @@ def test_records_of_20_mb() -> None:
 # --- what the flow asks for
 
 
-def test_added_headers_come_behind_the_records_own() -> None:
+def test_added_headers_follow_the_headers_of_the_record() -> None:
     source = gappy([(b"k", b"v", [("own", b"1"), ("own", None)], TIME)], [1], "none", 0, 0)
     (part,) = reencode([source], ReencodeSpec(headers=(("from", b"paris"), ("none", None)))).batches
     (one,) = records_of(part.batch)
     assert one.headers == (("own", b"1"), ("own", None), ("from", b"paris"), ("none", None))
 
 
-def test_a_transform_gives_what_is_copied_and_leaves_out_what_it_wants() -> None:
+def test_transform_replaces_and_drops_records() -> None:
     def shout(one: Record) -> Record | None:
         return None if one.value == b"b" else one._replace(offset=99, value=(one.value or b"").upper() * 2)
 
@@ -304,12 +306,12 @@ def test_a_transform_gives_what_is_copied_and_leaves_out_what_it_wants() -> None
     assert [one.headers for part in made.batches for one in records_of(part.batch)] == [(("h", b"1"),)] * 2
 
 
-def test_a_transform_that_leaves_all_out() -> None:
+def test_transform_that_drops_every_record_gives_no_batch() -> None:
     made = reencode([plain()], ReencodeSpec(transform=lambda _: None))
     assert (made.batches, made.dropped) == ([], {DROPPED_BY_TRANSFORM: 3})
 
 
-def test_records_without_a_key_are_left_out_where_asked() -> None:
+def test_records_without_a_key_are_skipped_if_the_spec_says_so() -> None:
     records: list[_Made] = [(None, b"a", [], TIME), (b"", b"b", [], TIME), (b"k", None, [], TIME)]
     source = gappy(records, [1] * 3, "none", 0, 0)
     assert values(reencode([source], ReencodeSpec())) == [[b"a", b"b", None]]
@@ -318,7 +320,7 @@ def test_records_without_a_key_are_left_out_where_asked() -> None:
     assert made.dropped == {Reason.NO_KEY: 1}
 
 
-def test_a_transform_may_mend_what_the_target_would_refuse() -> None:
+def test_transform_may_repair_records_that_the_target_would_refuse() -> None:
     keyed: Callable[[Record], Record] = lambda one: one._replace(key=one.value)  # noqa: E731 - a type for mypy
     source = gappy([(None, b"a", [], TIME)], [1], "none", 0, 0)
     assert values(reencode([source], ReencodeSpec(transform=keyed, keyless="skip"))) == [[b"a"]]

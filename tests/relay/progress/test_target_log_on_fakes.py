@@ -1,4 +1,4 @@
-"""A target that is not the log any more that was copied into: named, never passed over, and no false alarm."""
+"""A target that is no longer the log that was copied into is always detected, without false alarms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _goes_on(pair: FakePair, at: int) -> None:
     assert pair.values()[-1] == b"%d" % at
 
 
-def test_progress_says_which_log_it_was_copied_into(pair: FakePair) -> None:
+def test_progress_identifies_the_target_log(pair: FakePair) -> None:
     _copied(pair)
     told = json.loads(pair.metadata())["target"]
     log = pair.log()
@@ -68,13 +68,13 @@ def test_progress_says_which_log_it_was_copied_into(pair: FakePair) -> None:
     _goes_on(pair, 5)
 
 
-def test_a_target_made_again_is_named_also_where_its_offsets_are_kept(pair: FakePair) -> None:
+def test_recreated_target_is_detected_if_its_offsets_are_kept(pair: FakePair) -> None:
     _copied(pair)
     pair.made_again(offsets_too=False)
     _fails(pair, "target-recreated", "topic id", "offset 5")
 
 
-def test_a_target_made_again_with_its_offsets_gone_is_named_from_its_note(pair: FakePair) -> None:
+def test_recreated_target_without_offsets_is_detected_by_its_progress_record(pair: FakePair) -> None:
     _copied(pair)
     pair.made_again()
     _fails(pair, "target-recreated", "topic id")
@@ -87,7 +87,7 @@ def test_recreated_topic_is_named_never_resumed(pair: FakePair) -> None:
     _fails(pair, "target-recreated")
 
 
-def test_without_a_note_an_empty_target_made_again_just_starts(pair: FakePair) -> None:
+def test_empty_recreated_target_without_a_progress_record_starts(pair: FakePair) -> None:
     _copied(pair)
     pair.made_again()
     pair.target.add_topic(topic_of(FLOW))
@@ -95,7 +95,7 @@ def test_without_a_note_an_empty_target_made_again_just_starts(pair: FakePair) -
     assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, 5)
 
 
-def test_a_note_of_an_older_version_names_an_emptied_target_too(pair: FakePair) -> None:
+def test_progress_record_of_an_older_version_detects_an_emptied_target(pair: FakePair) -> None:
     _copied(pair)
     notes = pair.target.log(topic_of(FLOW))
     stripped = [
@@ -140,7 +140,7 @@ def _regrown_by_an_aborted_attempt(pair: FakePair) -> None:
 
 
 def _cut_back_below_an_open_transaction(pair: FakePair) -> None:
-    """It goes on at a lower offset than it began at, and is aborted."""
+    """The attempt continues at a lower offset than it started at, and is aborted."""
     log = pair.log()
     own = json.loads(pair.metadata())["target"]["producer"]
     epoch = log.batches()[-1].producer_epoch
@@ -156,7 +156,7 @@ def _cut_back_below_an_open_transaction(pair: FakePair) -> None:
 @pytest.mark.parametrize(
     "loses", [_shrunk, _regrown, _regrown_by_an_aborted_attempt, _cut_back_below_an_open_transaction]
 )
-def test_a_target_that_lost_acknowledged_records_is_named(pair: FakePair, loses: Callable[[FakePair], None]) -> None:
+def test_target_that_lost_acknowledged_records_is_detected(pair: FakePair, loses: Callable[[FakePair], None]) -> None:
     _copied(pair)
     loses(pair)
     _fails(pair, "target-truncated", "5 offsets are missing")
@@ -183,7 +183,7 @@ def _foreign_behind(pair: FakePair) -> None:
 
 
 def _elected_again_before_the_append(pair: FakePair) -> None:
-    """The client did not know of the leader epoch that its last append belongs to."""
+    """The client did not know the leader epoch that its last append belongs to."""
     told = json.loads(pair.metadata())
     log = pair.log()
     log.leader_epoch += 3
@@ -193,7 +193,7 @@ def _elected_again_before_the_append(pair: FakePair) -> None:
 
 
 def _compacted_in_a_later_epoch(pair: FakePair) -> None:
-    """Neither the append nor what stood before it is there any more, and later ones are of a later epoch."""
+    """The append and everything before it were deleted, and later appends are of a later epoch."""
     log = pair.log()
     log.move(1)
     log.append_values(b"later")
@@ -219,7 +219,7 @@ def _by_version_0_1(pair: FakePair) -> None:
         _by_version_0_1,
     ],
 )
-def test_what_is_no_loss_is_no_alarm(pair: FakePair, changes: Callable[[FakePair], None]) -> None:
+def test_target_that_lost_nothing_is_not_reported(pair: FakePair, changes: Callable[[FakePair], None]) -> None:
     _copied(pair)
     changes(pair)
     _goes_on(pair, 5)
@@ -227,7 +227,7 @@ def test_what_is_no_loss_is_no_alarm(pair: FakePair, changes: Callable[[FakePair
     _goes_on(pair, 6)
 
 
-def test_a_flow_that_copied_nothing_yet_does_not_mind_another_topic(pair: FakePair) -> None:
+def test_flow_that_copied_nothing_accepts_another_topic(pair: FakePair) -> None:
     pair.write(b"0")
     (result,) = pair.copy_all([replace(pair.range_of(), start=1, end=1, first=1)])
     assert (result.outcome, pair.committed()) == (Outcome.COMPLETE, 1)
@@ -261,7 +261,7 @@ def _cut_back(pair: FakePair) -> None:
     ],
 )
 @pytest.mark.parametrize("at", [2, 5, 9])
-def test_what_becomes_of_a_target_under_a_running_copy_is_named(
+def test_loss_of_the_target_during_a_copy_is_detected(
     pair: FakePair, at: int, happens: Callable[[FakePair], None], name: str
 ) -> None:
     _copied(pair)

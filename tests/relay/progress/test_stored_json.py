@@ -1,4 +1,4 @@
-"""What anybody may have written where a flow's JSON belongs: it is read as a value, or as nothing, and never raises."""
+"""Whatever is stored in place of a flow's JSON is read as a value, or as nothing, and reading never raises."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def _can_be_used(found: Progress) -> None:
 
 
 @given(METADATA)
-def test_any_metadata_is_progress_at_its_offset(metadata: str) -> None:
+def test_any_metadata_parses_as_progress_at_its_offset(metadata: str) -> None:
     found = progress.from_offset(OffsetAndMetadata(5, None, metadata))
     assert (found.offset, found.leader_epoch) == (5, None)
     _can_be_used(found)
 
 
 @given(METADATA)
-def test_any_metadata_is_an_order_or_none(metadata: str) -> None:
+def test_any_metadata_parses_as_a_control_record_or_none(metadata: str) -> None:
     found = orders.from_offset(OffsetAndMetadata(5, None, metadata))
     if found is not None:
         assert found.run
@@ -83,7 +83,7 @@ def test_any_metadata_is_an_order_or_none(metadata: str) -> None:
 
 
 @given(METADATA, METADATA)
-def test_any_record_is_a_note_or_is_passed_over(key: str, value: str) -> None:
+def test_any_record_is_parsed_or_skipped(key: str, value: str) -> None:
     notes = progress_log.ProgressTopic({"bootstrap.servers": "nowhere:9092"}, "f")
     tp = TopicPartition("t", 0)
     own = b'{"topic":"t","partition":0}'
@@ -97,7 +97,7 @@ def test_any_record_is_a_note_or_is_passed_over(key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", HOSTILE)
-def test_one_poisoned_offset_does_not_stop_a_plan(metadata: str) -> None:
+def test_invalid_offset_does_not_stop_a_plan(metadata: str) -> None:
     good, bad = TopicPartition("t", 0), TopicPartition("t", 1)
 
     class Groups:

@@ -1,4 +1,4 @@
-"""Where copies begin while a broker of the target does not answer, or only later."""
+"""Start positions while a broker of the target is unavailable, or answers late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD, SILENT = 1, 2
 
 @pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakePair:
-    """Two brokers: partition 0 and all coordinators are at one, partition 1 and the notes at the other."""
+    """Two brokers: partition 0 and all coordinators on one, partition 1 and the progress topic on the other."""
     made = FakePair(monkeypatch, brokers=2, partitions=2, exactly_once=request.param)
     monkeypatch.setattr(made.target, "coordinator", lambda _: GOOD)
     made.target.log(topic_of(FLOW)).leader = SILENT
@@ -30,7 +30,7 @@ def _answers_no_more(pair: FakePair, *apis: Api) -> Action:
     return action
 
 
-def test_empty_partitions_begin_without_the_notes(pair: FakePair) -> None:
+def test_empty_partitions_start_without_the_progress_topic(pair: FakePair) -> None:
     _answers_no_more(pair)
     healthy, sick = pair.copy_all()
     assert (healthy.outcome, healthy.records, healthy.expiries) == (Outcome.COMPLETE, 2, []), healthy.error
@@ -42,7 +42,7 @@ def test_empty_partitions_begin_without_the_notes(pair: FakePair) -> None:
     assert [pair.values(partition) for partition in range(2)] == [[b"0", b"1"]] * 2
 
 
-def test_a_partition_that_held_something_waits_for_its_note(pair: FakePair) -> None:
+def test_partition_that_held_records_waits_for_the_progress_topic(pair: FakePair) -> None:
     pair.log().append_values(b"foreign")
     _answers_no_more(pair, Api.LIST_OFFSETS)
     waited, _ = pair.copy_all()
@@ -50,8 +50,8 @@ def test_a_partition_that_held_something_waits_for_its_note(pair: FakePair) -> N
     assert pair.committed() is None
 
 
-def test_a_note_that_comes_late_names_a_target_made_again(pair: FakePair) -> None:
-    """The source is slower than the notes are."""
+def test_record_that_is_read_late_detects_a_recreated_target(pair: FakePair) -> None:
+    """The source is slower than the progress topic."""
     assert [one.outcome for one in pair.copy_all()] == [Outcome.COMPLETE] * 2
     pair.made_again()
     pair.log(1).leader = GOOD

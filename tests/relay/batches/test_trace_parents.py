@@ -1,4 +1,4 @@
-"""A trace that a record belongs to is found now and then, and the batch stays as it is."""
+"""Trace parents are sampled from records, and batches stay unchanged."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def with_headers(*headers: tuple[str, bytes | None], codec: str = "none", value:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
-def test_the_first_record_s_trace_is_found_and_the_bytes_stay(codec: str) -> None:
+def test_trace_of_the_first_record_is_found_and_the_bytes_are_unchanged(codec: str) -> None:
     one = with_headers(("a", b"1"), ("traceparent", PARENT.encode()), codec=codec)
     before = bytes(one.view)
     assert TraceParents(0).sample(fetched(one), 0) == PARENT
     assert bytes(one.view) == before
 
 
-def test_now_and_then_only() -> None:
+def test_one_sample_per_interval() -> None:
     look = TraceParents(0).sample
     one = fetched(with_headers(("traceparent", PARENT.encode())))
     assert look(one, 5) == PARENT
@@ -58,7 +58,7 @@ def test_now_and_then_only() -> None:
         fetched(with_headers(("traceparent", PARENT.encode())), error=KafkaError("gone")),
     ],
 )
-def test_where_there_is_none_there_is_no_harm(told: Fetched) -> None:
+def test_fetch_without_a_trace_gives_none(told: Fetched) -> None:
     assert TraceParents(0).sample(told, 0) is None
 
 
@@ -73,5 +73,5 @@ def test_where_there_is_none_there_is_no_harm(told: Fetched) -> None:
         (b"", None),
     ],
 )
-def test_what_a_trace_parent_is(value: bytes, found: str | None) -> None:
+def test_trace_parent_is_validated(value: bytes, found: str | None) -> None:
     assert trace_parent(value) == found

@@ -1,4 +1,4 @@
-"""Whose turn it is in the encoder: simulated, with jobs of given lengths and sizes."""
+"""The encoder's schedule, simulated with jobs of given lengths and sizes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Job(EncodingJob):
 
 
 @dataclass
-class Simulated:
-    """Steps of 1 ms each."""
+class ScheduleSimulation:
+    """Runs jobs in steps of 1 ms."""
 
     turns: EncodingSchedule[Job] = field(default_factory=lambda: EncodingSchedule[Job](SPARE))
     now: int = 0
@@ -67,8 +67,8 @@ class Simulated:
         pytest.fail("it never ends")
 
 
-def test_a_long_job_gives_way() -> None:
-    world = Simulated()
+def test_long_job_yields() -> None:
+    world = ScheduleSimulation()
     long = world.add("hostile", 20_000, 10 * SPARE)
     world.turn()
     assert long.ended_ms == 20_000, "with nothing beside it, it is not interrupted"
@@ -78,17 +78,17 @@ def test_a_long_job_gives_way() -> None:
     assert long.begun == 1, "what was made of it is kept"
 
 
-def test_partitions_take_turns_whatever_else_waits() -> None:
-    """However many jobs a partition has, its neighbour's next one waits for one turn of it."""
-    world = Simulated()
+def test_partitions_take_turns_however_many_jobs_wait() -> None:
+    """However many jobs a partition has, another partition's next job waits for one turn only."""
+    world = ScheduleSimulation()
     many = [world.add("busy", 10) for _ in range(50)]
     one = world.add("other", 10)
     world.run()
     assert world.order[:3] == [many[0], one, many[1]]
 
 
-def test_of_those_that_take_much_memory_one_is_under_way() -> None:
-    world = Simulated()
+def test_only_one_large_job_runs_at_a_time() -> None:
+    world = ScheduleSimulation()
     large = [world.add(f"hostile-{number}", 1_000, 50 * SPARE) for number in range(6)]
     waits = []
     while any(job.ended_ms < 0 for job in large):
@@ -102,8 +102,8 @@ def test_of_those_that_take_much_memory_one_is_under_way() -> None:
     assert max(waits[len(large) :]) <= TURN_MS + 5
 
 
-def test_a_partition_known_to_be_large_does_not_begin_in_vain() -> None:
-    world = Simulated()
+def test_partition_whose_last_job_was_large_waits_for_memory_before_it_starts() -> None:
+    world = ScheduleSimulation()
     world.add("a", 1_000, 50 * SPARE)
     world.add("b", 1_000, 50 * SPARE)
     world.run()
@@ -112,9 +112,9 @@ def test_a_partition_known_to_be_large_does_not_begin_in_vain() -> None:
     assert [job.begun for job in again] == [1, 1]
 
 
-def test_middling_jobs_go_on_beside_a_large_one() -> None:
-    """Longer than a turn, and no reason to wait for the 20 s of the other."""
-    world = Simulated()
+def test_medium_jobs_continue_beside_a_large_one() -> None:
+    """They take longer than a turn, but need not wait for the 20 s of the large job."""
+    world = ScheduleSimulation()
     for number in range(2):
         world.add(f"hostile-{number}", 20_000, 50 * SPARE)
     middling = [world.add(f"healthy-{number}", 3 * TURN_MS, SPARE // 3) for number in range(3)]
@@ -124,8 +124,8 @@ def test_middling_jobs_go_on_beside_a_large_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_everything_ends_within_its_memory(seed: int) -> None:
-    rng, world = random.Random(seed), Simulated()
+def test_all_jobs_end_within_their_memory(seed: int) -> None:
+    rng, world = random.Random(seed), ScheduleSimulation()
     jobs = []
     for _ in range(200):
         for _ in range(rng.randrange(4)):

@@ -1,4 +1,4 @@
-"""What becomes of each source batch: the table of the design, row by row."""
+"""How source batches are classified: the table of the design, row by row."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _OLD = MessageSet(memoryview(bytearray(struct.pack(">qiIbbii", 10, 14, 0, 0, 2, 
 
 
 def _deep(
-    one: Batch | MessageSet, *, start: int = 10, end: int = 1_000, append_time: bool = False, rewrites: bool = False
+    batch_: Batch | MessageSet, *, start: int = 10, end: int = 1_000, append_time: bool = False, rewrites: bool = False
 ) -> str | None:
-    return deep_reason(one, start=start, end=end, target_log_append_time=append_time, rewrites=rewrites)
+    return deep_reason(batch_, start=start, end=end, target_log_append_time=append_time, rewrites=rewrites)
 
 
 @pytest.mark.parametrize(
-    ("one", "why"),
+    ("batch_", "reason"),
     [
         (_PLAIN, None),
         (_TRANSACTIONAL, None),
@@ -53,29 +53,29 @@ def _deep(
         (_OLD, Reason.OLD_FORMAT),
     ],
 )
-def test_each_kind_of_batch_goes_its_way(one: Batch | MessageSet, why: Reason | None) -> None:
-    assert _deep(one) == why
+def test_reason_for_reencoding_by_kind_of_batch(batch_: Batch | MessageSet, reason: Reason | None) -> None:
+    assert _deep(batch_) == reason
 
 
-def test_append_time_passes_into_a_target_that_stamps_its_own() -> None:
+def test_log_append_time_batch_is_passed_on_to_a_log_append_time_target() -> None:
     assert _deep(_APPEND_TIME, append_time=True) is None
 
 
-def test_what_begins_before_the_copy_is_trimmed() -> None:
+def test_batch_that_begins_before_the_start_is_trimmed() -> None:
     assert _deep(_PLAIN, start=11) is Reason.TRIMMED
 
 
-def test_what_ends_behind_the_copy_is_trimmed() -> None:
+def test_batch_that_ends_after_the_end_is_trimmed() -> None:
     assert _deep(_PLAIN, end=_PLAIN.next_offset) is None
     assert _deep(_PLAIN, end=_PLAIN.next_offset - 1) is Reason.TRIMMED
 
 
-def test_a_flow_that_changes_records_passes_nothing_on() -> None:
+def test_flow_that_rewrites_records_reencodes_every_batch() -> None:
     assert _deep(_PLAIN, rewrites=True) is Reason.CONFIGURED
 
 
 @pytest.mark.parametrize(
-    ("one", "aborted", "why"),
+    ("batch_", "aborted", "reason"),
     [
         (_PLAIN, False, None),
         (_EMPTY, False, SkipReason.EMPTY),
@@ -87,16 +87,18 @@ def test_a_flow_that_changes_records_passes_nothing_on() -> None:
         (_OLD, False, None),
     ],
 )
-def test_what_holds_nothing_to_copy_is_skipped(one: Batch | MessageSet, aborted: bool, why: SkipReason | None) -> None:
-    assert skip_reason(one, aborted=aborted) is why
+def test_batch_without_records_to_copy_is_skipped(
+    batch_: Batch | MessageSet, aborted: bool, reason: SkipReason | None
+) -> None:
+    assert skip_reason(batch_, aborted=aborted) is reason
 
 
-def test_small_batches_are_put_together_where_that_is_cheaper() -> None:
+def test_small_batch_is_bounded_in_records_and_bytes() -> None:
     assert is_small(batch(build((b"",) * MAX_SMALL_BATCH_RECORDS)))
     assert not is_small(batch(build((b"",) * (MAX_SMALL_BATCH_RECORDS + 1))))
     assert not is_small(batch(build((bytes(MAX_SMALL_BATCH_BYTES),))))
 
 
-def test_the_codec_is_what_the_attributes_say() -> None:
+def test_codec_is_read_from_the_attributes() -> None:
     assert codec_of(_COMPRESSED) == 3
     assert codec_of(_TRANSACTIONAL) == 0

@@ -1,4 +1,4 @@
-"""What a target topic accepts, as brokers of all releases tell it."""
+"""The limits of a target topic, as brokers of all releases report them."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ def entries(configs: dict[str, str | None]) -> dict[str, ConfigEntry]:
         pytest.param({}, (BEFORE, FOREVER), (AFTER, FOREVER), id="not readable"),
     ],
 )
-def test_times_are_limited_by_what_the_broker_goes_by(
+def test_timestamp_limits_follow_the_rules_of_the_broker_release(
     keys: dict[str, int], before: tuple[str, int], after: tuple[str, int]
 ) -> None:
     """The rules are those of ``LogConfig.getMessageTimestampBeforeMaxMs`` and its neighbour in 3.6 to 3.9."""
     configs = {key: str(value) for key, value in keys.items()}
     topic = TopicConfig.of(configs)
     assert ((topic.before_key, topic.before_max_ms), (topic.after_key, topic.after_max_ms)) == (before, after)
-    facts = TargetLimits.of(entries(dict(configs)))
-    assert (facts.before_max_ms, facts.after_max_ms) == (before[1], after[1])
-    assert facts.time_keys == (before[0], after[0])
+    limits = TargetLimits.of(entries(dict(configs)))
+    assert (limits.before_max_ms, limits.after_max_ms) == (before[1], after[1])
+    assert limits.time_keys == (before[0], after[0])
 
 
-def test_the_copy_and_the_preflight_read_a_topic_alike() -> None:
+def test_copy_and_preflight_read_the_same_limits() -> None:
     configs = {
         "cleanup.policy": "delete, compact",
         "max.message.bytes": "5000",
         "message.timestamp.type": "LogAppendTime",
     }
-    topic, facts = TopicConfig.of(configs), TargetLimits.of(entries({**configs, "retention.ms": None}))
-    assert (facts.compacted, "compact" in topic.cleanup) == (True, True)
-    assert facts.max_message_bytes == topic.max_message_bytes == 5000
-    assert facts.log_append_time
+    topic, limits = TopicConfig.of(configs), TargetLimits.of(entries({**configs, "retention.ms": None}))
+    assert (limits.compacted, "compact" in topic.cleanup) == (True, True)
+    assert limits.max_message_bytes == topic.max_message_bytes == 5000
+    assert limits.log_append_time
     assert topic.append_time
 
 
-def test_what_may_not_be_read_is_as_by_default_for_both() -> None:
+def test_unreadable_configuration_has_the_defaults() -> None:
     assert TargetLimits.of({}) == TargetLimits()
     assert TargetLimits().max_message_bytes == TopicConfig.of({}).max_message_bytes

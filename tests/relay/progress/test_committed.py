@@ -1,4 +1,4 @@
-"""Progress: kept on the target, in the same groups for ever."""
+"""Progress: stored on the target, in groups that never change."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _GOLDEN = {
     ("a", "t", 0): "mirror.a.13",
     ("a", "überwachung", 7): "mirror.a.8",
 }
-"""Written down once; changing one would lose the progress of every flow that runs."""
+"""Recorded once: a change of the mapping would lose the progress of every existing flow."""
 
 
 class FakeAdmin:
-    """The two calls that progress needs, over the real loop to the fake cluster."""
+    """The two calls that progress needs, through the real client loop to the fake cluster."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._client = FakeClient(cluster)
@@ -57,7 +57,7 @@ def cluster() -> FakeCluster:
 
 
 @pytest.mark.parametrize(("key", "group"), _GOLDEN.items())
-def test_groups_never_change(key: tuple[str, str, int], group: str) -> None:
+def test_groups_are_stable(key: tuple[str, str, int], group: str) -> None:
     flow, topic, partition = key
     assert group_of(flow, TopicPartition(topic, partition)) == group
 
@@ -74,27 +74,27 @@ def _keep(cluster: FakeCluster, flow: str, progress: Mapping[TopicPartition, Pro
     return admin
 
 
-def test_what_is_written_is_read(cluster: FakeCluster) -> None:
+def test_written_progress_is_read(cluster: FakeCluster) -> None:
     progress = {TopicPartition("paris.t", p): _progress(100 + p, epoch=None if p % 2 else p) for p in range(40)}
     admin = _keep(cluster, "flow", progress)
     assert ProgressStore(admin, "flow").read(progress) == progress
     assert len(cluster.groups) == len({group_of("flow", tp) for tp in progress})
 
 
-def test_nothing_is_read_where_nothing_was_written(cluster: FakeCluster) -> None:
+def test_no_progress_is_read_if_none_was_written(cluster: FakeCluster) -> None:
     admin = _keep(cluster, "flow", {TopicPartition("t", 0): _progress(5)})
     assert ProgressStore(admin, "flow").read([TopicPartition("t", 1)]) == {}
     assert ProgressStore(admin, "other").read([TopicPartition("t", 0)]) == {}
 
 
-def test_progress_may_be_written_again(cluster: FakeCluster) -> None:
+def test_progress_may_be_overwritten(cluster: FakeCluster) -> None:
     tp = TopicPartition("t", 0)
     _keep(cluster, "flow", {tp: _progress(9)})
     admin = _keep(cluster, "flow", {tp: _progress(5)})
     assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
 
 
-def test_a_transaction_that_a_killed_copy_left_open_does_not_hold_up_a_plan(cluster: FakeCluster) -> None:
+def test_open_transaction_of_a_killed_copy_does_not_delay_a_plan(cluster: FakeCluster) -> None:
     tp = TopicPartition("t", 0)
     admin = _keep(cluster, "flow", {tp: _progress(5)})
     group = group_of("flow", tp)
@@ -105,13 +105,13 @@ def test_a_transaction_that_a_killed_copy_left_open_does_not_hold_up_a_plan(clus
     assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
 
 
-def test_the_metadata_says_whose_it_is() -> None:
+def test_metadata_names_the_source() -> None:
     kept = to_offset(_progress(5))
     assert json.loads(kept.metadata) == {"v": 1, "cluster": "paris-cluster", "topic": "an-id", "time": 77}
     assert (kept.offset, kept.leader_epoch) == (5, 3)
 
 
 @pytest.mark.parametrize("metadata", ["", "not json", "[1, 2]", '"text"', '{"cluster": 5}', '{"time": "soon"}'])
-def test_an_offset_that_a_stranger_committed_is_read_as_nobodys(metadata: str) -> None:
+def test_offset_of_another_program_has_no_source(metadata: str) -> None:
     found = from_offset(OffsetAndMetadata(5, None, metadata))
     assert found == Progress(offset=5, leader_epoch=None, source_cluster_id="", topic_id="", time_ms=0)

@@ -1,4 +1,4 @@
-"""The encoder's thread: partitions in turn, what is no longer wanted ends, and everything is answered."""
+"""The encoder's thread: partitions take turns, cancelled jobs end, and every future completes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 
 class Clock:
-    """Seconds that pass each time it is read: every step is a whole turn."""
+    """A clock that advances with each reading: every step takes a whole turn."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,7 +41,7 @@ def encoder(clock: Clock) -> Iterator[Encoder]:
 
 
 def steps(count: int, name: str, log: list[str], go: threading.Event | None = None) -> Steps:
-    """A job that notes each step, and before the first one waits for ``go``."""
+    """A job that records each step, and waits for ``go`` before the first one."""
     if go is not None:
         assert go.wait(_WITHIN_S)
     for _ in range(count):
@@ -60,7 +60,7 @@ def test_partitions_take_turns(encoder: Encoder) -> None:
     assert log[:5] == ["long", "short", "long", "short", "long"]
 
 
-def test_what_is_no_longer_wanted_ends_at_the_next_step(encoder: Encoder) -> None:
+def test_cancelled_job_ends_at_its_next_step(encoder: Encoder) -> None:
     log, stepped, closed = list[str](), threading.Semaphore(0), threading.Event()
 
     def endless() -> Generator[int, None, ReencodeResult]:
@@ -80,7 +80,7 @@ def test_what_is_no_longer_wanted_ends_at_the_next_step(encoder: Encoder) -> Non
     assert behind.result(_WITHIN_S).dropped == {"behind": 1}
 
 
-def test_a_job_that_fails_fails_alone(encoder: Encoder) -> None:
+def test_failing_job_does_not_affect_other_jobs(encoder: Encoder) -> None:
     def breaks() -> Generator[int, None, ReencodeResult]:
         yield 0
         raise KeyError("x")
@@ -91,7 +91,7 @@ def test_a_job_that_fails_fails_alone(encoder: Encoder) -> None:
     assert fine.result(_WITHIN_S).dropped == {"fine": 1}
 
 
-def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dying_thread_fails_all_pending_jobs(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
 
@@ -103,7 +103,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting(encoder: Encoder, monkeypatch:
     assert encoder.submit("c", functools.partial(steps, 1, "x", [])).cancelled()
 
 
-def test_closing_answers_everybody() -> None:
+def test_close_cancels_all_pending_jobs() -> None:
     encoder, go = Encoder(1_000), threading.Event()
     futures = [encoder.submit(key, functools.partial(steps, 1, "x", [], go)) for key in ("a", "a", "b")]
     encoder.close()
@@ -115,7 +115,7 @@ def test_closing_answers_everybody() -> None:
     eventually(lambda: not thread.is_alive(), what="its thread has ended")
 
 
-def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
+def test_interrupted_job_has_the_same_result(encoder: Encoder) -> None:
     source = [made(0, 3_000), made(5_000, 10)]
     recipe = ReencodeSpec(limit=2_000, codec="lz4")
     futures = [encoder.submit(key, functools.partial(reencode_steps, source, recipe)) for key in range(3)]
@@ -127,8 +127,8 @@ def test_taking_turns_changes_nothing_of_what_is_made(encoder: Encoder) -> None:
         ]
 
 
-def test_a_long_job_can_be_interrupted_often() -> None:
-    """A source of many records is not one step, and neither are many batches made of it."""
+def test_long_job_can_be_interrupted_often() -> None:
+    """A source of many records takes several steps, and so do many batches that are encoded from it."""
     source = made(0, 20_000)
     assert len(list(reencode_steps([source], ReencodeSpec()))) >= 20_000 // 1_024
     assert len(list(reencode_steps([source], ReencodeSpec(limit=5_000)))) >= 40

@@ -1,4 +1,4 @@
-"""The window before targets that are throttled, slow, fast or sick, in simulated time.
+"""The send window for throttled, slow, fast and partly stuck targets, in simulated time.
 
 Whatever the target: no healthy batch gets so old that it would expire (throttled_backlog_expires_nothing), a sick
 partition costs the others next to nothing, and a fast target is used to the full.
@@ -19,7 +19,7 @@ KB = 1024
 
 @dataclass(slots=True)
 class Link:
-    """One connection to a broker: batches one after the other at ``rate`` bytes/s, each ``delay_ms`` on its way.
+    """A connection to a broker: batches one after the other at ``rate`` bytes/s, each with a latency of ``delay_ms``.
 
     With a ``quota`` (bytes/s) it answers at once and then listens no more until its bucket, which holds ten seconds'
     worth, is even again (KIP-219).
@@ -36,7 +36,7 @@ class Link:
         self.tokens = 10 * self.quota
 
     def take(self, size: int, now: float) -> tuple[float, int]:
-        """When a batch that is handed over now is answered, and the throttle time in the answer."""
+        """Return when a batch sent now is acknowledged, and the throttle time of the response."""
         arrived = max(now, self.free_at) + size * 1000 / self.rate
         throttle_ms = 0.0
         if self.quota:
@@ -49,7 +49,7 @@ class Link:
 
 @dataclass(slots=True)
 class Sender:
-    """A partition with a backlog without end."""
+    """A partition with an endless backlog."""
 
     name: int
     sick: bool = False
@@ -128,8 +128,8 @@ class Simulation:
 @pytest.mark.parametrize("partitions", [1, 20])
 @pytest.mark.parametrize("delivery_ms", [5_000, 30_000, 120_000])
 @pytest.mark.parametrize("quota", [50 * KB, 200 * KB, 1000 * KB])
-def test_a_throttled_target_with_a_huge_backlog_expires_nothing(quota: int, delivery_ms: int, partitions: int) -> None:
-    """throttled_backlog_expires_nothing: the smallest legal time-out, and the quota is used to the full."""
+def test_throttled_target_with_a_huge_backlog_expires_nothing(quota: int, delivery_ms: int, partitions: int) -> None:
+    """throttled_backlog_expires_nothing: with the smallest valid timeout, and the quota is fully used."""
     simulation = Simulation(Link(100_000 * KB, 2, quota=quota), partitions, 16 * KB, delivery_ms)
     simulation.run(120_000)
     assert simulation.oldest_ms < delivery_ms
@@ -140,7 +140,7 @@ def test_a_throttled_target_with_a_huge_backlog_expires_nothing(quota: int, deli
 @pytest.mark.parametrize("partitions", [1, 20])
 @pytest.mark.parametrize("delivery_ms", [5_000, 30_000])
 @pytest.mark.parametrize("rate", [100 * KB, 1000 * KB])
-def test_a_slow_link_expires_nothing(rate: int, delivery_ms: int, partitions: int) -> None:
+def test_slow_link_expires_nothing(rate: int, delivery_ms: int, partitions: int) -> None:
     simulation = Simulation(Link(rate, 50), partitions, 16 * KB, delivery_ms)
     simulation.run(60_000)
     assert simulation.oldest_ms < delivery_ms / 2
@@ -148,8 +148,8 @@ def test_a_slow_link_expires_nothing(rate: int, delivery_ms: int, partitions: in
 
 
 @pytest.mark.parametrize("link", [Link(100_000 * KB, 2, quota=200 * KB), Link(200 * KB, 50)])
-def test_partitions_before_a_full_window_have_a_turn_each(link: Link) -> None:
-    """Who sent most had it all: the others waited for as long as it had a backlog."""
+def test_partitions_take_turns_at_a_full_window(link: Link) -> None:
+    """Otherwise the busiest partition would take the whole window for as long as it has a backlog."""
     simulation = Simulation(link, 20, 16 * KB, 30_000)
     simulation.run(120_000)
     shares = [sender.sent for sender in simulation.senders]
@@ -158,7 +158,7 @@ def test_partitions_before_a_full_window_have_a_turn_each(link: Link) -> None:
 
 @pytest.mark.parametrize("sick", [1, 2])
 @pytest.mark.parametrize("delay_ms", [2, 50])
-def test_a_sick_partition_costs_the_healthy_ones_next_to_nothing(delay_ms: int, sick: int) -> None:
+def test_stuck_partition_hardly_slows_healthy_ones(delay_ms: int, sick: int) -> None:
     healthy = Simulation(Link(20_000 * KB, delay_ms), 20, 64 * KB, 30_000)
     healthy.run(10_000)
     beside = Simulation(Link(20_000 * KB, delay_ms), 20 + sick, 64 * KB, 30_000, sick=sick)
@@ -167,7 +167,7 @@ def test_a_sick_partition_costs_the_healthy_ones_next_to_nothing(delay_ms: int, 
     assert all(sender.sent == 0 for sender in beside.senders[:sick])
 
 
-def test_a_sick_partition_does_not_keep_the_one_place_before_a_throttled_target() -> None:
+def test_stuck_partition_does_not_occupy_the_only_turn_of_a_throttled_target() -> None:
     quota = 1000 * KB
     simulation = Simulation(Link(100_000 * KB, 2, quota=quota), 20, 64 * KB, 30_000, sick=2)
     simulation.run(60_000)
@@ -175,7 +175,7 @@ def test_a_sick_partition_does_not_keep_the_one_place_before_a_throttled_target(
 
 
 @pytest.mark.parametrize("delay_ms", [1, 10, 100, 300])
-def test_a_fast_target_is_soon_used_to_the_full(delay_ms: int) -> None:
+def test_fast_target_is_soon_fully_used(delay_ms: int) -> None:
     rate = 50_000 * KB
     simulation = Simulation(Link(rate, delay_ms), 20, 64 * KB, 120_000)
     simulation.run(6_000)
@@ -183,7 +183,7 @@ def test_a_fast_target_is_soon_used_to_the_full(delay_ms: int) -> None:
     assert simulation.rate(3_000, 6_000) >= 0.9 * most
 
 
-def test_nobody_is_asked_more_often_than_something_happens() -> None:
+def test_senders_are_called_no_more_often_than_something_happens() -> None:
     simulation = Simulation(Link(100_000 * KB, 2, quota=50 * KB), 20, 16 * KB, 30_000, sick=20)
     simulation.run(60_000)
     assert simulation.turns < 150

@@ -1,4 +1,4 @@
-"""Notes of progress on real brokers: a compacted topic, real transactions, committed and aborted."""
+"""The progress topic on real brokers: compaction, committed and aborted transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic, 
 from mirror.sandbox.cluster import Cluster
 
 
-def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, unique: Callable[[str], str]) -> None:
+def test_record_stays_current_while_only_aborted_records_follow(
+    target_cluster: Cluster, unique: Callable[[str], str]
+) -> None:
     flow, topic = unique("f").replace(".", "-"), unique("a.orders")
     tp, idle = TopicPartition(topic, 0), TopicPartition(topic, 1)
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
@@ -54,9 +56,7 @@ def test_notes_hold_while_only_aborted_records_follow(target_cluster: Cluster, u
         assert notes.is_current(tp, ProgressRecord(progress, end()), 10_000)
 
 
-def test_a_topic_of_notes_with_many_of_them_is_read_to_its_end(
-    target_cluster: Cluster, unique: Callable[[str], str]
-) -> None:
+def test_large_progress_topic_is_read_to_its_end(target_cluster: Cluster, unique: Callable[[str], str]) -> None:
     flow = unique("f")
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
     notes = ProgressTopic(options, flow)

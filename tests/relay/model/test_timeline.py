@@ -1,4 +1,4 @@
-"""What a copy writes down of itself."""
+"""The timeline that a copy records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def story_of(run: CopyHarness) -> CopyTimeline:
     return story
 
 
-def test_a_copy_s_time_is_divided_into_its_phases() -> None:
+def test_phases_add_up_to_the_time_of_the_copy() -> None:
     run = CopyHarness(4)
     run.clock.advance(70)
     run.opened()
@@ -50,7 +50,7 @@ def test_a_copy_s_time_is_divided_into_its_phases() -> None:
     assert story.ended_ms - story.began_ms == sum(story.phases.values()), "nothing is left out, nothing counted twice"
 
 
-def test_lag_before_and_after_in_records_and_time() -> None:
+def test_lag_before_and_after_is_in_records_and_time() -> None:
     run = CopyHarness(2).opened()
     wall = run.clock.unix_ms()
     old = batch(build([b"0", b"1"], timestamp=wall - 5_000))
@@ -66,8 +66,8 @@ def test_lag_before_and_after_in_records_and_time() -> None:
     assert (story.commits, story.commit_ms, story.commit_max_ms) == (1, 1_000, 1_000)
 
 
-def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
-    """Else an epoch's sum would say that nothing is left, just where something is wrong."""
+def test_lag_without_a_commit_is_the_initial_lag_grown_older() -> None:
+    """Otherwise an epoch's total would show no lag exactly when something is wrong."""
     run = CopyHarness(2).opened()
     run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.unix_ms() - 5_000)), stable_end=10)
     run.clock.advance(2_000)
@@ -77,7 +77,7 @@ def test_where_nothing_gets_through_all_is_left_and_grows_older() -> None:
     assert (story.lag_after, story.late_after_ms) == (13, 7_000)
 
 
-def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -> None:
+def test_commit_before_the_first_response_does_not_set_the_lag() -> None:
     run = CopyHarness(2).opened_with(None).resolved()
     run.commit()
     run.clock.advance(300)
@@ -91,7 +91,7 @@ def test_a_place_that_is_kept_before_the_source_has_answered_is_no_end_of_it() -
     assert [span["name"] for span in story.spans] == [SpanName.CATCH_UP]
 
 
-def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
+def test_catch_up_span_ends_when_the_lag_is_zero() -> None:
     run = CopyHarness(2).opened()
     run.fetch(made(0, 2), stable_end=2)
     run.ack_all()
@@ -104,7 +104,7 @@ def test_the_end_of_a_catch_up_is_told_when_it_comes() -> None:
     assert run.context.observer.results == [run.result]
 
 
-def test_retries_are_told_with_error_and_backoff() -> None:
+def test_retry_event_has_error_and_backoff() -> None:
     run = CopyHarness(1)
     run.context.retries_allowed = True
     run.opened()
@@ -139,7 +139,7 @@ def test_retries_are_told_with_error_and_backoff() -> None:
     assert "too late" in story.spans[0]["error"]
 
 
-def test_a_leader_that_changes_is_told_and_the_first_one_is_not() -> None:
+def test_leader_change_is_an_event_but_the_first_leader_is_not() -> None:
     chronicle = a_chronicle()
     chronicle.leader_observed("target", 4, 1)
     chronicle.leader_observed("target", 4, 1)
@@ -155,7 +155,7 @@ def test_a_leader_that_changes_is_told_and_the_first_one_is_not() -> None:
     )
 
 
-def test_throttling_in_a_row_is_one_event() -> None:
+def test_consecutive_throttling_is_one_event() -> None:
     chronicle = a_chronicle()
     for _ in range(3):
         chronicle.throttled(200)
@@ -165,7 +165,7 @@ def test_throttling_in_a_row_is_one_event() -> None:
     assert event["throttle_ms"] == story.throttled_ms == 600
 
 
-def test_events_are_bounded_and_what_is_left_out_is_counted() -> None:
+def test_events_are_bounded_and_dropped_ones_are_counted() -> None:
     chronicle = a_chronicle()
     for number in range(MAX_EVENTS + 7):
         chronicle.add_event(EventName.RETRY, attempt=number)
@@ -175,7 +175,7 @@ def test_events_are_bounded_and_what_is_left_out_is_counted() -> None:
     assert story.events[-1]["attempt"] == MAX_EVENTS + 6
 
 
-def test_a_curve_is_bounded_and_keeps_its_ends() -> None:
+def test_curve_is_bounded_and_keeps_its_ends() -> None:
     curve = ProgressCurve()
     for number in range(100_000):
         curve.add(number * 50, number, 100_000, number * 10)

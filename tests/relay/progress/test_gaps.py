@@ -1,4 +1,4 @@
-"""Which gap it is, where to go on, and what is lost."""
+"""Gaps: their kind, the offset to resume at, and the loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from tests.relay.hand_context import TOPIC_ID
         (80, None, None, 0, 0),
     ],
 )
-def test_each_gap_has_its_kind(at: int, diverging: int | None, kind: GapKind | None, resume: int, lost: int) -> None:
+def test_gap_has_its_kind_resume_offset_and_loss(
+    at: int, diverging: int | None, kind: GapKind | None, resume: int, lost: int
+) -> None:
     gap = find_gap(progress_at(at), TOPIC_ID, 20, 80, diverging=diverging)
     assert (None if gap is None else gap.kind) == kind
     if gap is not None:
@@ -31,7 +33,7 @@ def test_each_gap_has_its_kind(at: int, diverging: int | None, kind: GapKind | N
         assert f"go on at offset {resume}" in gap.advice()
 
 
-def test_another_topic_id_is_another_topic_whatever_the_offsets() -> None:
+def test_other_topic_id_is_recreated_whatever_the_offsets() -> None:
     gap = find_gap(progress_at(50), "another", 20, 80)
     assert gap is not None
     assert (gap.kind, gap.resume, gap.lost) == (GapKind.RECREATED, 20, 0)
@@ -41,7 +43,7 @@ def test_another_topic_id_is_another_topic_whatever_the_offsets() -> None:
 
 
 @given(st.integers(0, 99), st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 99))
-def test_who_passes_over_a_gap_goes_on_inside_the_log(at: int, earliest: int, more: int, diverging: int | None) -> None:
+def test_resume_offset_is_inside_the_log(at: int, earliest: int, more: int, diverging: int | None) -> None:
     gap = find_gap(progress_at(at), TOPIC_ID, earliest, earliest + more, diverging=diverging)
     if gap is not None:
         assert earliest <= gap.resume <= earliest + more

@@ -1,4 +1,4 @@
-"""The transform of config/README.md does what is said of it, and a record can be changed as people would try."""
+"""The transform of config/README.md works as documented, and a record can be changed in the obvious ways."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mirror.client import Record
 from mirror.errors import FlowError
 from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeSpec, load_transform, reencode
 from mirror.wire.decode import records_of
-from tests.relay.test_deep import TIME, _Made, gappy
+from tests.relay.batches.test_reencode import TIME, _Made, gappy
 
-README = Path(__file__).parents[2] / "config" / "README.md"
+README = Path(__file__).parents[3] / "config" / "README.md"
 
 
 def example() -> tuple[str, str, str]:
-    """The module's name and text, and how the configuration names its function."""
+    """Return the module's name and text, and the function's name in the configuration."""
     text = README.read_text(encoding="utf-8")
     code = re.search(r"```python\n# (\w+)\.py\n(.*?)```", text, re.DOTALL)
     named = re.search(r'^transform = "(\w+:\w+)"$', text, re.MULTILINE)
@@ -54,7 +54,7 @@ def test_the_example_in_readme(transform: Callable[[Record], Record | None]) -> 
     assert made.dropped == {DROPPED_BY_TRANSFORM: 1}
 
 
-def test_a_record_with_other_fields() -> None:
+def test_transform_replaces_fields() -> None:
     record = Record(7, TIME, b"k", b"v", (("h", b"1"),))
     assert record.replace(value=None, timestamp_ms=1) == Record(7, 1, b"k", None, (("h", b"1"),))
     assert record.replace(headers={"a": b"2", "b": None}).headers == (("a", b"2"), ("b", None))
@@ -63,7 +63,7 @@ def test_a_record_with_other_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["offset", "topic", "timestamp"])
-def test_what_a_record_has_not_is_named(name: str) -> None:
+def test_unknown_field_is_named(name: str) -> None:
     record = Record(7, TIME, b"k", b"v", ())
     with pytest.raises(
         TypeError, match=f"a record has no {name} to replace; there are: headers, key, timestamp_ms, va"
