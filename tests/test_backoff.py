@@ -20,20 +20,20 @@ class _Middle(random.Random):
         return (a + b) / 2
 
 
-def test_doubles_before_jitter() -> None:
+def test_backoff_doubles_before_jitter() -> None:
     backoff = Backoff(100, 1_000, _Middle())
     assert [backoff.after(n) for n in range(1, 8)] == [100, 200, 400, 800, 1_000, 1_000, 1_000]
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 200), st.integers(0, 2**32))
-def test_doubles_with_jitter_never_above_max(initial: int, more: int, failures: int, seed: int) -> None:
+def test_backoff_with_jitter_never_exceeds_max(initial: int, more: int, failures: int, seed: int) -> None:
     ceiling = initial + more
     wait = Backoff(initial, ceiling, random.Random(seed)).after(failures)
     doubled = initial * 2 ** (failures - 1)
     assert min(ceiling, int(doubled * (1 - JITTER))) <= wait <= min(ceiling, int(doubled * (1 + JITTER)) + 1)
 
 
-def test_the_jitter_uses_its_whole_range() -> None:
+def test_jitter_covers_its_whole_range() -> None:
     backoff = Backoff(10_000, 10**6, random.Random(7))
     waits = [backoff.after(1) for _ in range(2_000)]
     assert min(waits) < 8_100
@@ -41,7 +41,7 @@ def test_the_jitter_uses_its_whole_range() -> None:
     assert abs(statistics.fmean(waits) - 10_000) < 150
 
 
-def test_two_seeds_do_not_retry_in_step() -> None:
+def test_different_seeds_give_different_waits() -> None:
     one, other = (Backoff(1_000, 10**6, random.Random(seed)) for seed in (1, 2))
     assert [one.after(n) for n in range(1, 6)] != [other.after(n) for n in range(1, 6)]
 
@@ -55,12 +55,12 @@ def test_initial_above_max_gives_constant_max() -> None:
 
 
 @given(st.integers(1, 5_000))
-def test_the_largest_values_overflow_nowhere(failures: int) -> None:
+def test_largest_values_do_not_overflow(failures: int) -> None:
     assert Backoff(FOREVER_MS, FOREVER_MS, random.Random(1)).after(failures) <= FOREVER_MS
     assert Backoff(1, FOREVER_MS, random.Random(1)).after(failures) <= FOREVER_MS
 
 
-def test_no_backoff_is_no_wait() -> None:
+def test_zero_backoff_does_not_wait() -> None:
     assert Backoff(0, 0, random.Random(1)).after(5) == 0
 
 
@@ -80,7 +80,7 @@ def test_success_resets_attempts() -> None:
     assert state.wait_ms(10_000) == 100
 
 
-def test_a_backoff_may_be_skipped_without_forgetting_the_failures() -> None:
+def test_skipped_backoff_keeps_the_failure_count() -> None:
     state = RequestState(Backoff(100, 1_000, _Middle()))
     state.failed(0)
     state.failed(0)

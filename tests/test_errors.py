@@ -21,7 +21,7 @@ def _instance(kind: type[MirrorError]) -> MirrorError:
 
 
 @pytest.mark.parametrize("kind", _CLASSES)
-def test_every_class_is_drawn_under_its_parent(kind: type[MirrorError]) -> None:
+def test_every_error_is_documented_below_its_parent(kind: type[MirrorError]) -> None:
     drawing = (errors.__doc__ or "").splitlines()
     depth = {
         found.group(2): len(found.group(1))
@@ -36,7 +36,7 @@ def test_every_class_is_drawn_under_its_parent(kind: type[MirrorError]) -> None:
 
 
 @pytest.mark.parametrize("kind", _CLASSES)
-def test_errors_travel_between_processes(kind: type[MirrorError]) -> None:
+def test_errors_can_be_pickled(kind: type[MirrorError]) -> None:
     error = _instance(kind)
     there = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert type(there) is kind
@@ -44,7 +44,7 @@ def test_errors_travel_between_processes(kind: type[MirrorError]) -> None:
     assert {k: v for k, v in vars(there).items() if not k.startswith("__")} == vars(error)
 
 
-def test_a_delivery_timeout_still_says_what_is_unknown_after_its_travel() -> None:
+def test_pickled_delivery_timeout_keeps_may_have_been_written() -> None:
     error = DeliveryTimeout("late", may_have_been_written=True)
     assert pickle.loads(pickle.dumps(error)).may_have_been_written  # noqa: S301 - our own bytes
 
@@ -54,7 +54,7 @@ def test_every_timeout_is_a_timeout_error(kind: type[Exception]) -> None:
     assert issubclass(kind, TimeoutError)
 
 
-def test_a_config_error_shows_each_problem_on_a_line() -> None:
+def test_config_error_has_one_line_per_problem() -> None:
     problems = [Problem("file.toml", "a", "1", "must be 2"), Problem("", "b", "***", "unknown key")]
     error = ConfigError(problems)
     assert str(error) == "file.toml: a = 1: must be 2\nb = ***: unknown key"

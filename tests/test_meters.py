@@ -7,7 +7,7 @@ import threading
 from mirror.meters import BOUNDS_MS, Histogram, NetworkSnapshot, RequestMeter, RequestMeters
 
 
-def test_a_bucket_ends_with_its_bound() -> None:
+def test_bucket_includes_its_upper_bound() -> None:
     one = Histogram()
     for ms in (0, 1, 2, 3, 30_000, 30_001):
         one.add(ms)
@@ -16,7 +16,7 @@ def test_a_bucket_ends_with_its_bound() -> None:
     assert (one.count, one.sum_ms, len(one.counts)) == (6, 60_007, len(BOUNDS_MS) + 1)
 
 
-def test_what_came_since_an_earlier_look() -> None:
+def test_snapshots_subtract_to_the_counts_between_them() -> None:
     meters = RequestMeters()
     meters["EndTxn"].took.add(5)
     before = NetworkSnapshot(meters.snapshot(), 100)
@@ -31,7 +31,7 @@ def test_what_came_since_an_earlier_look() -> None:
     assert before.requests["EndTxn"].took.count == 1, "a look does not change"
 
 
-def test_it_may_be_looked_at_while_others_come() -> None:
+def test_snapshot_while_meters_are_added() -> None:
     meters, over, looked = RequestMeters(), threading.Event(), threading.Event()
 
     def write() -> None:

@@ -12,18 +12,18 @@ _MS = st.integers(0, FOREVER_MS)
 
 
 @given(_MS, _MS)
-def test_a_deadline_saturates(now: int, timeout: int) -> None:
+def test_deadline_saturates(now: int, timeout: int) -> None:
     at = deadline(now, timeout)
     assert now <= at <= FOREVER_MS
     assert at == min(now + timeout, FOREVER_MS)
 
 
 @given(_MS, _MS)
-def test_what_remains_is_never_negative(at: int, now: int) -> None:
+def test_remaining_time_is_never_negative(at: int, now: int) -> None:
     assert remaining(at, now) == max(at - now, 0)
 
 
-def test_a_timer_counts_down_and_stays_at_zero() -> None:
+def test_timer_counts_down_to_zero() -> None:
     clock = FakeClock()
     timer = Timer(clock, 100)
     assert (timer.remaining_ms(), timer.expired()) == (100, False)
@@ -35,11 +35,11 @@ def test_a_timer_counts_down_and_stays_at_zero() -> None:
     assert timer.remaining_ms() == 0
 
 
-def test_a_timer_of_nothing_has_expired_at_once() -> None:
+def test_timer_with_zero_timeout_has_expired() -> None:
     assert Timer(FakeClock(), 0).expired()
 
 
-def test_the_longest_timeout_never_ends() -> None:
+def test_longest_timeout_never_expires() -> None:
     clock = FakeClock()
     timer = Timer(clock, FOREVER_MS)
     assert timer.deadline_ms == FOREVER_MS
