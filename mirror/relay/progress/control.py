@@ -60,7 +60,7 @@ class RunControl:
         if self.run != run:
             return f"another run of this flow took over: {self.run}, on {self.host}"
         if self.stop:
-            return "it was told to stop"
+            return "the run was asked to stop"
         return "there is something new to plan" if epoch < self.epoch else None
 
     def other_run_active(self, run: str) -> bool:

@@ -37,7 +37,7 @@ from mirror.spark.planning.range_planner import (
 from mirror.spark.planning.source_offsets import SourceOffsets
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
-"""A partition with this backlog or more counts as far behind: it fills transactions of its own (COMMIT_BYTES)."""
+"""A partition with this backlog or more is far behind: it fills transactions of its own (MAX_TRANSACTION_BYTES)."""
 
 
 DrainBounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]

@@ -40,7 +40,7 @@ def test_offset_of_another_program_is_no_control_record(metadata: str) -> None:
 def test_epoch_ends_on_stop_newer_plan_or_other_run() -> None:
     assert CONTROL.end_reason("run-1", 3) is None
     assert CONTROL.end_reason("run-1", 2) == "there is something new to plan"
-    assert CONTROL.stopped().end_reason("run-1", 3) == "it was told to stop"
+    assert CONTROL.stopped().end_reason("run-1", 3) == "the run was asked to stop"
     assert CONTROL.end_reason("run-0", 3) == "another run of this flow took over: run-1, on h"
 
 
@@ -90,4 +90,4 @@ def test_poller_has_one_request_in_flight_and_ignores_failures() -> None:
     assert poller.due_ms() == 1_000 + POLL_INTERVAL_MS, "overdue"
     poller.poll(10_001)
     requests[1].set_result(CONTROL.stopped())
-    assert poller.poll(10_002) == "it was told to stop"
+    assert poller.poll(10_002) == "the run was asked to stop"
