@@ -11,6 +11,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 _HEADER = struct.Struct(">hhi")
+_CLIENT_ID = struct.Struct(">h")
+_SIZE = _HEADER.size + _CLIENT_ID.size
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +31,12 @@ class Seen:
     correlation_id: int
     frame: bytes
     answered_ms: float = -1
+
+    @property
+    def client_id(self) -> str:
+        """The client id of the request's header; empty where there is none, or where the frame was not kept."""
+        (size,) = _CLIENT_ID.unpack_from(self.frame, _HEADER.size) if len(self.frame) >= _SIZE else (0,)
+        return self.frame[_SIZE : _SIZE + max(size, 0)].decode(errors="replace")
 
     def body(self) -> Any:
         """Return the body as kio's class."""

@@ -99,7 +99,8 @@ class _Link:
 class Proxy:
     """Stands before the brokers at ``bootstrap_servers``, broker ids counting from 1. A context manager.
 
-    ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection.
+    ``seen`` are the requests that came, in order; ``opened`` the broker and monotonic ms of each accepted connection;
+    ``injected`` each fault that was injected, with the request (or the request of the answer) that it affected.
     At its end it raises what a test's own :meth:`change` raised: the client saw no more than a connection that broke.
     ``mangle``, where it is set, makes other bytes of each answer.
     Of each request the first ``keep_bytes`` bytes are kept (None: all of them): minutes of load would fill the memory.
@@ -115,6 +116,7 @@ class Proxy:
         self._keep_bytes: Final = keep_bytes
         self.seen: list[Seen] = []
         self.opened: list[tuple[int, float]] = []
+        self.injected: list[tuple[Fault, Seen]] = []
         self._faults: tuple[tuple[Fault, Iterator[int]], ...] = ()
         self._changes: dict[int, Change] = {}
         self.mangle: Mangle | None = None
@@ -321,6 +323,7 @@ class Proxy:
         if fault is None:
             await self._finish(sink, data, on, seen)
             return
+        self.injected.append((fault, seen))
         sink.write(data[: fault.after])
         await sink.drain()
         if fault.action is Action.DELAY:
