@@ -91,7 +91,7 @@ $(SPARK_ARCHIVE): $(INSTALLED) tests/spark_archive.py
 $(BROKER_ARCHIVE): $(INSTALLED) tests/broker_archive.py | brokers
 	@PYTHONPATH=. $(BIN)/python tests/broker_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
 
-# Only the clocks' harm wants it: a campaign that does without says so.
+# Only the faults of clocks need it: a campaign without it says so.
 .PHONY: faketime
 faketime:
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 $(FAKETIME)/usr/lib/*/faketime/libfaketimeMT.so.1 2> /dev/null | grep -q . || { \
@@ -123,38 +123,38 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 
 dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives
 
-campaign: brokers ## harm three brokers under load, and see what the producers made of it (an hour)
-	PYTHONPATH=. $(BIN)/python tests/campaign/campaign.py
+campaign: brokers ## inject faults into three brokers under load, and verify what the producers wrote (an hour)
+	PYTHONPATH=. $(BIN)/python tests/campaign/soak/campaign.py
 
-murder: brokers ## kill copies at 200 moments, and see that nothing is lost or doubled (15 to 30 minutes)
-	PYTHONPATH=. $(BIN)/python tests/campaign/murder.py $(ARGUMENTS)
+murder: brokers ## kill copies at 200 moments, and verify that nothing is lost or duplicated (15 to 30 minutes)
+	PYTHONPATH=. $(BIN)/python tests/campaign/kills/campaign.py $(ARGUMENTS)
 
-faults: brokers faketime $(ARCHIVES) ## break all that can break under a stream, and see what the target has (10 minutes; MIRROR_FAULTS_SECONDS=7200)
-	PYTHONPATH=. $(BIN)/python tests/campaign/faults/campaign.py $(ARGUMENTS)
+faults: brokers faketime $(ARCHIVES) ## inject 24 kinds of faults into a stream, and verify its copy (20 minutes; MIRROR_FAULTS_SECONDS=7200)
+	PYTHONPATH=. $(BIN)/python tests/campaign/chaos/campaign.py $(ARGUMENTS)
 
 properties: $(INSTALLED) ## look for examples that break a property, other ones each time (a minute for each; ROUNDS=5)
 	@for round in $$(seq $(or $(ROUNDS),1)); do \
 		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
 	done
 
-equality: brokers ## copy hundreds of generated topics, compared by another client (ARGUMENTS="--rounds 50 --seed N")
-	PYTHONPATH=. $(BIN)/python tests/campaign/equality.py $(ARGUMENTS)
+equality: brokers ## copy hundreds of generated topics, compared by an independent client (ARGUMENTS="--rounds 50 --seed N")
+	PYTHONPATH=. $(BIN)/python tests/campaign/equality/campaign.py $(ARGUMENTS)
 
-isolation: brokers ## what sick partitions and throttled targets cost the healthy ones (wants an idle machine)
-	PYTHONPATH=. $(BIN)/python tests/campaign/isolation.py $(ARGUMENTS)
+isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
+	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
 cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, secrets, make dist, speculation (20 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
-memory: brokers ## measure what copies take above their start, against the bounds that they are given
-	PYTHONPATH=. $(BIN)/python tests/campaign/memory.py $(ARGUMENTS)
+memory: brokers ## measure the memory of copies against its bounds
+	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/memory.py $(ARGUMENTS)
 
-follower: brokers ## stop a follower of some target partitions, and see what that costs the others (wants an idle machine)
-	PYTHONPATH=. $(BIN)/python tests/campaign/follower.py $(ARGUMENTS)
+follower: brokers ## measure what a stopped follower of some target partitions costs the others (needs an idle machine)
+	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/follower.py $(ARGUMENTS)
 
-stores: brokers browser prometheus ## look at a sick partition in Zipkin and Prometheus: pictures in build/stores (4 minutes; ARGUMENTS=--wait)
-	PYTHONPATH=. $(BIN)/python tests/campaign/stores.py $(ARGUMENTS)
+stores: brokers browser prometheus ## show a sick partition in Zipkin and Prometheus: pictures in build/stores (4 minutes; ARGUMENTS=--wait)
+	PYTHONPATH=. $(BIN)/python tests/campaign/stores/campaign.py $(ARGUMENTS)
 
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \

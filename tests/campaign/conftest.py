@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.campaign.stage import Stage, stage
+from tests.campaign.soak.cluster import SoakCluster, soak_cluster
 
 
 @pytest.fixture(scope="module")
-def on_stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[SoakCluster]:
     """Its parameter is the level of ``transaction.version``."""
-    with stage({"transaction.version": request.param}) as started:
+    with soak_cluster({"transaction.version": request.param}) as started:
         yield started

@@ -15,8 +15,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.progress_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
-from tests.campaign.murder_worker import Order
-from tests.campaign.victims import Victim
+from tests.campaign.kills.attempt import AttemptOrder
+from tests.campaign.kills.attempt_process import AttemptProcess
 from tests.e2e.broker_side import WITHIN_S, Side
 from tests.polling import eventually
 
@@ -56,7 +56,7 @@ class Copying:
         self.source.fill(self.topic, values)
         self.values.extend(values)
 
-    def _order(self, start: int, policy: CopyPolicy, hold: tuple[str, int] | None = None) -> Order:
+    def _order(self, start: int, policy: CopyPolicy, hold: tuple[str, int] | None = None) -> AttemptOrder:
         one = Range(
             flow=self.flow,
             topic=self.topic,
@@ -68,7 +68,7 @@ class Copying:
             topic_id=self._topic_id,
         )
         ends = {"bootstrap.servers": self.source.address}, {"bootstrap.servers": self.target.address}
-        return Order(source=ends[0], target=ends[1], ranges=[one], policy=policy, hold=hold)
+        return AttemptOrder(source=ends[0], target=ends[1], ranges=[one], policy=policy, hold=hold)
 
     def copy(self, *, start: int = 0, start_over: bool = False) -> RangeResult:
         """All that the source has; ``start`` is only where a flow without any progress begins."""
@@ -86,8 +86,8 @@ class Copying:
 
     def killed_at(self, point: str) -> None:
         """An attempt that is killed there."""
-        with Victim(self._order(0, self._policy, (point, 1))) as victim:
-            assert victim.await_held()
+        with AttemptProcess(self._order(0, self._policy, (point, 1))) as attempt:
+            assert attempt.await_held()
 
     def committed(self) -> int:
         """The progress as the target has it; negative where there is none."""

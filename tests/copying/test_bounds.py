@@ -1,12 +1,12 @@
-"""The memory that a copy takes (tests/campaign/memory.py has more cases)."""
+"""The memory that a copy takes (tests/campaign/measurements/memory.py has more cases)."""
 
 from __future__ import annotations
 
 import pytest
 
 from mirror.sandbox.cluster import Cluster
-from tests.campaign.memory import Backlog, run_case
-from tests.campaign.plain import Pair
+from tests.campaign.measurements.healthy_copy import Pair
+from tests.campaign.measurements.memory import Backlog, run_case
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
 

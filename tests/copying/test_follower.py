@@ -1,4 +1,4 @@
-"""A stopped follower of some target partitions, briefly; tests/campaign/follower.py measures it."""
+"""A stopped follower of some target partitions, briefly; tests/campaign/measurements/follower.py measures it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.campaign.follower import DELIVERY_MS, SHORT
-from tests.campaign.follower_stage import HEALTHY, SICK, STOPPED, Coordinators, FollowerStage, follower_stage
+from tests.campaign.measurements.follower import DELIVERY_MS, SHORT
+from tests.campaign.measurements.follower_cluster import (
+    HEALTHY,
+    SICK,
+    STOPPED,
+    Coordinators,
+    FollowerCluster,
+    follower_cluster,
+)
 from tests.stalls import Stalls, now_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
@@ -24,15 +31,15 @@ LATE_MS = 2_000
 
 
 @pytest.fixture(scope="module")
-def filled(source_cluster: Cluster) -> Iterator[FollowerStage]:
-    with follower_stage(LAG_S, 2 * LAG_S, source_cluster.bootstrap_servers, jvm.BROKER) as stage:
-        stage.fill(HEALTHY * 1_000_000, SICK * 500_000)
-        yield stage
+def filled(source_cluster: Cluster) -> Iterator[FollowerCluster]:
+    with follower_cluster(LAG_S, 2 * LAG_S, source_cluster.bootstrap_servers, jvm.BROKER) as cluster:
+        cluster.fill(HEALTHY * 1_000_000, SICK * 500_000)
+        yield cluster
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(180)
-def test_stopped_follower_affects_only_the_partitions_it_replicates(filled: FollowerStage, stalls: Stalls) -> None:
+def test_stopped_follower_affects_only_the_partitions_it_replicates(filled: FollowerCluster, stalls: Stalls) -> None:
     """Healthy and sick partitions have the same leaders; only the sick ones wait for the follower."""
     flows = {exactly_once: filled.target(Coordinators.APART, min_in_sync=3) for exactly_once in (True, False)}
 

@@ -1,4 +1,4 @@
-"""Copies of a few random topics; tests/campaign/equality.py runs many more."""
+"""Copies of a few random topics; tests/campaign/equality/campaign.py runs many more."""
 
 from __future__ import annotations
 

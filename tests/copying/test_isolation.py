@@ -1,6 +1,6 @@
 """Sick target partitions among healthy ones, and a target that throttles, briefly.
 
-tests/campaign/isolation.py measures the same cases for longer.
+tests/campaign/measurements/isolation.py measures the same cases for longer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,18 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.partition.expiries import expiry_record
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.campaign.crowd import HEALTHY, LEADERLESS, SICK, SILENT, STOPPED_BROKER, UNCOORDINATED, Crowd, crowd
-from tests.campaign.plain import Pair
-from tests.campaign.quotas import limit_producer
+from tests.campaign.measurements.healthy_copy import Pair
+from tests.campaign.measurements.quotas import limit_producer
+from tests.campaign.measurements.sick_partitions import (
+    HEALTHY,
+    LEADERLESS,
+    SICK,
+    SILENT,
+    STOPPED_BROKER,
+    UNCOORDINATED,
+    SickPartitions,
+    sick_partitions,
+)
 from tests.polling import eventually
 from tests.stalls import Stalls, now_ms
 
@@ -39,8 +48,8 @@ TRICKLE_S = 10
 
 
 @pytest.fixture(scope="module")
-def filled() -> Iterator[Crowd]:
-    with crowd(SESSION_S, jvm.BROKER) as started:
+def filled() -> Iterator[SickPartitions]:
+    with sick_partitions(SESSION_S, jvm.BROKER) as started:
         started.fill(HEALTHY_BYTES, 40)
         yield started
 
@@ -66,7 +75,7 @@ def _assert_named(result: RangeResult, phase: str, cause: str, stalls: Stalls) -
 
 @pytest.mark.timeout(480)
 def test_one_sick_partition_costs_the_others_nothing(
-    filled: Crowd, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
+    filled: SickPartitions, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
 ) -> None:
     """Both deliveries run; the exactly-once flow is slow enough for the stopped broker to resume during it."""
     expired = set[tuple[str | None, int | None]]()
@@ -78,7 +87,7 @@ def test_one_sick_partition_costs_the_others_nothing(
     monkeypatch.setattr("mirror.relay.partition.attempt_outcome.expiry_record", record)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
-    filled.harm()
+    filled.inject()
     try:
         with ThreadPoolExecutor(1) as aside:
             copying = aside.submit(filled.copy, flows[True], slow, **SHORT)

@@ -1,4 +1,4 @@
-"""Exactly once while attempts are killed: a few rounds of the campaign (tests/campaign/murder.py)."""
+"""Exactly once while attempts are killed: a few rounds of the campaign (tests/campaign/kills/campaign.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.campaign.attacks import QUICK
-from tests.campaign.murder import PROPERTIES, play
+from tests.campaign.kills.attacks import QUICK
+from tests.campaign.kills.campaign import PROPERTIES, play
 from tests.e2e.broker_side import Side
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]

@@ -17,7 +17,7 @@ from mirror.relay.flow_control import RateLimiter
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster
-from tests.campaign.plain import Pair
+from tests.campaign.measurements.healthy_copy import Pair
 from tests.copying.pair import End
 
 RATE = 2_000_000

@@ -17,8 +17,8 @@ from mirror.relay.progress.progress_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.campaign.crowd import coordinator_of
-from tests.campaign.plain import whole
+from tests.campaign.measurements.healthy_copy import whole
+from tests.campaign.measurements.sick_partitions import coordinator_of
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
 

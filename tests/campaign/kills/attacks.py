@@ -1,0 +1,149 @@
+"""What is done to attempts at a copy: they are killed, stopped or duplicated, or their broker or driver is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.sandbox.cluster import Cluster
+from tests.campaign.kills.attempt import POINTS
+from tests.campaign.kills.attempt_process import AttemptProcess
+from tests.campaign.kills.round import KillRound
+from tests.e2e.site import Site, flow
+
+_OUTDONE: Final = frozenset({Outcome.COMPLETE, Outcome.FENCED})
+"""How one of two concurrent attempts may end."""
+
+
+def kill_any_time(round_: KillRound, _target: Cluster) -> None:
+    """Kill the attempt at a random time."""
+    with round_.attempt() as attempt:
+        attempt.await_point("opening")
+        _wait_randomly(round_, 0.6)
+        attempt.kill()
+
+
+def kill_at_a_point(round_: KillRound, _target: Cluster) -> None:
+    """Kill it between produce and commit, between commit and result, or while it fences or reads the progress."""
+    point = round_.rng.choice(POINTS)
+    with round_.attempt((point, round_.rng.randint(1, 6))) as attempt:
+        came = attempt.await_held()
+        attempt.kill()
+    round_.counts[f"killed at {point}" if came else f"ended before {point}"] += 1
+
+
+def kill_behind_a_point(round_: KillRound, _target: Cluster) -> None:
+    """Kill it just after a request was sent: it is unknown whether the request arrived."""
+    point = round_.rng.choice(("fencing", "reading", "sending", "commit-asked", "commit-asked", "committed"))
+    with round_.attempt() as attempt:
+        attempt.await_point(point, round_.rng.choice((1, 2, 4)))
+        _wait_randomly(round_, 0.02)
+        attempt.kill()
+
+
+def two_at_once(round_: KillRound, _target: Cluster) -> None:
+    """Run two attempts at the same ranges at the same time."""
+    before = round_.verifier.progress(round_.places)
+    with round_.attempt() as older, round_.attempt() as newer:
+        both = [_results_of_one_of_two(round_, attempt) for attempt in (older, newer)]
+    after = round_.verifier.check(round_.places, complete=False)
+    for n, place in enumerate(round_.places):
+        # In each partition, the last attempt that fences the other one copies everything that was planned.
+        outcomes = [results[n].outcome for results in both]
+        assert Outcome.COMPLETE in outcomes, f"{place}: {[results[n] for results in both]}"
+        if not place.source.compacted:
+            due = sum(before[n] <= offset < after[n] for offset in place.truth)
+            counted = sum(results[n].records for results in both)
+            # A commit whose answer was lost because of the fence is counted by neither.
+            assert counted <= due, f"{place}: {counted} counted, {due} due"
+
+
+def zombie(round_: KillRound, _target: Cluster) -> None:
+    """Stop an attempt, have another one complete, and continue the first one."""
+    frozen = round_.rng.random() < 0.5
+    hold = None if frozen else (round_.rng.choice(POINTS[:-1]), round_.rng.choice((1, 1, 1, 2, 5)))
+    with round_.attempt(hold) as attempt:
+        if frozen:
+            attempt.await_point("opening")
+            _wait_randomly(round_, 0.5)
+            attempt.stop()
+        else:
+            attempt.await_held()
+        round_.grow()
+        round_.finish()
+        before = round_.verifier.progress(round_.places)
+        attempt.proceed() if frozen else attempt.resume()
+        _results_of_one_of_two(round_, attempt)
+    assert round_.verifier.check(round_.places, complete=True) == before, "a zombie moved the progress"
+
+
+def kill_the_broker(round_: KillRound, target: Cluster) -> None:
+    """Kill the target's broker and restart it; sometimes kill the attempt, too."""
+    with round_.attempt() as attempt:
+        attempt.await_point(round_.rng.choice(("opening", "fencing", "sending", "commit-asked")))
+        _wait_randomly(round_, 0.3)
+        target.kill(1)
+        if dies := round_.rng.random() < 0.4:
+            attempt.kill()
+        target.restart(1)
+        if not dies:
+            round_.count(attempt.await_end())
+
+
+def kill_the_driver(round_: KillRound, _target: Cluster) -> None:
+    """Kill the driver of a Spark job, alone or with all processes, and run the job again, which must complete."""
+    with TemporaryDirectory(prefix="mirror-kills-") as folder:
+        site = Site(Path(folder))
+        topics = [topic.topic for topic in round_.topics]
+        # The processes that a killed driver leaves must not hold the lock of the report folder.
+        site.write(
+            {round_.source_name: round_.source.address, "b": round_.target.address},
+            {round_.flow: flow(round_.source_name, "b", topics, "commit-interval-ms = 200")},
+        )
+        try:
+            first = site.start()
+            with first:
+                _wait_randomly(round_, 25.0, until=lambda: first.poll() is not None)
+                if round_.rng.random() < 0.5:
+                    site.kill()
+                else:
+                    first.kill()
+                first.communicate()
+            again = site.run()
+            assert again.status == 0, again.err
+        finally:
+            site.kill()
+    round_.verifier.check(round_.places, complete=True)
+
+
+ATTACKS: Final[Mapping[str, tuple[Callable[[KillRound, Cluster], None], int]]] = {
+    "killed at any time": (kill_any_time, 8),
+    "killed at a point": (kill_at_a_point, 10),
+    "killed behind a point": (kill_behind_a_point, 8),
+    "two at once": (two_at_once, 5),
+    "zombie": (zombie, 5),
+    "broker killed": (kill_the_broker, 2),
+    "driver killed": (kill_the_driver, 1),
+}
+"""The attacks and their relative frequencies."""
+QUICK: Final = tuple(name for name in ATTACKS if name not in {"broker killed", "driver killed"})
+
+
+def _results_of_one_of_two(round_: KillRound, attempt: AttemptProcess) -> list[RangeResult]:
+    """Return the results of one of two concurrent attempts."""
+    results = attempt.await_end()
+    round_.count(results)
+    unexpected = [f"{one.outcome}: {one.error}" for one in results if one.outcome not in _OUTDONE]
+    assert not unexpected, unexpected
+    return results
+
+
+def _wait_randomly(round_: KillRound, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
+    """Let the attempt continue for a random time: the attack is to come at any moment, not after a condition."""
+    end = time.monotonic() + round_.rng.random() * most_s
+    while time.monotonic() < end and not until():
+        time.sleep(min(0.05, max(0, end - time.monotonic())))

@@ -1,0 +1,137 @@
+"""One round: a growing source, a target, the attempts to copy between them, and the verifier."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from mirror.client import Admin
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.progress_topic import topic_of
+from tests.campaign.kills.attempt import AttemptOrder
+from tests.campaign.kills.attempt_process import AttemptProcess
+from tests.campaign.kills.growing_source import GrowingTopic
+from tests.campaign.kills.verification import Place, Verifier
+from tests.e2e.broker_side import Side
+
+PARTITIONS: Final = 3
+_COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+_LIMIT: Final = {"max_message_bytes": 10 << 20}
+
+
+class KillRound:
+    """The topics and the flow of one round. ``rng`` makes all random choices.
+
+    ``source_name`` is the source cluster's in a configuration, ``cluster_id`` its id.
+    """
+
+    source_name: Final = "a"
+
+    def __init__(self, source: Side, target: Side, rng: random.Random) -> None:
+        self.source: Final = source
+        self.target: Final = target
+        self.rng: Final = rng
+        name = uuid.uuid4().hex[:8]  # Not from rng: a seed may be repeated.
+        self.flow: Final = f"kills-{name}"
+        self.verifier: Final = Verifier(self.flow, source, target)
+        self.topics: Final = [
+            GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False),
+            GrowingTopic(source, f"compacted-{name}", 1, rng, compacted=True),
+        ]
+        self.places: Final = [
+            Place(topic, f"{self.source_name}.{topic.topic}", partition)
+            for topic in self.topics
+            for partition in range(len(topic.truth))
+        ]
+        self.counts: Final = Counter[str]()
+        """How often attempts ended in which way."""
+        self._first_plan: list[int] | None = None
+        self._ids: tuple[str, Mapping[str, str]] = ("", {})
+
+    def open(self) -> None:
+        """Create the topics."""
+        for topic in self.topics:
+            count, own = len(topic.truth), {k.replace(".", "_"): v for k, v in _COMPACTED.items()}
+            self.source.create(topic.topic, count, **_LIMIT, **(own if topic.compacted else {}))
+            self.target.create(f"{self.source_name}.{topic.topic}", count, **_LIMIT)
+        self.target.create(topic_of(self.flow), cleanup_policy="compact")
+        with Admin({"bootstrap.servers": self.source.address}) as admin:
+            topics = admin.describe_topics([topic.topic for topic in self.topics])
+            ids = {name: str(topic.topic_id) for name, topic in topics.items()}
+            self._ids = admin.describe_cluster().cluster_id, ids
+
+    def close(self) -> None:
+        """Delete the topics, as far as possible: the disk is small."""
+        for topic in self.topics:
+            with contextlib.suppress(Exception):
+                topic.settle()
+            with contextlib.suppress(Exception):
+                self.source.delete(topic.topic)
+            with contextlib.suppress(Exception):
+                self.target.delete(f"{self.source_name}.{topic.topic}")
+        with contextlib.suppress(Exception):
+            self.target.delete(topic_of(self.flow))
+
+    def grow(self) -> None:
+        for topic in self.topics:
+            topic.grow()
+
+    # --- attempts
+
+    def order(self, hold: tuple[str, int] | None = None, *, quick: bool = False) -> AttemptOrder:
+        """Plan a copy, sometimes with the starts of an older plan. ``quick``: without random limits."""
+        rng = self.rng
+        starts, ends = self.verifier.progress(self.places), self.verifier.ends(self.places)
+        if self._first_plan is None:
+            self._first_plan = starts
+        elif rng.random() < 0.3:
+            starts = self._first_plan  # A stale plan: the progress has to decide.
+        cluster_id, topic_ids = self._ids
+        ranges = [
+            Range(
+                flow=self.flow,
+                topic=place.source.topic,
+                target_topic=place.target_topic,
+                partition=place.partition,
+                start=start,
+                end=max(start, end),
+                source_cluster_id=cluster_id,
+                topic_id=topic_ids[place.source.topic],
+            )
+            for place, start, end in zip(self.places, starts, ends, strict=True)
+        ]
+        reading = {"bootstrap.servers": self.source.address}
+        policy: dict[str, Any] = {}
+        if not quick:
+            reading["max.partition.fetch.bytes"] = str(rng.choice((20_000, 100_000, 1_000_000)))
+            policy["commit_interval_ms"] = rng.choice((30, 200, 1_000))
+            policy["max_bytes_per_second"] = rng.choice((0, 0, 3_000_000))
+        return AttemptOrder(
+            source=reading,
+            target={"bootstrap.servers": self.target.address, "delivery.timeout.ms": 60_000},
+            ranges=ranges,
+            policy=CopyPolicy(**policy),
+            hold=hold,
+        )
+
+    @contextlib.contextmanager
+    def attempt(self, hold: tuple[str, int] | None = None, *, quick: bool = False) -> Iterator[AttemptProcess]:
+        with AttemptProcess(self.order(hold, quick=quick)) as attempt:
+            yield attempt
+
+    def finish(self) -> None:
+        """Run an undisturbed attempt, which must copy everything."""
+        with self.attempt(quick=True) as attempt:
+            results = attempt.await_end()
+        unfinished = [f"{one.outcome}: {one.error}" for one in results if one.outcome is not Outcome.COMPLETE]
+        assert not unfinished, unfinished
+        self.count(results)
+        self.verifier.check(self.places, complete=True)
+
+    def count(self, results: list[RangeResult]) -> None:
+        self.counts.update(f"result: {one.outcome}" for one in results)
