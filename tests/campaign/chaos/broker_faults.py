@@ -228,7 +228,7 @@ class UncleanElection(Injection):
         if self._metadata().leader == self._follower:
             return True
         admin = self.side.admin()
-        with contextlib.suppress(KafkaException):  # The follower may not have registered yet.
+        with contextlib.suppress(KafkaException, TimeoutError):  # The follower may not have registered yet.
             admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(self._topic, 0)]).result(CALL_S)
         return False
 
@@ -239,7 +239,7 @@ class UncleanElection(Injection):
 
     def _await(self, condition: Callable[[], bool], description: str) -> None:
         def holds() -> bool:
-            with contextlib.suppress(KafkaException, KeyError):
+            with contextlib.suppress(KafkaException, TimeoutError, KeyError):
                 return condition()
             return False
 

@@ -23,7 +23,7 @@ _DISK_MB: Final = 400
 _KEY_STORE: Final = "listener.name.tls.ssl.keystore.location"
 _HEADER_BYTES: Final = 64
 """Enough of a request to see which client has sent it."""
-_PROPERTIES: Final = {
+PROPERTIES: Final = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "1000",
     # A partition of the network shrinks the ISR within its duration.
@@ -88,7 +88,7 @@ def open_clusters(folder: Path, *, mounts: bool) -> Iterator[Clusters]:
                     stack.enter_context(BrokerNetwork()),
                     BROKERS,
                     directory=folder / name,
-                    properties=_PROPERTIES | (tls if with_tls else {}),
+                    properties=PROPERTIES | (tls if with_tls else {}),
                     listeners={LISTENER: "PLAINTEXT"} | ({TLS: "SSL"} if with_tls else {}),
                     heap=jvm.BROKER,
                 )

@@ -79,6 +79,8 @@ class KafkaSide:
         def created() -> bool:
             try:
                 admin.create_topics([new])[topic].result(CALL_S)
+            except TimeoutError:
+                return False
             except KafkaException as error:
                 # The topic is still being deleted, or brokers have just become unavailable.
                 return bool(error.args[0].name() == "TOPIC_ALREADY_EXISTS" and self.partitions(topic) == partitions)
@@ -92,7 +94,7 @@ class KafkaSide:
         existing = self.topics().keys() & set(topics)
         admin = self.admin()
         for future in admin.delete_topics(sorted(existing)).values() if existing else ():
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(KafkaException, TimeoutError):
                 future.result(CALL_S)
         eventually(
             lambda: not self.topics().keys() & set(topics),
@@ -104,7 +106,9 @@ class KafkaSide:
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give ``topic`` that many partitions, and wait until they are visible."""
         admin = self.admin()
-        with contextlib.suppress(KafkaException):  # The request may have succeeded although its answer was lost.
+        with contextlib.suppress(
+            KafkaException, TimeoutError
+        ):  # The request may have succeeded although its answer was lost.
             admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(CALL_S)
         self._await_partitions(topic, partitions)
 
@@ -157,7 +161,7 @@ class KafkaSide:
             lambda: self._reassign(wanted), within_s=WITHIN_S, every_s=POLL_S, what="another order of the replicas"
         )
         admin = self.admin()
-        with contextlib.suppress(KafkaException):  # Some leaders stay, and some cannot be elected now.
+        with contextlib.suppress(KafkaException, TimeoutError):  # Some leaders stay, and some cannot be elected now.
             admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(*place) for place in before]).result(CALL_S)
         after = self.metadata(topics)
         return sum(place in after and after[place].leader != found.leader for place, found in before.items())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
@@ -44,7 +46,9 @@ _FOLLOWS_WITHIN_S: Final = 300.0
 _QUIET_S: Final = 12.0
 """Longer than an epoch, so that what an epoch opens is counted, too."""
 _POLL_S: Final = 0.5
-_LOSSY: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+_Later = tuple[float, str, Callable[[], Sequence[Any]]]
+"""After how many seconds to do something, what to log then, and what to do."""
+LOSSY: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 
 
 @dataclass(slots=True)
@@ -94,7 +98,7 @@ class Round:
                 self._load.stop()
                 self._log("the load has stopped")
                 self._verify()
-        except (AssertionError, SandboxError, KafkaException) as error:
+        except (AssertionError, SandboxError, KafkaException, TimeoutError) as error:
             self.result.findings.append(f"{type(error).__name__}: {error}")
         except Exception:  # noqa: BLE001 - the next round has its own topics and stream
             self.result.findings.append(traceback.format_exc())
@@ -118,7 +122,7 @@ class Round:
             source.create(name, count)
         if topics.lossy:
             replicas = [self.result.schedule.seed % BROKERS + 1, (self.result.schedule.seed + 1) % BROKERS + 1]
-            self._clusters.target.create(f"{PREFIX}{topics.lossy}", 1, assignment=[replicas], config=_LOSSY)
+            self._clusters.target.create(f"{PREFIX}{topics.lossy}", 1, assignment=[replicas], config=LOSSY)
         self._start_stream()
         for name, count in topics.counts.items():
             purpose = topics.purpose(name)
@@ -164,49 +168,56 @@ class Round:
     def _inject(self) -> None:
         """Inject the scheduled faults at their times, as far as the faults before them allow, and end all of them."""
         began = time.monotonic()
-        for at_s, line, act in self._timeline():
+        numbers = itertools.count()  # Orders entries of the same time.
+        timeline: list[tuple[float, int, str, Callable[[], Sequence[_Later]]]] = [
+            (fault.at_s, next(numbers), str(fault), partial(self._begin_fault, injection(self._context, fault)))
+            for fault in self.result.schedule.faults
+        ]
+        heapq.heapify(timeline)
+        while timeline:
+            at_s, _, line, act = heapq.heappop(timeline)
             while (early := began + at_s - time.monotonic()) > 0:
                 self._stream.check()
                 time.sleep(min(early, _POLL_S))
             self._log(line)
-            act()
+            later = act()
             for detail in self._context.log:
                 self._log(f"  {detail}")
             self._context.log.clear()
+            # A fault that begins late ends late.
+            now_s = time.monotonic() - began
+            for after_s, line_of_later, act_later in later:
+                heapq.heappush(timeline, (now_s + after_s, next(numbers), line_of_later, act_later))
         for side in (self._clusters.source, self._clusters.target):
             for line in side.heal():
                 self._log(line)
         self._log("all faults have ended")
 
-    def _timeline(self) -> list[tuple[float, str, Callable[[], None]]]:
-        timeline: list[tuple[float, str, Callable[[], None]]] = []
-        for fault in self.result.schedule.faults:
-            timeline += self._timeline_of(fault)
-        return sorted(timeline, key=lambda entry: entry[0])
-
-    def _timeline_of(self, fault: ScheduledFault) -> list[tuple[float, str, Callable[[], None]]]:
-        active = injection(self._context, fault)
-
-        def begin() -> None:
-            if fault.for_s:
-                self._active.append(active)
-            active.begin()
-            if not fault.for_s:
-                self._record(active)
-
-        def end() -> None:
-            self._active.remove(active)
-            active.end()
-            self._record(active)
-
-        found: list[tuple[float, str, Callable[[], None]]] = [(fault.at_s, str(fault), begin)]
-        found += [
-            (fault.at_s + n * fault.for_s / active.steps, "next step", partial(active.step, n))
-            for n in range(1, active.steps)
+    def _begin_fault(self, begun: Injection) -> Sequence[_Later]:
+        """Begin a fault, and return its steps and its end: when, what to log, and what to do."""
+        fault = begun.fault
+        if not fault.for_s:
+            begun.begin()
+            self._record(begun)
+            return []
+        self._active.append(begun)
+        begun.begin()
+        every_s = fault.for_s / begun.steps
+        steps = [
+            (n * every_s, f"next step of {fault.kind}", partial(self._step_fault, begun, n))
+            for n in range(1, begun.steps)
         ]
-        if fault.for_s:
-            found.append((fault.ends_s, f"end of {fault.kind}", end))
-        return found
+        return [*steps, (fault.for_s, f"end of {fault.kind}", partial(self._end_fault, begun))]
+
+    def _step_fault(self, active: Injection, number: int) -> Sequence[_Later]:
+        active.step(number)
+        return []
+
+    def _end_fault(self, active: Injection) -> Sequence[_Later]:
+        self._active.remove(active)
+        active.end()
+        self._record(active)
+        return []
 
     def _record(self, ended: Injection) -> None:
         self.result.effects.append((ended.fault, ended.effect))
@@ -236,7 +247,7 @@ class Round:
             lambda: source.delete(*topics),
             lambda: target.delete(*(f"{PREFIX}{name}" for name in topics), *progress),
         ):
-            with contextlib.suppress(AssertionError, SandboxError, KafkaException):
+            with contextlib.suppress(AssertionError, SandboxError, KafkaException, TimeoutError):
                 clean()
         for side in (source, target):
             # The proxy keeps something of every request.
