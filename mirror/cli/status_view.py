@@ -199,7 +199,7 @@ def _head(flow: FlowStatus) -> Text:
     run = (
         "nothing runs" if flow.run is None else f"run {flow.run.run} on {flow.run.host}{_seen(flow.run, flow.time_ms)}"
     )
-    stopping = ", told to stop" if flow.run is not None and flow.run.stop else ""
+    stopping = ", stop requested" if flow.run is not None and flow.run.stop else ""
     unknown = f", {flow.totals.unknown} partitions not begun or not known" if flow.totals.unknown else ""
     lag = f"{flow.totals.records:,} behind{unknown}"
     return Text(f"flow {flow.flow}: {flow.source} to {flow.target}; {lag}; {run}{stopping}")

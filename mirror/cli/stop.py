@@ -126,6 +126,6 @@ def _line(outcome: dict[str, Any]) -> str:
     if "run" not in outcome:
         return f"{outcome['flow']}: nothing runs"
     dead = f"no sign of life for {outcome.get('silent_seconds')} s: it has died or cannot reach the target"
-    texts = {"told": "told to end", "taken over": "ended: another run took over", "gone": dead}
+    texts = {"told": "stop requested", "taken over": "ended: another run took over", "gone": dead}
     state = texts.get(outcome["state"], outcome["state"])
     return f"{outcome['flow']}: run {outcome['run']} on {outcome['host']}, since {outcome['since']}: {state}"

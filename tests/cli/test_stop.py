@@ -68,7 +68,7 @@ def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
     found = stop(config)
     assert found.exit_code == 3
-    assert found.stdout.endswith(": told to end\n")
+    assert found.stdout.endswith(": stop requested\n")
     assert (orders().stop, orders().ended) == (True, False)
 
 

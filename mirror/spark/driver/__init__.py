@@ -1,1 +1,1 @@
-"""What runs in the driver: jobs, sessions, terminal output, report."""
+"""The driver: jobs, flows, the Spark session, terminal output and the report."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mirror.spark.status.flow_status import FlowStatus
 
 FIRST_INTERVAL_MS: Final = 10_000
-"""The interval between the first lines of a log, which somebody may be watching."""
+"""The interval between the first lines of a log, which a user may be watching."""
 FIRST_LINES: Final = 6
 LATER_INTERVAL_MS: Final = 60_000
 """The interval between the lines after these."""

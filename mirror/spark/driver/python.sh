@@ -1,17 +1,18 @@
 #!/bin/sh
-# Python for Spark's processes on this host, of the environment that has both Spark and the mirror.
-# Spark puts its own code in front, in zips (and a jar with none), and of a zip Python keeps nothing compiled: each of
-# ten processes would compile PySpark anew, for most of a second. An installed PySpark has the same code unpacked.
+# The Python for Spark's processes on this host, from the environment that has both Spark and this project.
+# Spark puts its own code first on the path, as zips (and a jar without Python code). Python does not cache the bytecode
+# of a zip, so each of ten processes would compile PySpark again, for most of a second. An installed PySpark has the
+# same code unpacked.
 if [ -f "$SPARK_HOME/__init__.py" ]; then
-    kept=
+    path=
     IFS=:
     set -f
-    for each in $PYTHONPATH; do
-        case $each in
+    for entry in $PYTHONPATH; do
+        case $entry in
             */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip | */jars/spark-core_*.jar) ;;
-            *) kept=$kept:$each ;;
+            *) path=$path:$entry ;;
         esac
     done
-    export PYTHONPATH="${kept#:}"
+    export PYTHONPATH="${path#:}"
 fi
 exec "$MIRROR_JOB_PYTHON" "$@"

@@ -1,3 +1,3 @@
-"""The entry points as they are installed: `mirror run` and `mirror stream` find them without a checkout."""
+"""The installed entry points, which `mirror run` and `mirror stream` start without a checkout."""
 
 from __future__ import annotations

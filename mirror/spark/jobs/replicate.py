@@ -1,4 +1,4 @@
-"""What ``mirror run`` submits; the same as ``jobs/replicate.py`` of the checkout."""
+"""The script that ``mirror run`` submits, like ``jobs/replicate.py`` of the checkout."""
 
 from __future__ import annotations
 

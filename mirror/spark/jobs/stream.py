@@ -1,4 +1,4 @@
-"""What ``mirror stream`` starts; the same as ``jobs/stream.py`` of the checkout."""
+"""The script that ``mirror stream`` starts, like ``jobs/stream.py`` of the checkout."""
 
 from __future__ import annotations
 
