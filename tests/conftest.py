@@ -57,7 +57,7 @@ _TIMED = (
     "tests/conformance/test_producer_backoff.py",
     "tests/conformance/test_producer_blocking.py",
     "tests/sandbox/test_process.py",
-    "tests/spark/test_submission.py",
+    "tests/spark/driver/test_submission.py",
 )
 """Tests under these paths compare times with bounds that a busy machine breaks, as all do that use ``stalls``."""
 _SLOW = (
@@ -72,7 +72,7 @@ _SLOW = (
     "tests/relay/progress/test_start_positions_on_fakes.py",
     "tests/relay/progress/test_target_log_on_fakes.py",
     "tests/spark/test_report",
-    "tests/spark/test_stream_monitor.py",
+    "tests/spark/driver/test_stream_monitor.py",
     "tests/telemetry/test_export.py",
     "tests/telemetry/test_report",
     "tests/wire/test_bombs.py",

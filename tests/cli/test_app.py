@@ -39,7 +39,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def test_check_config_shows_what_it_understood() -> None:
+def test_check_config_shows_the_effective_values() -> None:
     result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE)])
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -87,7 +87,7 @@ def _flow(tmp_path: Path, more: str) -> list[str]:
     return ["check-config", "--config", str(file)]
 
 
-def test_check_config_tells_what_is_a_default(tmp_path: Path) -> None:
+def test_check_config_marks_defaults(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, _flow(tmp_path, 'naming = "prefix"\nproducer."delivery.timeout.ms" = 60000'))
     rows = {cells[1]: cells[2:4] for line in result.stdout.splitlines() if len(cells := re.split(r" *│ *", line)) > 3}
     assert rows["naming"] == ["prefix", ""]
@@ -125,7 +125,7 @@ def test_a_transform_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: p
     assert sys.path == before
 
 
-def test_a_run_on_this_host_wants_its_transform_before_spark_starts(tmp_path: Path) -> None:
+def test_a_local_run_checks_its_transform_before_spark_starts(tmp_path: Path) -> None:
     arguments = _flow(tmp_path, 'transform = "no_such_module:function"')[1:]
     result = CliRunner().invoke(app, ["run", *arguments, "--report-dir", str(tmp_path / "report")])
     assert result.exit_code == 1
@@ -133,7 +133,7 @@ def test_a_run_on_this_host_wants_its_transform_before_spark_starts(tmp_path: Pa
     assert not (tmp_path / "report").exists()
 
 
-def test_check_config_tells_each_problem_on_its_line(tmp_path: Path) -> None:
+def test_check_config_prints_each_problem_on_a_line(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('[clusters.a]\n"sasl.password" = "hunter2"\n[flows.f]\nsource = "a"\ntarget = "b"\ntopics = []\n')
     result = CliRunner().invoke(app, ["check-config", "--config", str(file)])
@@ -154,18 +154,20 @@ def test_check_config_takes_overrides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["check-config"], ["chek-config"], ["--nonsense"], ["check-config", "--config"]])
-def test_wrong_usage(arguments: list[str]) -> None:
+def test_wrong_usage_has_status_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_an_error_made_on_purpose_is_its_lines(command: Callable[[Callable[[], None]], None]) -> None:
+def test_an_expected_error_is_printed_as_its_lines(command: Callable[[Callable[[], None]], None]) -> None:
     command(lambda: _raise(SandboxError("it did not start\nnor this \x1b[2J")))
     result = CliRunner().invoke(app, ["demo"])
     assert (result.exit_code, result.stderr) == (1, "mirror: it did not start\nmirror: nor this \\x1b[2J\n")
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "demo"], ["demo"]])
-def test_an_unexpected_error(arguments: list[str], command: Callable[[Callable[[], None]], None]) -> None:
+def test_an_unexpected_error_is_one_line_with_a_hint(
+    arguments: list[str], command: Callable[[Callable[[], None]], None]
+) -> None:
     command(lambda: _raise(ZeroDivisionError("by\n zero")))
     result = CliRunner().invoke(app, arguments, env={"MIRROR_DEBUG": None})
     assert result.exit_code == 1
@@ -194,7 +196,7 @@ def test_debug_reaches_a_command_that_passes_it_on(
     assert ("Traceback" in result.stderr) is expected
 
 
-def test_debug_by_the_environment(command: Callable[[Callable[[], None]], None]) -> None:
+def test_debug_can_be_set_in_the_environment(command: Callable[[Callable[[], None]], None]) -> None:
     command(lambda: _raise(FlowError("no topic matches")))
     result = CliRunner().invoke(app, ["demo"], env={"MIRROR_DEBUG": "1"})
     assert "Traceback (most recent call last)" in result.stderr
@@ -202,7 +204,9 @@ def test_debug_by_the_environment(command: Callable[[Callable[[], None]], None])
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (typer.Exit(3), 3), (typer.Exit(), 0)])
-def test_other_ways_to_end(error: BaseException, status: int, command: Callable[[Callable[[], None]], None]) -> None:
+def test_interrupts_and_exits_keep_their_status(
+    error: BaseException, status: int, command: Callable[[Callable[[], None]], None]
+) -> None:
     command(lambda: _raise(error))
     result = CliRunner().invoke(app, ["demo"])
     assert (result.exit_code, result.stderr) == (status, "")

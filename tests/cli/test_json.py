@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
     "command",
     ["run", "stream", "plan", "status", "stop", "check-config", "demo", "sandbox up", "sandbox status"],
 )
-def test_every_command_that_prints_has_it(command: str) -> None:
+def test_every_command_that_prints_has_json(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert "--json" in result.stdout
@@ -48,7 +48,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Submission]:
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("command", ["run", "stream"])
-def test_the_job_understands_every_option_of_its_command(
+def test_the_job_parses_every_option_of_its_command(
     command: str, asked: bool, submitted: list[Submission], tmp_path: Path
 ) -> None:
     arguments = [command, "--config", str(EXAMPLE), "--flow", "paris-berlin", "--report-dir", "reports"]
@@ -71,7 +71,7 @@ def test_the_job_understands_every_option_of_its_command(
     )
 
 
-def test_a_sandbox_tells_programs_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_prints_its_addresses_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = pair.NodeStatus(1, Process(17, "then"), running=True)
     clusters = [
         pair.ClusterStatus(name, tmp_path / name, f"127.0.0.1:{at}", (node,)) for at, name in enumerate(pair.NAMES, 1)

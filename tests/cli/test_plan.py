@@ -138,7 +138,7 @@ def test_it_needs_no_spark() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_names_are_never_markup(site: PlanHarness) -> None:
+def test_names_are_not_read_as_markup(site: PlanHarness) -> None:
     site.config.write_text(configuration(".*"))
     site.a.add_topic("[red]orders", [10], configs={"cleanup.policy": "compact"})
     found = site.plan()

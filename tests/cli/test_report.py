@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from tests.spark.test_report_source import FLOW, summary, write
+from tests.spark.driver.test_report_source import FLOW, summary, write
 from tests.telemetry import runs
 
 
@@ -20,13 +20,13 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_written_and_its_name_printed(folder: Path) -> None:
+def test_the_report_is_written_and_its_name_printed(folder: Path) -> None:
     result = CliRunner().invoke(app, ["report", str(folder)])
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{folder / 'report.html'}\n", "")
     assert "1 of 2 partitions is complete" in (folder / "report.html").read_text()
 
 
-def test_elsewhere_and_of_one_flow(folder: Path) -> None:
+def test_the_report_can_be_written_elsewhere_and_for_one_flow(folder: Path) -> None:
     output = folder.parent / "new" / "other.html"
     result = CliRunner().invoke(app, ["report", str(folder), "--flow", FLOW, "--output", str(output)])
     assert (result.exit_code, result.stdout) == (0, f"{output}\n")
@@ -42,7 +42,7 @@ def test_elsewhere_and_of_one_flow(folder: Path) -> None:
         (["reports", "--output", "reports/summary.json/report.html"], "cannot be written: "),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(
+def test_a_report_that_cannot_be_made_is_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
 ) -> None:
     monkeypatch.chdir(folder.parent)

@@ -69,7 +69,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     return site
 
 
-def test_one_look_is_a_table(site: StatusHarness) -> None:
+def test_one_reading_is_a_table(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500, 10, 3])
     site.commit(500)
     site.commit(10, 1)
@@ -87,7 +87,7 @@ def test_one_look_is_a_table(site: StatusHarness) -> None:
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
 
-def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: StatusHarness) -> None:
+def test_a_recreated_topic_is_not_shown_as_caught_up(site: StatusHarness) -> None:
     site.a.add_topic("orders", [5, 7])
     for partition, topic_id in ((0, "another"), (1, site.a.state()["topics"]["orders"]["id"])):
         site.commit(900, partition, topic_id=topic_id)
@@ -112,7 +112,7 @@ def test_a_topic_that_was_made_again_is_not_shown_as_caught_up(site: StatusHarne
         (T0 - 754_000, "run r1 on h1, not seen for 13 min: it has died or cannot reach the target"),
     ],
 )
-def test_when_the_run_was_last_heard_of(site: StatusHarness, seen_ms: int, words: str) -> None:
+def test_the_head_says_when_the_run_was_last_seen(site: StatusHarness, seen_ms: int, words: str) -> None:
     site.a.add_topic("orders", [10])
     site.commit(10)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
@@ -126,7 +126,7 @@ def give(orders: RunControl) -> None:
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
 
-def test_one_look_says_below_the_table_what_there_is_against_topics(site: StatusHarness) -> None:
+def test_one_reading_shows_last_errors_below_the_table(site: StatusHarness) -> None:
     """Also with a name that no topic of the target can have: it ended the whole look."""
     long = "orders".ljust(249, "x")
     site.a.add_topic("orders", [10]).add_topic(long, [5] * 7)
@@ -142,7 +142,7 @@ def test_one_look_says_below_the_table_what_there_is_against_topics(site: Status
     assert "more topics" not in site.status("--all").stdout
 
 
-def test_one_look_as_json(site: StatusHarness) -> None:
+def test_one_reading_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500])
     site.commit(500)
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
@@ -151,7 +151,7 @@ def test_one_look_as_json(site: StatusHarness) -> None:
     assert (one["lag"], one["copied_per_second"], one["seconds_to_drain"]) == (1_000, None, None)
 
 
-def test_watching_tells_rates_and_times(site: StatusHarness) -> None:
+def test_watching_shows_rates_and_times(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10_000])
     site.commit(0)
     site.meanwhile = lambda looks: site.commit(500 * looks)
@@ -166,7 +166,7 @@ def test_watching_tells_rates_and_times(site: StatusHarness) -> None:
     assert head == ["state", "topic", "p", "lag", "late", "copied/s", "new/s", "to", "drain", "to", "loss"]
 
 
-def test_who_has_caught_up_waits_for_nothing(site: StatusHarness) -> None:
+def test_a_partition_that_has_caught_up_has_no_times(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10])
     site.commit(10)
     site.looks = 2
@@ -184,7 +184,7 @@ def test_the_head_says_when_the_first_records_are_lost() -> None:
     assert "never drained; losing records; 1 losing" in shown(flow(partition(0, gone)))
 
 
-def test_watching_as_json_is_a_line_for_each_look(site: StatusHarness) -> None:
+def test_watching_as_json_prints_a_line_for_each_reading(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10_000])
     site.commit(0)
     site.meanwhile = lambda looks: site.commit(500 * looks)
@@ -196,7 +196,7 @@ def test_watching_as_json_is_a_line_for_each_look(site: StatusHarness) -> None:
     assert [each["flows"][0]["time_ms"] for each in told] == [T0 + 5_000 * each for each in range(5)]
 
 
-def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(site: StatusHarness) -> None:
+def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10])
     site.config.write_text(configuration() + UNREACHABLE_FLOW)
     site.looks = 2
@@ -217,7 +217,7 @@ def test_a_flow_that_cannot_be_looked_at_hides_no_other_and_is_looked_at_again(s
     assert (once.exit_code, once.stderr) == (1, f"mirror: {line}\n")
 
 
-def test_a_sick_partition_s_last_error_is_shown(site: StatusHarness) -> None:
+def test_an_unhealthy_partitions_last_error_is_shown(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10, 10])
     site.commit(10, 1)
     with site.a.change() as state:
@@ -234,7 +234,7 @@ def test_a_sick_partition_s_last_error_is_shown(site: StatusHarness) -> None:
     assert "retention: copied up to offset 2, but the source begins at 5" in shown, "what is seen now comes first"
 
 
-def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(
+def test_in_a_terminal_each_reading_replaces_the_screen(
     site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its height holds the ten worst of 30 partitions."""
@@ -252,7 +252,7 @@ def test_in_a_terminal_each_look_takes_the_screen_and_leaves_it(
     assert "20 more partitions" in last
 
 
-def test_names_are_never_markup(site: StatusHarness) -> None:
+def test_names_are_not_read_as_markup(site: StatusHarness) -> None:
     site.a.add_topic("orders[red]", [10])
     site.looks = 1
     assert "orders[red]" in site.status().stdout
@@ -260,7 +260,7 @@ def test_names_are_never_markup(site: StatusHarness) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--watch",)], ids=["once", "watch"])
-def test_what_another_client_wrote_is_shown_as_text(site: StatusHarness, arguments: tuple[str, ...]) -> None:
+def test_text_of_another_client_is_printed_as_text(site: StatusHarness, arguments: tuple[str, ...]) -> None:
     """Who may commit for the group of a flow's orders names the host of a run."""
     site.a.add_topic("orders", [10])
     group, tp = control_partition("f")
@@ -320,7 +320,7 @@ def lag(state: LagState, records: int | None = 1, seconds: float | None = None) 
     return Lag(records, seconds, 10.0, 20.0, math.inf, 3_000.0, state)
 
 
-def test_the_sick_ones_come_first_and_the_rest_is_counted() -> None:
+def test_unhealthy_partitions_come_first_and_the_rest_is_counted() -> None:
     healthy = [partition(each, lag(LagState.CAUGHT_UP, 0)) for each in range(100)]
     sick = [partition(200, lag(LagState.STUCK, 5, 90)), partition(201, lag(LagState.LOSING, 5, 10))]
     text = shown(flow(*healthy, *sick), 4)
@@ -346,7 +346,7 @@ def test_an_open_transaction_of_the_source_is_named_also_of_a_partition_that_is_
     assert "transaction" not in shown(flow(replace(held, withheld=replace(withheld, since_ms=T0))), 2)
 
 
-def test_trouble_has_a_column_only_where_there_is_some_and_its_age() -> None:
+def test_last_errors_have_a_column_only_if_there_are_any() -> None:
     stuck = lag(LagState.STUCK, 5, 90)
     assert "last error" not in shown(flow(partition(0, stuck)))
     text = shown(flow(partition(0, stuck, LastError("it\nbroke", T0 - 600_000))))
@@ -387,14 +387,14 @@ def test_a_row_is_one_line_and_its_numbers_are_whole_however_narrow(width: int) 
         (math.inf, "never"),
     ],
 )
-def test_durations(seconds: float | None, text: str) -> None:
+def test_durations_are_formatted_with_two_or_three_digits(seconds: float | None, text: str) -> None:
     assert status_view.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("per_s", "text"), [(None, "-"), (0.0, "0"), (0.34, "0.3"), (9.96, "10.0"), (12.4, "12"), (1_234.5, "1,234")]
 )
-def test_rates(per_s: float | None, text: str) -> None:
+def test_rates_are_formatted_as_records_per_second(per_s: float | None, text: str) -> None:
     assert status_view.rate(per_s) == text
 
 

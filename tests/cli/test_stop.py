@@ -45,7 +45,7 @@ def orders() -> RunControl:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+def test_stop_does_not_wait_for_a_dead_run(config: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS - 754_000))
     began_s = time.monotonic()
@@ -62,7 +62,7 @@ def test_a_run_that_has_died_is_not_waited_for(config: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("seen_ms", [0, NOW_MS])
-def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest.MonkeyPatch, seen_ms: int) -> None:
+def test_stop_is_sent_to_a_run_that_may_be_alive(config: Path, monkeypatch: pytest.MonkeyPatch, seen_ms: int) -> None:
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
     monkeypatch.setattr(command, "_BEYOND_S", 0.2)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
@@ -72,7 +72,7 @@ def test_a_run_that_is_there_or_may_be_is_told(config: Path, monkeypatch: pytest
     assert (orders().stop, orders().ended) == (True, False)
 
 
-def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwritten_stop_is_sent_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
     give(there)
     monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
@@ -81,7 +81,7 @@ def test_a_stop_that_was_overwritten_is_given_again(config: Path, monkeypatch: p
     assert orders().stop
 
 
-def test_what_another_client_wrote_is_shown_as_text(config: Path) -> None:
+def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
     group, tp = control_partition("f")
     names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)

@@ -24,7 +24,7 @@ from mirror.spark.preflight.acl_check import (
 from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
 from tests.spark import fakes
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,11 +62,11 @@ def only_warning(seen: FlowPermissions) -> str:
     return line
 
 
-def test_who_may_do_all_hears_nothing() -> None:
+def test_all_permissions_granted_gives_no_lines() -> None:
     assert missing_permissions(FLOW, EVERYTHING) == MissingPermissions()
 
 
-def test_what_nobody_told_is_no_reason_for_a_word() -> None:
+def test_permissions_that_brokers_do_not_return_give_no_lines() -> None:
     assert missing_permissions(FLOW, FlowPermissions()) == MissingPermissions()
     untold = {name: TopicPermissions(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
     assert missing_permissions(FLOW, FlowPermissions(source=untold, target=untold)) == MissingPermissions()
@@ -75,7 +75,7 @@ def test_what_nobody_told_is_no_reason_for_a_word() -> None:
 # --- the source's topics
 
 
-def test_topics_that_may_not_be_read_are_a_warning_that_names_them() -> None:
+def test_unreadable_source_topics_are_named_in_a_warning() -> None:
     line = only_warning(replace(EVERYTHING, source=topics(SOURCE, READ, "clicks")))
     assert line == (
         "the permission Read on topic clicks of cluster a is missing: their records are not copied; the flow's other"
@@ -84,13 +84,13 @@ def test_topics_that_may_not_be_read_are_a_warning_that_names_them() -> None:
     )
 
 
-def test_a_flow_that_may_read_none_of_its_topics_is_refused() -> None:
+def test_a_flow_that_can_read_none_of_its_topics_is_refused() -> None:
     line = only_problem(replace(EVERYTHING, source=topics(SOURCE, READ, *SOURCE)))
     assert "the permission Read on topics clicks, orders of cluster a is missing: nothing can be copied" in line
     assert line.endswith("--operation Read --topic clicks --topic orders")
 
 
-def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() -> None:
+def test_creation_needs_describe_configs_on_the_source_topic() -> None:
     hidden = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
     assert missing_permissions(FLOW, hidden) == MissingPermissions(), "for those that are there they are only compared"
     new = replace(hidden, target={**TARGET, "a.clicks": None})
@@ -105,7 +105,7 @@ def test_a_topic_that_is_made_after_one_whose_configuration_may_not_be_read() ->
 
 
 @pytest.mark.parametrize("missing", [WRITE, READ])
-def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
+def test_unwritable_target_topics_are_a_warning_or_refuse_the_flow(missing: AclOperation) -> None:
     some = topics(TARGET, missing, "a.clicks")
     word = missing.name.title()
     assert (
@@ -118,7 +118,7 @@ def test_topics_that_may_not_be_copied_into(missing: AclOperation) -> None:
     assert len(missing_permissions(FLOW, new).warnings) == 1, "what may be done with the other is seen once it is there"
 
 
-def test_a_target_topic_that_may_not_be_seen_and_what_to_grant_with_that() -> None:
+def test_a_hidden_target_topic_is_named_with_all_operations_to_grant() -> None:
     line = only_warning(replace(EVERYTHING, target={**TARGET, "a.clicks": TopicPermissions(0, NO_OPERATIONS)}))
     assert "the permission Describe on topic a.clicks of cluster b is missing: they cannot be prepared" in line
     assert line.endswith(f"{HIDDEN} --topic a.clicks")
@@ -132,20 +132,20 @@ def test_a_topic_that_may_have_to_be_created_needs_create() -> None:
     assert "Create" not in seen, "it is there"
 
 
-def test_a_target_topic_whose_configuration_may_not_be_read() -> None:
+def test_target_topics_need_describe_configs() -> None:
     line = only_warning(replace(EVERYTHING, target=topics(TARGET, CONFIGS, "a.orders")))
     assert "the permission DescribeConfigs on topic a.orders of cluster b is missing" in line
     assert "the flow does not start" in only_problem(replace(EVERYTHING, target=topics(TARGET, CONFIGS, *TARGET)))
 
 
-def test_alter_is_needed_where_partitions_are_to_be_added() -> None:
+def test_alter_is_needed_if_partitions_are_to_be_added() -> None:
     fixed = replace(EVERYTHING, target=topics(TARGET, ALTER, "a.orders"))
     assert missing_permissions(FLOW, fixed) == MissingPermissions()
     grown = replace(fixed, source={**SOURCE, "orders": TopicPermissions(3, ALL)})
     assert "the permission Alter on topic a.orders of cluster b is missing" in only_warning(grown)
 
 
-def test_the_topic_of_progress() -> None:
+def test_the_progress_topic_needs_read_and_warns_without_write() -> None:
     unread = only_problem(replace(EVERYTHING, target=topics(TARGET, READ, NOTES)))
     assert f"the permission Read on topic {NOTES} of cluster b is missing: no partition can start" in unread
     unwritten = only_warning(replace(EVERYTHING, target=topics(TARGET, WRITE, NOTES)))
@@ -165,12 +165,12 @@ def test_groups_are_named_once_by_their_prefix() -> None:
     assert "the permission Read on groups with the prefix mirror.f. of cluster b is missing" in unread
 
 
-def test_a_flow_runs_without_its_orders() -> None:
+def test_a_missing_control_group_is_only_a_warning() -> None:
     line = only_warning(replace(EVERYTHING, groups={**GROUPS, "mirror.f.orders": ALL - {READ}}))
     assert "the permission Read on group mirror.f.orders of cluster b is missing" in line
 
 
-def test_transactional_ids() -> None:
+def test_hidden_transactional_ids_refuse_the_flow_or_warn() -> None:
     line = only_problem(replace(EVERYTHING, ids=dict.fromkeys(IDS, NO_OPERATIONS)))
     assert "the permission Describe on transactional ids with the prefix mirror.f. of cluster b is missing" in line
     grant = "--operation Describe --operation Write --transactional-id mirror.f. --resource-pattern-type prefixed"
@@ -182,7 +182,7 @@ def test_transactional_ids() -> None:
 # --- what is asked, and how much of it
 
 
-def test_what_is_asked_about() -> None:
+def test_groups_and_ids_to_check() -> None:
     assert groups_to_check(FLOW, {"orders": TopicPermissions(1, ALL), "gone": None}) == [
         "mirror.f.0",
         "mirror.f.orders",
@@ -193,7 +193,7 @@ def test_what_is_asked_about() -> None:
     assert ids_to_check(flow(delivery="at-least-once"), SOURCE) == []
 
 
-def test_thousands_of_topics_are_a_few_lines_and_questions() -> None:
+def test_thousands_of_topics_give_a_few_lines_and_requests() -> None:
     source = {f"t{number:05}": TopicPermissions(4, NO_OPERATIONS | {DESCRIBE, CONFIGS}) for number in range(10_000)}
     target: dict[str, TopicPermissions | None] = {
         f"a.{name}": TopicPermissions(4, NO_OPERATIONS | {DESCRIBE, CONFIGS}) for name in source
@@ -222,7 +222,7 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[fakes.Clus
     return made
 
 
-def test_all_that_is_missing_is_in_the_list_of_all_problems(clusters: list[fakes.Cluster]) -> None:
+def test_missing_permissions_of_all_flows_are_in_one_list(clusters: list[fakes.Cluster]) -> None:
     groups = {f"group mirror.f.{shard}": ["READ"] for shard in range(SHARDS)}
     clusters[1].set_moods({"denied": json.dumps(groups), "no_ids": json.dumps(["mirror.g.a.clicks.0"])})
     config = config_of(flow(), flow("g", topics=["clicks"]), flow("h", topics=["nope"]))
@@ -234,14 +234,14 @@ def test_all_that_is_missing_is_in_the_list_of_all_problems(clusters: list[fakes
     assert len(str(refused.value).splitlines()) == 3
 
 
-def test_what_some_partitions_lack_is_a_warning_of_the_flow(clusters: list[fakes.Cluster]) -> None:
+def test_a_permission_missing_on_some_topics_is_a_warning_of_the_flow(clusters: list[fakes.Cluster]) -> None:
     clusters[0].set_moods({"denied": json.dumps({"topic clicks": ["READ"]})})
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
     assert "the permission Read on topic clicks of cluster a is missing" in line
 
 
-def test_a_topic_that_no_target_can_take_hides_no_permission_of_the_others(
+def test_an_impossible_topic_name_hides_no_missing_permission(
     clusters: list[fakes.Cluster],
 ) -> None:
     """A name that is too long for a question is left out of it."""
@@ -252,9 +252,7 @@ def test_a_topic_that_no_target_can_take_hides_no_permission_of_the_others(
     assert "the permission Write on topic a.orders of cluster b is missing" in line
 
 
-def test_a_failure_to_ask_refuses_nothing_and_is_told(
-    clusters: list[fakes.Cluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_permission_check_is_a_warning(clusters: list[fakes.Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     assert clusters
     monkeypatch.delattr(fakes.Admin, "group_operations")
     config = config_of(FLOW)

@@ -18,13 +18,13 @@ from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_first_flow_of_a_run_records_what_was_not_copying(tmp_path: Path) -> None:
+def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
     nothing = cast("Any", None)
     run = FlowRunner(
         nothing,

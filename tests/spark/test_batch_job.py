@@ -123,7 +123,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.cluster
-def test_partitions_fail_alone_and_a_worker_that_dies_is_tried_again(site: JobHarness) -> None:
+def test_partitions_fail_alone_and_a_dead_worker_is_retried(site: JobHarness) -> None:
     """What comes of the next run: see tests/e2e."""
     site.b.set_moods({"a.orders/1": "fail", "a.orders/2": "die"})
     status, out, err = site.run("--flow", "good")
@@ -193,7 +193,7 @@ def test_topics_that_cannot_be_copied_fail_alone_and_are_named_with_their_reason
 
 
 @pytest.mark.cluster
-def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: JobHarness) -> None:
+def test_a_bug_in_a_task_is_one_line_and_with_debug_a_traceback(site: JobHarness) -> None:
     site.b.set_moods({"a.clicks-1/0": "raise"})
     status, out, err = site.run("--flow", "good", "--debug")
     assert status == 3
@@ -203,7 +203,7 @@ def test_a_bug_in_a_task_is_a_line_and_a_trace_for_debug(site: JobHarness) -> No
 
 
 @pytest.mark.cluster
-def test_a_task_that_hangs_is_cut_short(site: JobHarness) -> None:
+def test_a_hanging_task_is_interrupted(site: JobHarness) -> None:
     """Other ways to cut a run short: see tests/e2e."""
     site.b.set_moods({"a.orders/0": "hang"})
     with site.start("--flow", "good", "--json") as child:

@@ -45,7 +45,7 @@ def _script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_stdout_holds_what_programs_read_and_nothing_else() -> None:
+def test_with_json_stdout_has_only_json() -> None:
     done = _script("--json")
     assert done.stdout == '{"epoch": 1}\n{\n "flows": []\n}\n'
     for text in ("a process\n", "a library\n", "UserWarning: a warning\n", "mirror: an error\n"):
@@ -53,7 +53,7 @@ def test_stdout_holds_what_programs_read_and_nothing_else() -> None:
     assert "a table" not in done.stderr
 
 
-def test_people_get_tables() -> None:
+def test_without_json_stdout_has_tables() -> None:
     done = _script()
     assert sorted(done.stdout.splitlines()) == ["a library", "a process", "a table"]
     assert "mirror: an error\n" in done.stderr
@@ -75,7 +75,7 @@ def _told(folder: Path) -> str:
     return (folder / STDOUT_PIPE).read_text().removeprefix("\0")
 
 
-def test_the_summary_is_told_however_a_job_ends(tmp_path: Path, consoles: Consoles) -> None:
+def test_the_summary_is_printed_however_a_job_ends(tmp_path: Path, consoles: Consoles) -> None:
     report = FlowReport("f", datetime(2026, 1, 31, tzinfo=UTC))
 
     def fail() -> None:
@@ -92,7 +92,7 @@ def test_the_summary_is_told_however_a_job_ends(tmp_path: Path, consoles: Consol
     assert (flow["outcome"], flow["error"]) == ("failed", "why")
 
 
-def test_nobody_else_s_summary_is_told(tmp_path: Path, consoles: Consoles) -> None:
+def test_the_summary_of_another_run_is_not_printed(tmp_path: Path, consoles: Consoles) -> None:
     report = tmp_path / "report"
     report.mkdir()
     (report / "summary.json").write_text('{"flows": []}')

@@ -20,7 +20,7 @@ from tests.spark.fakes import NOW_MS
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def actions(found: FlowForecast) -> dict[int, Action]:
     return {each.partition: each.action for each in found.partitions}
 
 
-def test_before_the_first_run(pair: PlannerHarness) -> None:
+def test_before_the_first_run_everything_is_to_copy(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 0], configs={"retention.ms": "5"})
     found = look(pair, flow(replication_factor=3))
     assert [(each.start, each.end, each.records, each.bytes) for each in found.partitions] == [
@@ -72,7 +72,7 @@ def test_before_the_first_run(pair: PlannerHarness) -> None:
     assert found.warnings == []
 
 
-def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: PlannerHarness) -> None:
+def test_after_a_run_nothing_is_to_do_until_records_arrive(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 5])
     run(pair, flow())
     found = look(pair, flow())
@@ -90,7 +90,7 @@ def test_after_a_run_there_is_nothing_to_do_until_there_is(pair: PlannerHarness)
     assert found.changes == ["topic a.orders gets 3 partitions (now 2)"]
 
 
-def test_a_place_to_begin_at_is_something_to_do(pair: PlannerHarness) -> None:
+def test_a_start_position_to_commit_is_something_to_do(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     prepare_topics(flow(), pair.source, pair.target)
     found = look(pair, flow(start="latest"))
@@ -111,7 +111,7 @@ def test_partitions_that_would_fail_are_shown_with_their_error(pair: PlannerHarn
     assert all("other source" in str(each.error) for each in look(pair, flow()).partitions)
 
 
-def test_a_progress_that_may_be_lost_is_told(pair: PlannerHarness) -> None:
+def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 10, 10])
     pair.b.add_topic("a.orders", [5, 0])
     found = look(pair, flow())
@@ -131,7 +131,7 @@ def test_a_progress_that_may_be_lost_is_told(pair: PlannerHarness) -> None:
     assert {each.error for each in look(pair, flow()).partitions} == {None}
 
 
-def test_limits_show(pair: PlannerHarness) -> None:
+def test_limits_of_the_flow_are_in_the_forecast(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000, 10])
     found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_epoch=65_536))
     assert actions(found) == {0: Action.WAIT, 1: Action.COPY, 2: Action.WAIT}
@@ -141,14 +141,14 @@ def test_limits_show(pair: PlannerHarness) -> None:
     assert "its turn comes" in str(found.partitions[0].error)
 
 
-def test_where_sizes_are_not_told_they_are_unknown(pair: PlannerHarness) -> None:
+def test_sizes_that_brokers_do_not_return_are_unknown(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})
     found = look(pair, flow())
     assert (found.partitions[0].bytes, found.bytes, found.seconds) == (None, None, None)
 
 
-def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: PlannerHarness) -> None:
+def test_the_time_is_estimated_from_earlier_runs_and_the_flows_limit(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
     ledger = Ledger.open(pair.a.path.parent, "f", datetime(2026, 1, 31, tzinfo=UTC).isoformat())
@@ -158,7 +158,7 @@ def test_the_time_is_told_by_the_last_runs_and_the_flow_s_limit(pair: PlannerHar
     assert (limited.bytes_per_second, limited.seconds) == (2000.0, 13.5)
 
 
-def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: PlannerHarness) -> None:
+def test_the_time_includes_the_overhead_of_earlier_runs(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     folder = pair.a.path.parent
     assert (look(pair, flow()).overhead_seconds, look(pair, flow()).overhead_measured) == (OVERHEAD_S, False)
@@ -171,7 +171,7 @@ def test_the_time_includes_what_earlier_runs_of_any_flow_took_to_start(pair: Pla
     assert found.seconds == 22.0 + 1000 / 8000
 
 
-def test_warnings_are_those_of_a_run(pair: PlannerHarness) -> None:
+def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [1], replicas=1, configs={"max.message.bytes": "1000"})
     pair.b.add_topic("mirror-progress.f.internal", [0])
@@ -205,7 +205,7 @@ def test_warnings_are_those_of_a_run(pair: PlannerHarness) -> None:
         ),
     ],
 )
-def test_shallow_or_deep(
+def test_the_copy_path_follows_from_flow_and_configurations(
     keys: dict[str, object], source: dict[str, str], target: dict[str, str], way: CopyPath, words: list[str]
 ) -> None:
     found, reasons = copy_path(flow("f", "a", "b", **keys), (TopicConfig.of(source), TopicConfig.of(target)))
@@ -214,12 +214,12 @@ def test_shallow_or_deep(
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
 
 
-def test_a_source_that_does_not_tell_leaves_it_open() -> None:
+def test_an_unreadable_source_configuration_makes_the_path_unknown() -> None:
     assert copy_path(flow(), None)[0] is CopyPath.UNKNOWN
     assert copy_path(flow(compression="none"), None)[0] is CopyPath.DEEP
 
 
-def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: PlannerHarness) -> None:
+def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: PlannerHarness) -> None:
     long = "x" * 249
     pair.a.add_topic("orders", [5]).add_topic(long, [5]).add_topic("b.c", [5]).add_topic("refused", [5])
     pair.a.add_topic("grown", [5, 5])
@@ -245,7 +245,7 @@ def test_topics_that_cannot_be_copied_are_foreseen_and_nothing_is_created(pair: 
     assert not [line for line in found.changes if "grown" in line]
 
 
-def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_the_progress_topic(
+def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     pair: PlannerHarness,
 ) -> None:
     pair.a.add_topic("orders", [5])
@@ -262,7 +262,7 @@ def test_a_replication_factor_above_the_number_of_brokers_is_foreseen_also_for_t
     assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
 
 
-def test_a_progress_topic_that_may_not_be_seen_is_a_warning_as_in_a_run(
+def test_a_hidden_progress_topic_is_a_warning_as_in_a_run(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [5])

@@ -66,7 +66,7 @@ def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **mo
     ledger.write_attempts([Attempt(0, 0, one) for one in results], plan.epoch)
 
 
-def test_every_partition_is_followed_also_one_that_has_nothing_new(site: EpochsHarness) -> None:
+def test_every_partition_is_followed_even_without_new_records(site: EpochsHarness) -> None:
     site.a.add_topic("orders", [0, 20])
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
@@ -78,7 +78,7 @@ def test_every_partition_is_followed_also_one_that_has_nothing_new(site: EpochsH
     assert site.ledger.plan(1) == plan
 
 
-def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: EpochsHarness) -> None:
+def test_the_first_plan_claims_the_flow_and_names_the_run_that_it_fences(site: EpochsHarness) -> None:
     assert site.orders("run-0").claim() is None
     site.epochs.plan(1, drains=False)
     told = site.orders().read()
@@ -88,7 +88,7 @@ def test_the_first_plan_claims_the_flow_and_says_whom_it_takes_it_from(site: Epo
     assert line.startswith("took over from run run-0 on ")
 
 
-def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_ended(
+def test_a_query_without_a_driver_script_sends_its_own_heartbeat_and_end(
     site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a notebook. With a script, that says it."""
@@ -116,7 +116,7 @@ def test_a_query_without_a_script_says_itself_that_it_goes_on_and_that_it_has_en
     assert site.orders().read() == with_script
 
 
-def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: EpochsHarness) -> None:
+def test_the_first_plan_does_not_claim_the_flow_from_a_later_run(site: EpochsHarness) -> None:
     site.orders("run-1").claim()  # as the driver's script does
     site.orders("run-2").claim()
     assert site.epochs.plan(1, drains=False) is None
@@ -126,7 +126,7 @@ def test_the_first_plan_takes_the_flow_from_nobody_who_began_since(site: EpochsH
 
 
 @pytest.mark.parametrize("by", ["stop", "another run"])
-def test_a_run_that_is_over_plans_nothing_more(site: EpochsHarness, by: str) -> None:
+def test_a_stopped_or_fenced_run_plans_nothing_more(site: EpochsHarness, by: str) -> None:
     assert site.epochs.plan(1, drains=False) is not None
     if by == "stop":
         assert site.orders().stop() is not None
@@ -136,7 +136,7 @@ def test_a_run_that_is_over_plans_nothing_more(site: EpochsHarness, by: str) -> 
     assert site.ledger.last_planned_epoch() == 1
 
 
-def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: EpochsHarness) -> None:
+def test_a_flow_that_another_run_had_and_ended_is_claimed_again(site: EpochsHarness) -> None:
     site.epochs.plan(1, drains=False)
     site.orders("run-2").claim()
     site.orders("run-2").end()
@@ -146,7 +146,7 @@ def test_what_another_run_had_meanwhile_and_gave_up_is_claimed_again(site: Epoch
     assert (told.run, told.stop) == ("run-1", False)
 
 
-def test_orders_that_the_target_forgot_are_given_again(site: EpochsHarness) -> None:
+def test_a_control_record_that_the_target_forgot_is_committed_again(site: EpochsHarness) -> None:
     site.epochs.plan(1, drains=False)
     with site.b.change() as state:
         state["groups"].clear()
@@ -155,7 +155,7 @@ def test_orders_that_the_target_forgot_are_given_again(site: EpochsHarness) -> N
     assert site.epochs.plan(3, drains=False) is None
 
 
-def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: EpochsHarness) -> None:
+def test_an_ended_run_is_neither_stopped_nor_fenced(site: EpochsHarness) -> None:
     mine = site.orders("run-1")
     mine.claim()
     mine.end()
@@ -163,7 +163,7 @@ def test_a_run_that_has_ended_is_none_to_be_stopped_or_taken_over_from(site: Epo
     assert site.orders("run-2").claim() is None
 
 
-def test_the_end_of_a_run_is_not_told_for_another(site: EpochsHarness) -> None:
+def test_a_run_does_not_mark_another_run_as_ended(site: EpochsHarness) -> None:
     site.orders("run-1").claim()
     site.orders("run-2").claim()
     site.orders("run-1").end()
@@ -173,7 +173,7 @@ def test_the_end_of_a_run_is_not_told_for_another(site: EpochsHarness) -> None:
     assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
 
 
-def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(site: EpochsHarness) -> None:
+def test_an_invalid_edit_is_reported_once_and_the_last_valid_configuration_is_kept(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 5000\n")
     site.epochs.plan(1, drains=False)
     site.config.write_text(CONFIG + "epoch-ms = 7000\nnonsense = 1\n")
@@ -191,7 +191,7 @@ def test_a_bad_edit_is_told_once_and_the_last_good_configuration_stays_in_force(
 
 
 @pytest.mark.parametrize("edit", [('source = "a"', 'source = "c"'), ('target = "b"', 'target = "c"')])
-def test_a_flow_does_not_become_another_one_while_it_runs(site: EpochsHarness, edit: tuple[str, str]) -> None:
+def test_a_running_flow_keeps_its_source_target_and_naming(site: EpochsHarness, edit: tuple[str, str]) -> None:
     """Offsets of one cluster mean nothing in another: the planner and the tasks must not differ about it."""
     Cluster("c:1", site.folder).make().add_topic("orders", [1]).add_topic("a.orders", [0, 0])
     site.epochs.plan(1, drains=False)
@@ -205,7 +205,7 @@ def test_a_flow_does_not_become_another_one_while_it_runs(site: EpochsHarness, e
     assert "stop it, and start it again" in line
 
 
-def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site: EpochsHarness) -> None:
+def test_a_leader_that_does_not_answer_delays_no_other_partition(site: EpochsHarness) -> None:
     site.a.set_moods({"silent": '["orders/1"]'})
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
@@ -214,7 +214,7 @@ def test_a_leader_that_does_not_answer_keeps_nobody_else_from_being_planned(site
     assert "orders-1: the source partition does not answer: orders-1: no answer" in line
 
 
-def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: EpochsHarness) -> None:
+def test_latest_means_all_of_a_partition_that_appeared_while_the_flow_ran(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + 'start = "latest"\n')
     site.epochs.plan(1, drains=False)
     with site.a.change() as state:
@@ -224,20 +224,20 @@ def test_latest_means_all_of_a_partition_that_came_while_the_flow_ran(site: Epoc
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20, 2: 0}
 
 
-def test_a_source_that_has_not_come_to_from_yet_is_no_place_to_keep(site: EpochsHarness) -> None:
+def test_a_source_that_has_not_reached_from_yet_has_no_start_position(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "from = 15\n")
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     assert [(one.partition, one.start) for one in plan.ranges] == [(1, 15)]
 
 
-def test_a_configuration_that_never_was_good_is_an_error(site: EpochsHarness) -> None:
+def test_a_configuration_that_never_was_valid_is_an_error(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "nonsense = 1\n")
     with pytest.raises(ConfigError, match="nonsense"):
         site.epochs.plan(1, drains=False)
 
 
-def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: EpochsHarness) -> None:
+def test_the_live_configuration_is_in_no_file_and_ends_with_the_run(site: EpochsHarness) -> None:
     """A stream that is killed can delete nothing."""
     secret = "m4rker-of-a-password"
     keys = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
@@ -255,7 +255,7 @@ def test_the_configuration_in_force_is_in_no_file_and_goes_with_the_run(site: Ep
     assert not list(site.ledger.path.glob("config*"))
 
 
-def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_age(site: EpochsHarness) -> None:
+def test_a_stuck_partition_keeps_its_age_over_epochs_and_runs(site: EpochsHarness) -> None:
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     answer(site.ledger, plan, Outcome.UNFINISHED, stuck_since_ms=77)
@@ -270,7 +270,7 @@ def test_what_was_stuck_at_the_end_of_an_epoch_or_of_the_run_before_keeps_its_ag
     assert {one.stuck_since_ms for one in restarted.ranges} == {77}
 
 
-def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only_once(site: EpochsHarness) -> None:
+def test_a_drain_ends_at_the_first_plans_source_ends_and_does_not_retry_failures(site: EpochsHarness) -> None:
     first = site.epochs.plan(1, drains=True)
     assert first is not None
     assert {(one.partition, one.end) for one in first.ranges} == {(0, 10), (1, 20)}
@@ -287,7 +287,7 @@ def test_a_drain_ends_where_the_source_ended_at_first_and_tries_what_failed_only
     assert third.ranges == []
 
 
-def test_a_drain_with_limits_goes_on_beside_what_it_gave_up(site: EpochsHarness) -> None:
+def test_a_drain_with_limits_continues_beside_given_up_partitions(site: EpochsHarness) -> None:
     """The limit chooses of what is left, not of what was given up."""
     site.config.write_text(CONFIG + "max-partitions-in-parallel = 1\n")
     tried: list[int] = []
@@ -311,7 +311,7 @@ def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: EpochsHarness)
     assert {one.outcome for one in plan.results_without_task} == {Outcome.FAILED}
 
 
-def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(site: EpochsHarness) -> None:
+def test_a_drain_never_reports_a_given_up_partition_as_complete(site: EpochsHarness) -> None:
     """Seen: of epochs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
     first = site.epochs.plan(1, drains=True)
     assert first is not None
@@ -324,7 +324,7 @@ def test_a_drain_that_gave_something_up_never_says_later_that_it_is_complete(sit
     assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
 
 
-def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: EpochsHarness) -> None:
+def test_a_drain_keeps_partitions_that_a_later_attempt_completed(site: EpochsHarness) -> None:
     first = site.epochs.plan(1, drains=True)
     assert first is not None
     outcomes = (Outcome.COMPLETE, Outcome.FAILED)
@@ -339,7 +339,7 @@ def test_a_drain_gives_up_nothing_that_a_later_attempt_completed(site: EpochsHar
     assert len(second.ranges) == 2
 
 
-def test_what_could_not_be_copied_when_a_drain_began_stays_so_until_it_ends(site: EpochsHarness) -> None:
+def test_a_partition_that_cannot_be_copied_at_the_start_of_a_drain_stays_given_up(site: EpochsHarness) -> None:
     site.ledger.write_targets(
         TargetTopics(copyable={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)})
     )
@@ -394,7 +394,7 @@ def test_latest_stays_the_end_for_partitions_that_were_refused_when_the_stream_b
     assert {one.partition: one.start for one in plan.ranges} == {0: 10, 1: 20}
 
 
-def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: EpochsHarness) -> None:
+def test_a_stream_that_can_copy_nothing_writes_the_reason_into_the_ledger(site: EpochsHarness) -> None:
     reason = "no such topic can be created"
     site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     assert site.reader().latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]  # there is no limit
@@ -421,7 +421,7 @@ def test_a_stream_of_which_nothing_can_be_copied_leaves_why_in_the_ledger(site: 
 # --- the reader
 
 
-def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: EpochsHarness) -> None:
+def test_epochs_follow_each_other_and_their_offset_has_the_lag(site: EpochsHarness) -> None:
     reader = site.reader()
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)  # type: ignore[arg-type]  # there is no limit
@@ -433,7 +433,7 @@ def test_an_epoch_follows_the_other_and_its_offset_tells_of_lag(site: EpochsHarn
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
 
 
-def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of_it(site: EpochsHarness) -> None:
+def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
@@ -452,7 +452,7 @@ def test_the_next_epoch_is_planned_before_this_one_ends_and_knows_what_became_of
     reader.stop()
 
 
-def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_ready_since(site: EpochsHarness) -> None:
+def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     reader = site.reader()
@@ -467,7 +467,7 @@ def test_what_was_planned_early_is_planned_again_where_a_target_topic_became_rea
     reader.stop()
 
 
-def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: EpochsHarness) -> None:
+def test_an_early_plan_is_dropped_once_the_run_is_over(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
@@ -479,13 +479,13 @@ def test_what_was_planned_early_is_not_begun_once_the_run_is_over(site: EpochsHa
     reader.stop()
 
 
-def test_an_epoch_of_before_a_restart_is_planned_again(site: EpochsHarness) -> None:
+def test_an_epoch_from_before_a_restart_is_planned_again(site: EpochsHarness) -> None:
     reader = site.reader()
     rows = [row for partition in reader.partitions({"epoch": 3}, {"epoch": 4}) for row in reader.read(partition)]
     assert len(rows) == 2
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain_fails(site: EpochsHarness) -> None:
+def test_a_cluster_that_does_not_answer_is_retried_with_backoff_and_fails_a_drain(site: EpochsHarness) -> None:
     site.a.set_moods({"list_offsets": "no Describe"})
     reader = site.reader()
     assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]
@@ -508,7 +508,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_after_a_while_and_a_drain
         drain.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
 
 
-def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: EpochsHarness) -> None:
+def test_epochs_that_copy_nothing_follow_each_other_with_backoff(site: EpochsHarness) -> None:
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     plan = site.ledger.plan(1)
@@ -523,7 +523,7 @@ def test_epochs_that_copy_nothing_at_all_follow_each_other_with_pauses(site: Epo
 # --- ledger and totals
 
 
-def test_the_ledger_knows_the_last_epochs_and_forgets_those_of_long_ago(tmp_path: Path) -> None:
+def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
     assert (ledger.last_planned_epoch(), ledger.last_completed_epoch(), ledger.previous_run()) == (None, None, None)
     for epoch in (1, 2, MAX_EPOCHS + 1):
@@ -543,7 +543,7 @@ def result(epoch: int, **more: object) -> RangeResult:
     return RangeResult(**{**values, "records": 1, "bytes": 10, "outcome": Outcome.COMPLETE, **more})  # type: ignore[arg-type]
 
 
-def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_done() -> None:
+def test_totals_drop_a_removed_partition_that_was_never_copied() -> None:
     totals = StreamTotals()
     idle = result(0, records=0, partition=1, outcome=Outcome.FAILED, error="its name is too long")
     totals.add([result(0), idle])
@@ -553,7 +553,7 @@ def test_totals_forget_a_partition_that_is_gone_and_of_which_nothing_was_ever_do
     assert [(one.topic, one.partition) for one in totals.results()] == [("other", 0), ("t", 0)]
 
 
-def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
+def test_totals_add_up_and_the_last_epoch_sets_the_outcome() -> None:
     totals = StreamTotals()
     for epoch in range(MAX_EXPIRIES + 2):
         totals.add(
@@ -567,7 +567,7 @@ def test_totals_add_up_and_the_last_epoch_has_the_last_word() -> None:
     assert [each["at"] for each in one.expiries] == list(range(2, MAX_EXPIRIES + 2))
 
 
-def test_a_sign_of_life_under_way_does_not_take_back_that_the_query_has_ended(
+def test_a_heartbeat_in_flight_does_not_undo_the_end_of_the_query(
     site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A renewal has read the orders and is about to write them as the query ends."""

@@ -51,11 +51,11 @@ def lines(findings: Findings) -> list[str]:
     return [line for of_flow in findings.problems.values() for line in of_flow]
 
 
-def test_flows_that_are_right_are_not_worth_a_word() -> None:
+def test_valid_flows_give_no_lines() -> None:
     assert found(flow(), flow("g", "c")) == Findings(warnings={"f": [], "g": []})
 
 
-def test_one_cluster_under_two_names() -> None:
+def test_two_names_of_one_cluster_are_refused() -> None:
     same = ClusterTopics("id-a", frozenset({"orders"}))
     (line,) = lines(found(flow(), b=same))
     assert line == (
@@ -64,12 +64,12 @@ def test_one_cluster_under_two_names() -> None:
     )
 
 
-def test_patterns_that_match_nothing() -> None:
+def test_patterns_that_match_no_topic_are_refused() -> None:
     (line,) = lines(found(flow(topics=["order", "click.*"])))
     assert "flow f: none of the 1 topics of cluster a matches topics = ['order', 'click.*']" in line
 
 
-def test_patterns_that_match_internal_topics_only() -> None:
+def test_patterns_that_match_only_internal_topics_are_refused() -> None:
     internal = cluster("a", "__consumer_offsets", "x.internal", "y-replica", "z-internal", "orders")
     (line,) = lines(found(flow(topics=["__.*", "[xyz].*"]), a=internal))
     assert "flow f: topics = ['__.*', '[xyz].*'] matches nothing but topics that topics-exclude = ['__.*'," in line
@@ -87,7 +87,7 @@ def test_one_pattern_of_several_that_matches_nothing_is_a_warning() -> None:
 IDENTITY = flow("g", "c", topics=["a.*"], naming="identity")
 
 
-def test_two_flows_into_one_topic() -> None:
+def test_two_flows_into_one_topic_are_refused() -> None:
     findings = found(flow(), IDENTITY, c=cluster("c", "a.orders"))
     expected = (
         "flows f and g both copy into topic a.orders of cluster b (a: orders, c: a.orders); exclude it from one of"
@@ -105,14 +105,14 @@ def test_a_prefix_is_not_advised_where_both_flows_have_it() -> None:
     )
 
 
-def test_also_where_the_target_has_two_names() -> None:
+def test_two_flows_into_one_topic_are_refused_if_the_target_has_two_names() -> None:
     other = flow("g", "c", "d", topics=["a.*"], naming="identity")
     clusters = {"b": ClusterTopics("id-b", frozenset()), "d": ClusterTopics("id-b", frozenset())}
     assert len(found(flow(), other, c=cluster("c", "a.orders"), **clusters).problems) == 2
     assert lines(found(flow(), other, c=cluster("c", "a.orders"))) == []
 
 
-def test_flows_that_feed_each_other_over_a_cluster_with_two_names() -> None:
+def test_flows_that_feed_each_other_through_two_names_are_refused() -> None:
     back = flow("g", "d", "a", topics=["orders"], naming="identity")
     there = flow("f", "a", "b", topics=["orders"], naming="identity")
     seen = {"b": cluster("b"), "d": ClusterTopics("id-b", frozenset({"orders"}))}
@@ -121,7 +121,7 @@ def test_flows_that_feed_each_other_over_a_cluster_with_two_names() -> None:
     assert lines(found(there, back)) == []
 
 
-def test_what_does_not_answer_stops_its_own_flow_only() -> None:
+def test_a_cluster_that_does_not_answer_stops_only_its_own_flow() -> None:
     dead = ConnectionFailed("c:1 does not answer")
     findings = found(flow(), IDENTITY, c=dead)
     assert findings.problems == {}
@@ -130,14 +130,14 @@ def test_what_does_not_answer_stops_its_own_flow_only() -> None:
     assert line == "it could not be checked whether flow g also copies into topic a.orders: c:1 does not answer"
 
 
-def test_every_problem_of_every_flow() -> None:
+def test_every_problem_of_every_flow_is_reported() -> None:
     findings = found(
         flow(topics=["order"]), flow("g", "a", "c", topics=["click"]), flow("h"), c=ClusterTopics("id-a", frozenset())
     )
     assert {name: len(of_flow) for name, of_flow in findings.problems.items()} == {"f": 1, "g": 2}
 
 
-def test_a_refusal_travels() -> None:
+def test_a_refusal_can_be_pickled() -> None:
     refused = FlowsRefused({"f": ["one", "two"]})
     assert str(pickle.loads(pickle.dumps(refused))) == "one\ntwo"  # noqa: S301 - bytes made here
 
@@ -150,7 +150,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_only_the_clusters_that_matter_are_asked(folder: Path) -> None:
+def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
     # d is no flow's that is to run, and could not write a topic of f's: that it is not there is nobody's trouble.
@@ -164,9 +164,7 @@ def test_only_the_clusters_that_matter_are_asked(folder: Path) -> None:
         check_flows(config, config.select("f"))
 
 
-def test_a_cluster_that_does_not_answer_is_named_while_it_is_waited_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
     answers = threading.Event()
@@ -204,7 +202,7 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     assert "none of the 1 topics" in flows[1]["error"]
 
 
-def test_a_refused_configuration_never_gets_to_spark(
+def test_a_refused_configuration_does_not_start_spark(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
@@ -222,7 +220,7 @@ def test_a_refused_configuration_never_gets_to_spark(
 
 
 @pytest.mark.parametrize("module", [job, stream_job])
-def test_a_password_in_the_clear_is_said_once_at_the_start(
+def test_an_unencrypted_password_is_reported_once_at_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any
 ) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
@@ -266,7 +264,7 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
         run.run(flow(), FlowReport("f", datetime.now(UTC)))
 
 
-def test_what_the_configuration_says_in_vain_is_a_warning(folder: Path) -> None:
+def test_keys_without_effect_are_warnings(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
     config = config_of(flow(consumer={"group.id": "x"}, transform="no_such_module:function"))
@@ -275,7 +273,7 @@ def test_what_the_configuration_says_in_vain_is_a_warning(folder: Path) -> None:
     assert key.startswith('flows.f.consumer."group.id" has no effect')
 
 
-def test_looking_changes_nothing(folder: Path) -> None:
+def test_the_checks_change_nothing(folder: Path) -> None:
     made = [fakes.Cluster(f"{name}:1", folder).make() for name in "ab"]
     made[0].add_topic("orders", [1])
     before = [each.state() for each in made]

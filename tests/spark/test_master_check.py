@@ -34,7 +34,7 @@ def closed() -> int:
 
 
 @pytest.mark.parametrize("master", ["local", "local[*,4]", "local[2]", "yarn", "k8s://https://host:6443"])
-def test_what_spark_knows_is_let_pass(master: str) -> None:
+def test_masters_that_spark_accepts_pass(master: str) -> None:
     check_master(master)
     assert is_local(master) is master.startswith("local")
 
@@ -44,12 +44,12 @@ def test_one_standalone_master_of_several_is_enough(port: int, closed: int) -> N
 
 
 @pytest.mark.parametrize("master", ["loacl[*]", "", "127.0.0.1:7077", "spark://", "spark://host", "spark://h:p"])
-def test_what_spark_does_not_know_is_refused(master: str) -> None:
+def test_masters_that_spark_does_not_accept_are_refused(master: str) -> None:
     with pytest.raises(FlowError, match=r"^--master .*: must be .*spark://HOST:PORT"):
         check_master(master)
 
 
-def test_no_master_there(closed: int) -> None:
+def test_an_unreachable_master_is_reported(closed: int) -> None:
     with pytest.raises(
         FlowError, match=rf"no Spark master answers \(127.0.0.1:{closed}: Connection refused\); check the"
     ):
@@ -58,7 +58,7 @@ def test_no_master_there(closed: int) -> None:
         check_master("spark://no-such-host.invalid:7077,127.0.0.1:99999")
 
 
-def test_a_run_says_so_before_spark_starts(tmp_path: Path, closed: int) -> None:
+def test_an_unreachable_master_is_reported_before_spark_starts(tmp_path: Path, closed: int) -> None:
     config = tmp_path / "mirror.toml"
     config.write_text(
         '[clusters.a]\n"bootstrap.servers" = "a:1"\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'

@@ -13,7 +13,7 @@ from mirror.spark.ledger.ledger import Ledger
 GIVEN = {"config": "mirror.toml", "flow": "f", "ledger": "l"}
 
 
-def test_what_is_given_and_what_is_default() -> None:
+def test_options_are_read_with_their_defaults() -> None:
     found = FlowOptions.from_spark({**GIVEN, "checkpointLocation": "c", "queryName": "q", "Secrets-Dir": "s"})
     assert found == FlowOptions(Path("mirror.toml"), "f", Path("l"), Path("s"), DEFAULT_PARALLELISM, "")
     assert FlowOptions.from_spark(found.to_spark()) == found

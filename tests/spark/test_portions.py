@@ -26,7 +26,7 @@ def test_portions_are_as_large_as_they_may_be_and_one_that_is_larger_goes_alone(
     assert list(portions({"a": 2, "b": 2, "c": 1, "d": 9, "e": 1}, 4)) == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
-def test_what_fails_is_gathered_and_the_others_are_asked_for() -> None:
+def test_failures_are_collected_and_the_other_portions_are_sent() -> None:
     refused = BrokerError("no", 44)
     asked = list[list[str]]()
 
@@ -38,7 +38,7 @@ def test_what_fails_is_gathered_and_the_others_are_asked_for() -> None:
     assert asked == [["a"], ["b"]]
 
 
-def test_a_controller_that_does_not_answer_is_waited_for_once() -> None:
+def test_after_a_timeout_no_more_portions_are_sent() -> None:
     late = KafkaTimeout("creating topic 'a' did not succeed within 60000 ms")
     asked = list[list[str]]()
 

@@ -66,14 +66,14 @@ def waits(folder: Path, monkeypatch: pytest.MonkeyPatch, *, read_s: float) -> li
     return over.waits[1:]
 
 
-def test_a_log_s_lines_need_no_look_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_read_only_when_a_log_line_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits(tmp_path, monkeypatch, read_s=0.01) == [10.0] * (LOOKS + 1)
 
 
-def test_a_look_that_takes_long_is_made_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_progress_reads_are_made_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits(tmp_path, monkeypatch, read_s=2.0) == [10.0, *[pytest.approx(40.0)] * LOOKS]
 
 
-def test_a_bar_moves_each_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_is_updated_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TERMINALS, "stderr")
     assert waits(tmp_path, monkeypatch, read_s=0.01) == [1.0] * (LOOKS + 1)

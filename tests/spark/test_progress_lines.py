@@ -47,7 +47,7 @@ def test_a_log_has_a_line_every_ten_seconds_at_first_and_then_each_minute() -> N
     assert due == [10, 20, 30, 40, 50, 60, 120, 180, 240, 300]
 
 
-def test_a_plan_in_words() -> None:
+def test_the_text_about_a_plan() -> None:
     plan = Plan(flow="f", tasks=[[backlog(0, 1_500)], [backlog(1, 5)]], results_without_task=[])
     assert planned(plan, follows=True) == "following 2 partitions of 1 topic"
     records = sum(one.end - one.start for one in plan.ranges)
@@ -56,13 +56,13 @@ def test_a_plan_in_words() -> None:
     assert OPEN_END not in {one.end for one in plan.ranges}
 
 
-def test_how_far_a_run_is_in_words() -> None:
+def test_the_text_about_the_progress_of_a_run() -> None:
     assert copied(0, 200_000, 0.0) == "0 of 200,000 records (0%)"
     assert copied(50_000, 200_000, 1_250.0) == "50,000 of 200,000 records (25%), 1,250 records/s, 2 min 0 s left"
     assert copied(1, 200_000, 2.5).endswith("2.5 records/s, 22 h 13 min left")
 
 
-def test_how_far_a_stream_is_in_words() -> None:
+def test_the_text_about_the_progress_of_a_stream() -> None:
     assert followed(status()) == "1,234 records behind, up to 1 min 5 s late, copied 5,000/s, new 4.2/s, 2 stuck"
 
 
@@ -93,7 +93,7 @@ def screen(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_the_last_line_of_a_terminal_stays_below_what_is_said(
+def test_the_live_line_stays_below_other_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv(TERMINALS, "stdout,stderr")
@@ -114,7 +114,9 @@ def test_the_last_line_of_a_terminal_stays_below_what_is_said(
     assert on(tmp_path, STDOUT_PIPE) == "a table\n"
 
 
-def test_a_stream_in_a_log(tmp_path: Path, consoles: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_writes_progress_lines_into_a_log(
+    tmp_path: Path, consoles: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1_000]
     monkeypatch.setattr("mirror.spark.driver.stream_progress._now_ms", lambda: now[0])
     progress = StreamProgress("f", consoles)

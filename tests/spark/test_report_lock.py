@@ -37,7 +37,7 @@ topics = [".*"]
 BUSY = "another run is using the report folder .*; wait until it ends, or for other flows .* --report-dir"
 
 
-def test_a_second_run_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "report"
     with subprocess.Popen([sys.executable, "-c", HOLDING, str(folder)], stdout=subprocess.PIPE, text=True) as holder:
         try:
@@ -66,7 +66,7 @@ def test_a_second_run_is_refused_until_the_first_is_gone(tmp_path: Path) -> None
             pass
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"),

@@ -61,7 +61,7 @@ def only(folder: Path, flow: str | None = None) -> FlowReportData:
     return view
 
 
-def test_a_scheduled_run_with_all_that_its_partitions_told(tmp_path: Path) -> None:
+def test_a_scheduled_run_has_the_timelines_of_its_partitions(tmp_path: Path) -> None:
     results = [runs.healthy(), runs.expired()]
     write(tmp_path, "r1", results)
     summary(tmp_path, results)
@@ -98,7 +98,7 @@ def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     assert story.began_ms == runs.BEGAN_MS
 
 
-def test_a_stream_is_read_on_and_not_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     attempts = Ledger.attempts
 
@@ -116,7 +116,7 @@ def test_a_stream_is_read_on_and_not_anew(tmp_path: Path, monkeypatch: pytest.Mo
     assert [epoch for epoch in read if epoch] == [1, 2, 3]
 
 
-def test_an_earlier_attempt_is_told_as_an_event(tmp_path: Path) -> None:
+def test_an_earlier_attempt_is_an_event(tmp_path: Path) -> None:
     whole = runs.healthy()
     lost = replace(whole, outcome=Outcome.FAILED, error="the executor went away", story=None)
     write(tmp_path, "r1", [whole], 0, Attempt(0, 0, lost))
@@ -128,7 +128,7 @@ def test_an_earlier_attempt_is_told_as_an_event(tmp_path: Path) -> None:
     assert event == {"name": "mirror.earlier_attempt", "task": 0, "attempt": 0, **error}
 
 
-def test_expiries_that_the_summary_has_forgotten_are_in_the_ledger(tmp_path: Path) -> None:
+def test_expiries_that_the_summary_dropped_are_read_from_the_ledger(tmp_path: Path) -> None:
     many = [{"time_ms": number, "cause": "no leader"} for number in range(30)]
     one = replace(runs.expired(), expiries=many)
     write(tmp_path, "r1", [one])
@@ -136,7 +136,7 @@ def test_expiries_that_the_summary_has_forgotten_are_in_the_ledger(tmp_path: Pat
     assert [each["time_ms"] for each in only(tmp_path).partitions[0].expiries] == [-1, *range(30)]
 
 
-def test_a_run_that_was_killed_tells_what_it_had_to_do(tmp_path: Path) -> None:
+def test_a_killed_run_shows_its_planned_ranges(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, FLOW, "r1")
     ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(runs.healthy())]], results_without_task=[runs.idle()]))
     summary(tmp_path, [], ended=None)
@@ -147,7 +147,7 @@ def test_a_run_that_was_killed_tells_what_it_had_to_do(tmp_path: Path) -> None:
     assert "was killed" in str(orders.error)
 
 
-def test_a_stream_that_was_killed_tells_what_its_epochs_did(tmp_path: Path) -> None:
+def test_a_killed_stream_shows_its_completed_epochs(tmp_path: Path) -> None:
     write(tmp_path, "r1", [runs.healthy()], 1)
     summary(tmp_path, [], ended=None)
     (one,) = only(tmp_path).partitions
@@ -231,7 +231,7 @@ def test_the_report_is_there_when_the_run_has_ended(tmp_path: Path) -> None:
     assert page.stat().st_mode & 0o777 == 0o644
 
 
-def test_also_where_it_ends_badly(tmp_path: Path) -> None:
+def test_the_report_is_written_after_a_failed_run(tmp_path: Path) -> None:
     def fails() -> None:
         with kept(tmp_path):
             summary(tmp_path, [], error="no topic matches")
@@ -248,9 +248,7 @@ def test_a_run_that_never_began_leaves_no_report(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_report_that_cannot_be_written_is_a_warning_and_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_cannot_be_written_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bytes:
         raise ZeroDivisionError("by\nzero")
 
@@ -277,7 +275,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert "No space left on device" in warned[0]
 
 
-def test_a_stream_writes_it_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_writes_the_report_at_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, takes, written = [1_000.0], [0.2], list[float]()
 
     def rendered(*_: object) -> bytes:

@@ -25,7 +25,7 @@ print(sorted(name for name in sys.modules if name.startswith("mirror.") and name
 
 
 @pytest.mark.parametrize("kind", [RangesReader, RangesStreamReader])
-def test_in_a_task_a_reader_hands_out_rows_and_loads_nothing_of_what_plans(
+def test_in_a_task_a_reader_returns_rows_and_imports_no_planning(
     kind: type[RangesReader | RangesStreamReader], tmp_path: Path
 ) -> None:
     reader = kind(FlowOptions(tmp_path / "mirror.toml", "f", Ledger.open(tmp_path, "f", "run-1").path, run="run-1"))

@@ -22,7 +22,7 @@ from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,18 +25,18 @@ def test_a_local_master_is_one_process(master: str) -> None:
 @pytest.mark.parametrize(
     "master", ["local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a", "localhost"]
 )
-def test_others_are_not(master: str) -> None:
+def test_other_masters_are_not_one_process(master: str) -> None:
     assert not is_local(master)
 
 
-def test_a_local_master_is_closed_to_others() -> None:
+def test_a_local_master_accepts_no_connections_of_others() -> None:
     closed = {"spark.ui.enabled": "false", "spark.authenticate": "true"}
     assert local_only_settings({}) == closed | LOOPBACK
     assert local_only_settings({"spark.master": "local", "spark.ui.port": "4041"}) == closed | LOOPBACK
 
 
 @pytest.mark.parametrize("name", ["spark.ui.enabled", "spark.authenticate", *LOOPBACK])
-def test_what_a_user_has_set_stands(name: str) -> None:
+def test_settings_of_the_user_are_kept(name: str) -> None:
     assert name not in local_only_settings({name: "own"})
 
 

@@ -51,25 +51,25 @@ def waited(seen: Seen, until_ms: int | None = None) -> int:
 
 
 @pytest.mark.parametrize("orders", [None, RunControl(run="another", host="h", since_ms=0)])
-def test_nobody_of_its_own_run_goes_on(orders: RunControl | None) -> None:
+def test_the_wait_ends_if_another_run_has_taken_over(orders: RunControl | None) -> None:
     assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == POLL_MS
 
 
-def test_a_stream_s_epoch_and_what_its_end_takes() -> None:
+def test_in_a_stream_the_wait_lasts_for_the_epoch_and_its_end() -> None:
     assert waited(Seen(lambda _: OURS, lambda _: 0), 60_000) == pytest.approx(60_000 + PATIENCE_MS, abs=POLL_MS)
 
 
-def test_an_epoch_that_is_told_to_stop() -> None:
+def test_the_wait_ends_after_a_stop() -> None:
     stopped = OURS.stopped()
     seen = Seen(lambda look: OURS if look <= 5 else stopped, lambda _: 0)
     assert waited(seen, 60_000) == 5 * POLL_MS + PATIENCE_MS
 
 
-def test_a_scheduled_run_as_long_as_progress_is_made() -> None:
+def test_in_a_scheduled_run_the_wait_lasts_while_progress_is_made() -> None:
     assert waited(Seen(lambda _: OURS, lambda look: min(look, 30))) == 30 * POLL_MS + PATIENCE_MS
 
 
-def test_a_target_that_does_not_answer_tells_nothing() -> None:
+def test_a_target_that_does_not_answer_is_no_sign_of_life() -> None:
     answers: Iterator[RunControl | None] = iter([OURS])
 
     def ask(_look: int) -> RunControl | None:

@@ -13,7 +13,7 @@ from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from tests.spark.fakes import FOLDER, Admin
-from tests.spark.test_epoch_planner import EpochsHarness, answer
+from tests.spark.datasource.test_epoch_planner import EpochsHarness, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def outcomes(run: StreamFlow) -> dict[tuple[str, int], tuple[Outcome, str | None
     return {(one.topic, one.partition): (one.outcome, one.error) for one in run.report.partitions}
 
 
-def test_a_stream_of_which_nothing_can_be_copied_reports_it_without_an_epoch(site: EpochsHarness) -> None:
+def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: EpochsHarness) -> None:
     reason = "the brokers refuse it"
     site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
     run = run_of(site)

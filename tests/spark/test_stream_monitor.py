@@ -19,7 +19,7 @@ from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin, Cluster
-from tests.spark.test_epoch_planner import CONFIG, EpochsHarness, answer
+from tests.spark.datasource.test_epoch_planner import CONFIG, EpochsHarness, answer
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -44,7 +44,7 @@ def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
     return StreamMonitor(options, Ledger(options.ledger), lambda *_: None, lambda _: None, claimed=claimed)
 
 
-def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_renews_its_control_record(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     given = list[RunControl]()
 
     class Counted(RunControlClient):
@@ -64,7 +64,7 @@ def test_a_stream_says_now_and_then_that_it_goes_on(options: FlowOptions, monkey
     assert len(given) == 1, "no more often than it must"
 
 
-def test_a_run_s_sign_of_life_goes_on_until_it_ends(options: FlowOptions) -> None:
+def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:
     of_run = orders(options.run)
     of_run.claim()
 
@@ -86,7 +86,7 @@ def test_a_run_s_sign_of_life_goes_on_until_it_ends(options: FlowOptions) -> Non
 
 
 @pytest.mark.parametrize("other", ["run-3", "run-1, of a host whose clock is behind"])
-def test_another_run_that_takes_over_before_the_first_look_is_heard_of(options: FlowOptions, other: str) -> None:
+def test_another_run_that_takes_over_before_the_first_poll_fences_this_one(options: FlowOptions, other: str) -> None:
     orders("run-2").claim()
     orders(other).claim()
     with watch(options, claimed=True) as one:
@@ -95,13 +95,13 @@ def test_another_run_that_takes_over_before_the_first_look_is_heard_of(options: 
     assert one.fenced_by.run == other
 
 
-def test_a_later_run_is_heard_of_also_where_the_flow_could_not_be_claimed(options: FlowOptions) -> None:
+def test_a_later_run_fences_this_one_even_if_the_flow_could_not_be_claimed(options: FlowOptions) -> None:
     orders("run-3").claim()
     with watch(options, claimed=False) as one:
         eventually(lambda: one.fenced_by is not None, what="the word of the later run")
 
 
-def test_what_a_run_that_died_left_behind_shuts_nobody_out(
+def test_the_control_record_of_a_dead_run_fences_no_other_run(
     options: FlowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[RunControl | None]()
@@ -210,7 +210,7 @@ def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, 
 
 
 @pytest.mark.parametrize("what", NEW)
-def test_a_creation_that_fails_once_is_tried_again(stream: Stream, what: str) -> None:
+def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
     site = stream.site
     name, ends, tp, there = NEW[what]
     site.a.add_topic(name, ends)
@@ -237,7 +237,7 @@ def test_a_target_topic_that_is_deleted_while_the_stream_runs_is_created_again(s
     assert stream.there() == {"a.orders": 2}
 
 
-def test_a_topic_is_created_also_where_nothing_could_be_planned_so_far(stream: Stream) -> None:
+def test_a_topic_is_created_even_before_the_first_plan(stream: Stream) -> None:
     """A stream of which nothing can be copied begins no epoch, and prepares what comes all the same."""
     site = stream.site
     for plan in site.ledger.path.glob("plan-*.json"):

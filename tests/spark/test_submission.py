@@ -121,7 +121,7 @@ def test_a_local_master_s_web_page_is_for_this_machine_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
-def test_other_hosts_are_told_of_the_interpreter_itself(master: str, tmp_path: Path) -> None:
+def test_other_hosts_get_the_path_of_the_interpreter(master: str, tmp_path: Path) -> None:
     made = Submission([], master, tmp_path).environment({}, {})
     assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
@@ -147,7 +147,7 @@ def test_an_installed_spark_s_python_code_is_taken_unpacked(times: int, tmp_path
     assert asked_of_spark_s_python("__import__('pyspark').__file__", made) == pyspark.__file__
 
 
-def test_another_spark_s_python_code_is_left_to_it(tmp_path: Path) -> None:
+def test_the_python_code_of_another_spark_is_used_as_it_is(tmp_path: Path) -> None:
     """That of a distribution is another one than that of this environment, and lies in its zips only."""
     told = f"{tmp_path}/python/lib/pyspark.zip:{tmp_path}/mine"
     made = Submission([], "local", tmp_path).environment(os.environ, {})
@@ -186,14 +186,14 @@ def test_a_child_that_never_listens_is_explained_by_its_log(tmp_path: Path) -> N
         made.run()
 
 
-def test_a_report_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_a_report_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file")
     with pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"):
         scripted("", tmp_path).run()
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_is_passed_on_and_the_script_may_say_goodbye(
+def test_a_signal_is_forwarded_and_the_script_may_end_in_order(
     signum: signal.Signals,
     status: int,
     tmp_path: Path,
@@ -227,7 +227,7 @@ while True:
     assert signal.getsignal(signum) is own_handlers[signum]
 
 
-def test_who_asks_twice_does_not_wait_and_nothing_is_left(
+def test_a_second_signal_ends_the_wait_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: dict[signal.Signals, Handler]
 ) -> None:
     del own_handlers
@@ -263,14 +263,14 @@ while True:
 TALKING = """
 import sys
 from pathlib import Path
-from tests.spark.test_submission import scripted
+from tests.spark.driver.test_submission import scripted
 
 sys.exit(scripted("for _ in range(1000): out.write('a' * 1000 + chr(10))", Path(sys.argv[1])).run())
 """
 """A process that submits as `mirror run` does, with a child that prints more than pipes hold."""
 
 
-def test_a_copy_goes_on_where_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+def test_a_copy_continues_if_the_reader_of_its_output_ends(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", TALKING, str(tmp_path)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as talking:

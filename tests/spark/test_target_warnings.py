@@ -26,11 +26,11 @@ def said(
     return warnings(by_name, configs or {}, dict.fromkeys(by_name, 2) | dict(sources or {}))
 
 
-def test_what_is_well_is_not_worth_a_line() -> None:
+def test_healthy_topics_give_no_lines() -> None:
     assert said(topic("a"), topic("b", partitions=1)) == []
 
 
-def test_one_line_for_all_topics_with_one_replica_and_what_to_do_for_those_that_exist() -> None:
+def test_topics_with_one_replica_share_a_line_with_advice() -> None:
     (line,) = said(*(topic(f"t{number}", replicas=1) for number in range(5)), topic("u"))
     assert line.startswith("target topics t0, t1, t2 and 2 more (5 in all) have one replica: if its broker loses")
     assert "set replication-factor to 3 before a topic is created" in line
@@ -39,7 +39,7 @@ def test_one_line_for_all_topics_with_one_replica_and_what_to_do_for_those_that_
     assert line.startswith("target topic t has one replica: ")
 
 
-def test_too_few_replicas_for_a_write() -> None:
+def test_too_few_replicas_for_min_insync_replicas_is_a_warning() -> None:
     configs = {name: {"min.insync.replicas": "2"} for name in "abc"}
     one, other = said(topic("a", replicas=1), topic("b", replicas=1), topic("c"), configs=configs)
     assert "(2 in all) have one replica" in one

@@ -27,14 +27,14 @@ def test_it_is_telemetry_s_variables_and_nothing_else() -> None:
     assert TaskEnvironment.of({**OTHERS, **SAID}).variables == SAID
 
 
-def test_what_an_executor_s_host_says_stands() -> None:
+def test_variables_of_an_executors_host_are_kept() -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "PATH": "/usr/bin"}
     TaskEnvironment.of(SAID).complete(environment)
     assert environment == {**SAID, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "PATH": "/usr/bin"}
 
 
 @pytest.mark.parametrize("kind", [RangesWriter, RangesStreamWriter])
-def test_a_writer_takes_it_along(
+def test_a_pickled_writer_has_the_environment(
     kind: type[RangesWriter | RangesStreamWriter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made in a process on the driver's host, pickled by Spark, and used in a worker of an executor."""

@@ -30,7 +30,7 @@ class Lines:
         ("0.0.0.0", "everybody who can connect to this port"),  # noqa: S104 - it is what this is about
     ],
 )
-def test_who_can_read_the_measurements_and_what_they_are(
+def test_the_endpoint_line_names_the_readers_and_the_content(
     host: str, readers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
@@ -46,7 +46,7 @@ def test_who_can_read_the_measurements_and_what_they_are(
     assert said.warnings == []
 
 
-def test_without_prometheus_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_prometheus_there_is_no_endpoint_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_METRICS_EXPORTER", raising=False)
     said = Lines()
     with run_telemetry(tmp_path, cast("Consoles", said)):

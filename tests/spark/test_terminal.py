@@ -42,7 +42,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("what", PLACES.values(), ids=PLACES)
-def test_what_is_printed_is_text(what: RenderableType) -> None:
+def test_control_characters_are_printed_as_text(what: RenderableType) -> None:
     out = io.StringIO()
     Terminal(out).print(what, markup=False, highlight=False)
     lines = out.getvalue().splitlines()
@@ -64,7 +64,7 @@ def test_on_a_terminal_only_the_console_s_own_sequences_are_sent() -> None:
         assert part not in sent
 
 
-def test_what_is_harmless_is_as_it_was() -> None:
+def test_printable_text_is_unchanged() -> None:
     out = io.StringIO()
     line = Text("flow größe: ").append("日本 caught up", style="green")
     Terminal(out, terminal=True).print(line)

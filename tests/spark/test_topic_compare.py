@@ -28,7 +28,7 @@ def told(source: TopicConfig = PLAIN, target: TopicConfig = PLAIN, **of_flow: ob
     return warnings(flow("f", "a", "b", **of_flow), {"a.orders": (source, target)})
 
 
-def test_a_plain_pair_is_not_worth_a_word() -> None:
+def test_a_plain_pair_gives_no_lines() -> None:
     assert told() == []
 
 
@@ -44,7 +44,7 @@ def test_a_plain_pair_is_not_worth_a_word() -> None:
         {"before_max_ms": 700 * HOUR},
     ],
 )
-def test_nor_is_a_topic_made_from_the_source_s(alike: dict[str, object]) -> None:
+def test_a_pair_with_equal_configurations_gives_no_lines(alike: dict[str, object]) -> None:
     both = replace(PLAIN, **alike)  # type: ignore[arg-type]
     assert told(both, both) == []
 
@@ -69,7 +69,9 @@ def test_nor_is_a_topic_made_from_the_source_s(alike: dict[str, object]) -> None
         ),
     ],
 )
-def test_what_matters(source: dict[str, object], target: dict[str, object], parts: list[str]) -> None:
+def test_a_difference_that_affects_records_is_one_line(
+    source: dict[str, object], target: dict[str, object], parts: list[str]
+) -> None:
     (line,) = told(replace(PLAIN, **source), replace(PLAIN, **target))  # type: ignore[arg-type]
     assert line.startswith("target topic a.orders: ")
     assert [part for part in parts if part not in line] == []
@@ -92,25 +94,25 @@ def test_what_matters(source: dict[str, object], target: dict[str, object], part
         ({}, {"append_time": True, "retention_ms": HOUR}, {}),
     ],
 )
-def test_what_the_flow_has_settled(
+def test_a_difference_that_the_flow_handles_gives_no_lines(
     source: dict[str, object], target: dict[str, object], of_flow: dict[str, object]
 ) -> None:
     lines = told(replace(PLAIN, **source), replace(PLAIN, **target), **of_flow)  # type: ignore[arg-type]
     assert [line for line in lines if "LogAppendTime" not in line] == []
 
 
-def test_times_that_the_source_set_itself_are_never_in_the_future() -> None:
+def test_log_append_time_of_the_source_is_never_in_the_future() -> None:
     source = replace(PLAIN, append_time=True, after_max_ms=FOREVER)
     assert [line for line in told(source) if "after.max.ms" in line] == []
 
 
-def test_topics_with_the_same_trouble_share_a_line() -> None:
+def test_topics_with_the_same_warning_share_a_line() -> None:
     pair = (PLAIN, replace(PLAIN, max_message_bytes=1000))
     (line,) = warnings(flow(), {f"t{number}": pair for number in range(5)})
     assert line.startswith("target topics t0, t1, t2 and 2 more: max.message.bytes")
 
 
-def test_a_limit_of_times_is_called_by_the_key_that_sets_it() -> None:
+def test_a_time_limit_is_named_by_the_key_that_sets_it() -> None:
     source = replace(PLAIN, after_max_ms=FOREVER)
     old = {key: value for key, value in DEFAULTS.items() if not key.startswith("message.timestamp.")}
     lines = told(source, TopicConfig.of({**old, "message.timestamp.difference.max.ms": str(HOUR)}))
@@ -126,10 +128,10 @@ def test_a_limit_of_times_is_called_by_the_key_that_sets_it() -> None:
         ({"cleanup.policy": "compact, delete", "retention.ms": "5"}, 5),
     ],
 )
-def test_how_long_a_topic_keeps_its_records(configs: dict[str, str], retention_ms: int) -> None:
+def test_retention_follows_from_cleanup_policy(configs: dict[str, str], retention_ms: int) -> None:
     assert TopicConfig.of(configs).retention_ms == retention_ms
 
 
-def test_notes_need_compaction_alone() -> None:
+def test_the_progress_topic_needs_compaction_alone() -> None:
     assert list(progress_topic_warnings("t", {"cleanup.policy": "compact"})) == []
     assert len(list(progress_topic_warnings("t", {"cleanup.policy": "compact,delete"}))) == 1

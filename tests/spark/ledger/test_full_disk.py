@@ -31,7 +31,7 @@ from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ from tests.spark import fakes
 from tests.spark.ledger.test_results import END, START, result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.test_flow_checks import config_of
+from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from pathlib import Path
