@@ -14,10 +14,12 @@ from mirror.spark.ledger.results import join_results
 from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status
-from tests.spark import fakes, test_dry_run, test_epoch_planner
+from tests.spark import fakes
+from tests.spark.datasource import test_epoch_planner
 from tests.spark.fakes import NOW_MS
 from tests.spark.planning import test_snapshot
 from tests.spark.planning.test_range_planner import flow
+from tests.spark.preflight import test_dry_run
 from tests.spark.status import test_status
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def _script(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", SCRIPT, *arguments],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=True,
     )
 

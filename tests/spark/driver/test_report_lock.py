@@ -22,7 +22,7 @@ with locked(Path(sys.argv[1])):
     print("held", flush=True)
     signal.pause()
 """
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 JOB = ROOT / "jobs" / "replicate.py"
 CONFIG = """
 [clusters.a]

@@ -12,7 +12,7 @@ from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.spark.driver.session import local_only_settings
 from mirror.spark.driver.submission import is_local
 
-CONFIG: Final = Path(__file__).parents[2] / "config"
+CONFIG: Final = Path(__file__).parents[3] / "config"
 DEFAULTS: Final = sorted(CONFIG.rglob("spark-defaults.conf"))
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

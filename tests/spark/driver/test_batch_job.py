@@ -23,7 +23,7 @@ from tests.spark.fakes import FOLDER, Cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CANARY = "canary-4711"
 """Stands for everything that a configuration holds; the sandbox's clusters have no secrets yet."""
 
@@ -100,7 +100,7 @@ def site(tmp_path: Path) -> Iterator[JobHarness]:
     )
     environ = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).with_name("stand_in")),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "stand_in"),
         "SPARK_CONF_DIR": str(tmp_path / "conf"),
         FOLDER: str(tmp_path),
     }

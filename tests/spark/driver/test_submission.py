@@ -91,7 +91,7 @@ def test_the_command_is_this_environment_s_spark_submit() -> None:
 
 @pytest.mark.parametrize("name", ["replicate.py", "stream.py"])
 def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
-    checkout = Path(__file__).parents[2] / "jobs" / name
+    checkout = Path(__file__).parents[3] / "jobs" / name
     installed = Path(submission.__file__).with_name("jobs") / name
     assert [ast.dump(each) for each in ast.parse(installed.read_text()).body[1:]] == [
         ast.dump(each) for each in ast.parse(checkout.read_text()).body[1:]
@@ -271,7 +271,7 @@ sys.exit(scripted("for _ in range(1000): out.write('a' * 1000 + chr(10))", Path(
 
 
 def test_a_copy_continues_if_the_reader_of_its_output_ends(tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", TALKING, str(tmp_path)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as talking:
         assert talking.stdout is not None
