@@ -212,7 +212,7 @@ def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHa
     (site.folder / "gone-1.json").unlink()
     site.looks, site.pauses = 1, []
     shown = site.status("--watch").stdout
-    assert f"flow g: {line}; looking again" in shown
+    assert f"flow g: {line}; retrying" in shown
     once = site.status()
     assert (once.exit_code, once.stderr) == (1, f"mirror: {line}\n")
 
@@ -241,7 +241,7 @@ def test_in_a_terminal_each_reading_replaces_the_screen(
     site.a.add_topic("orders", [10] * 30)
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120, height=17, _environ={})
-    monkeypatch.setattr(command, "_console", lambda: console)
+    monkeypatch.setattr(command, "Terminal", lambda: console)
     site.looks = 3
     assert site.status("--watch").exit_code == 0
     text = out.getvalue()

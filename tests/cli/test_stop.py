@@ -27,7 +27,7 @@ NOW_MS = 1_800_000_000_000
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_fakes(tmp_path, monkeypatch, command)
-    monkeypatch.setattr(command, "_LOOK_S", 0.01)
+    monkeypatch.setattr(command, "_POLL_INTERVAL_S", 0.01)
     path = FlowHarness(tmp_path).config
     path.write_text(path.read_text() + "shutdown-timeout-ms = 1000\n")
     return path
@@ -46,7 +46,7 @@ def orders() -> RunControl:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_stop_does_not_wait_for_a_dead_run(config: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
-    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr(command, "_unix_ms", lambda: NOW_MS)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS - 754_000))
     began_s = time.monotonic()
     found = stop(config, *(["--json"] if as_json else []))
@@ -63,8 +63,8 @@ def test_stop_does_not_wait_for_a_dead_run(config: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("seen_ms", [0, NOW_MS])
 def test_stop_is_sent_to_a_run_that_may_be_alive(config: Path, monkeypatch: pytest.MonkeyPatch, seen_ms: int) -> None:
-    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
-    monkeypatch.setattr(command, "_BEYOND_S", 0.2)
+    monkeypatch.setattr(command, "_unix_ms", lambda: NOW_MS)
+    monkeypatch.setattr(command, "_SPARK_SHUTDOWN_S", 0.2)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
     found = stop(config)
     assert found.exit_code == 3
@@ -75,7 +75,7 @@ def test_stop_is_sent_to_a_run_that_may_be_alive(config: Path, monkeypatch: pyte
 def test_an_overwritten_stop_is_sent_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
     give(there)
-    monkeypatch.setattr(command, "_wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr(command, "_unix_ms", lambda: NOW_MS)
     monkeypatch.setattr(command, "pause", lambda _: give(there))
     assert stop(config, "--no-wait").exit_code == 0
     assert orders().stop

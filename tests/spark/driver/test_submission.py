@@ -92,7 +92,7 @@ def test_the_command_is_this_environment_s_spark_submit() -> None:
 @pytest.mark.parametrize("name", ["replicate.py", "stream.py"])
 def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
     checkout = Path(__file__).parents[3] / "jobs" / name
-    installed = Path(submission.__file__).with_name("jobs") / name
+    installed = Path(submission.__file__).parents[1] / "jobs" / name
     assert [ast.dump(each) for each in ast.parse(installed.read_text()).body[1:]] == [
         ast.dump(each) for each in ast.parse(checkout.read_text()).body[1:]
     ]
@@ -140,7 +140,7 @@ def test_an_installed_spark_s_python_code_is_taken_unpacked(times: int, tmp_path
     (jar,) = home.glob("jars/spark-core_*.jar")
     packed = home / "python/lib/pyspark.zip"
     spark = ":".join(map(str, [packed, zipped, jar] * times))
-    mine = f"{tmp_path}/a b:{tmp_path}/*::{Path(submission.__file__).parents[2]}"
+    mine = f"{tmp_path}/a b:{tmp_path}/*::{Path(submission.__file__).parents[3]}"
     made = Submission([], "local", tmp_path).environment(os.environ, {})
     made |= {"SPARK_HOME": str(home), "PYTHONPATH": f"{spark}:{mine}"}
     assert asked_of_spark_s_python("os.environ['PYTHONPATH']", made) == mine
