@@ -54,9 +54,7 @@ def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness) -> Non
     site.a.add_topic("orders", [10])
     ledger = Ledger.open(site.folder / "report", "f", "run")
     ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
-    said = (
-        "estimated time: 13 s, copying at 8.0 kB/s; 13 s of it are Spark's start, as measured elsewhere on two cores"
-    )
+    said = "estimated time: 13 s, copying at 8.0 kB/s; 13 s of it are Spark's start, as measured elsewhere on two cores"
     assert said in site.plan().stdout
     ledger.write_overhead(100.0)
     said = "estimated time: 2 min, copying at 8.0 kB/s; 100 s of it are Spark's start, as in earlier runs"

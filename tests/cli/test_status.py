@@ -234,9 +234,7 @@ def test_an_unhealthy_partitions_last_error_is_shown(site: StatusHarness) -> Non
     assert "retention: copied up to offset 2, but the source begins at 5" in shown, "what is seen now comes first"
 
 
-def test_in_a_terminal_each_reading_replaces_the_screen(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_terminal_each_reading_replaces_the_screen(site: StatusHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its height holds the ten worst of 30 partitions."""
     site.a.add_topic("orders", [10] * 30)
     out = StringIO()

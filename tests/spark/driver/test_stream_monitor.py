@@ -18,8 +18,8 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.datasource.test_epoch_planner import CONFIG, EpochsHarness, answer
+from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
