@@ -12,34 +12,26 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 DESIGN: Final = ROOT / "mirror" / "DESIGN.md"
-_CITED_TEST: Final = re.compile(r"\b(tests/[\w/]+\.py)::(\w+)")
+_CITED_TEST: Final = re.compile(r"\btests/[\w/]+\.py::\w+")
 _PATH: Final = re.compile(r"(?<![\w./-])([\w/-]+(?:\.py|\.sh|/))(?![\w/-])")
 _CODE_SPAN: Final = re.compile(r"`([^`\n]+)`")
 _SECTION_CITED: Final = re.compile(r'\(design:\s+"([^"]+)"\)')
 _INVARIANT: Final = re.compile(r"^- \*\*([A-Z]\d+)\. ", re.MULTILINE)
 _SUGGESTIONS: Final = 2
+_SIMILARITY: Final = 0.5
 
 
 def wrong_citations(text: str, root: Path) -> Iterator[str]:
-    """One line for each test that ``text`` cites and that does not exist, with those that it may be now."""
-    for path, name in _CITED_TEST.findall(text):
-        file = root / path
-        if not file.exists() or not _defines(file, name):
-            yield f"{path}::{name} does not exist{_suggestion(name, root)}"
-
-
-def _defines(file: Path, name: str) -> bool:
-    return re.search(rf"^\s*(?:async )?def {name}\(", file.read_text("utf-8"), re.MULTILINE) is not None
-
-
-def _suggestion(name: str, root: Path) -> str:
-    tests = {
-        test: file.relative_to(root).as_posix()
+    """One line for each test that ``text`` cites and that does not exist, with the names that it may have now."""
+    tests = [
+        f"{file.relative_to(root).as_posix()}::{name}"
         for file in sorted(root.glob("tests/**/test_*.py"))
-        for test in re.findall(r"def (test_\w+)\(", file.read_text("utf-8"))
-    }
-    near = difflib.get_close_matches(name, tests, n=_SUGGESTIONS, cutoff=0.5)
-    return "; did you mean " + " or ".join(f"{tests[test]}::{test}" for test in near) + "?" if near else ""
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", file.read_text("utf-8"), re.MULTILINE)
+    ]
+    for cited in _CITED_TEST.findall(text):
+        if cited not in tests:
+            near = difflib.get_close_matches(cited, tests, n=_SUGGESTIONS, cutoff=_SIMILARITY)
+            yield f"{cited} does not exist" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def wrong_paths(text: str, root: Path) -> Iterator[str]:
@@ -49,7 +41,7 @@ def wrong_paths(text: str, root: Path) -> Iterator[str]:
         *(path for folder in ("mirror", "tests", "jobs", "config") for path in (root / folder).rglob("*")),
     ]
     paths = ["/" + path.relative_to(root).as_posix() + ("/" if path.is_dir() else "") for path in found]
-    for span in _CODE_SPAN.findall(text):
+    for span in _CODE_SPAN.findall(_CITED_TEST.sub("", text)):
         for named in _PATH.findall(span):
             if not any(path.endswith(f"/{named}") for path in paths):
                 yield named
@@ -100,7 +92,7 @@ def test_invariants_are_numbered_without_omission() -> None:
             "`tests/test_b.py::test_c`",
             ["tests/test_b.py::test_c does not exist; did you mean tests/a/test_b.py::test_c?"],
         ),
-        ("`tests/test_b.py::other`", ["tests/test_b.py::other does not exist"]),
+        ("`tests/xyz.py::something_else`", ["tests/xyz.py::something_else does not exist"]),
     ],
 )
 def test_cited_test_that_does_not_exist_is_found_with_a_suggestion(text: str, wrong: list[str], tmp_path: Path) -> None:
