@@ -71,7 +71,7 @@ _SLOW = (
     "tests/relay/partition/test_delayed_fence_on_fakes.py",
     "tests/relay/progress/test_start_positions_on_fakes.py",
     "tests/relay/progress/test_target_log_on_fakes.py",
-    "tests/spark/test_report",
+    "tests/spark/driver/test_report",
     "tests/spark/driver/test_stream_monitor.py",
     "tests/telemetry/test_export.py",
     "tests/telemetry/test_report",
