@@ -92,7 +92,7 @@ def test_invariants_are_numbered_without_omission() -> None:
             "`tests/test_b.py::test_c`",
             ["tests/test_b.py::test_c does not exist; did you mean tests/a/test_b.py::test_c?"],
         ),
-        ("`tests/xyz.py::something_else`", ["tests/xyz.py::something_else does not exist"]),
+        ("`tests/q.py::zzzzzzzzzzzzzzzzzzzz`", ["tests/q.py::zzzzzzzzzzzzzzzzzzzz does not exist"]),
     ],
 )
 def test_cited_test_that_does_not_exist_is_found_with_a_suggestion(text: str, wrong: list[str], tmp_path: Path) -> None:
