@@ -1,1 +1,1 @@
-"""Bytes to messages and back, without I/O."""
+"""The Kafka wire protocol: encode and decode messages and record batches, without I/O."""

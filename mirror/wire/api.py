@@ -1,4 +1,4 @@
-"""The APIs this client speaks, and in which versions."""
+"""The APIs and versions that this client supports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mirror.wire.messages.base import Message
 
 @dataclass(frozen=True, slots=True)
 class ApiSpec:
-    """One API: Kafka's key, our version range, and the two message classes.
+    """One API: its key, the lowest and the highest version of this client, and the two message classes.
 
-    The lowest versions are those of Apache Kafka 3.0: all flexible (KIP-482), batched coordinator look-ups (KIP-699).
-    The highest of OffsetCommit and OffsetFetch is the last that names topics: a group's offsets are kept by name.
-    AddPartitionsToTxn 4 and above are spoken among brokers only (KIP-890).
+    The lowest versions are those of Apache Kafka 3.0, which are all flexible (KIP-482) and find several coordinators
+    with one request (KIP-699). The highest version of OffsetCommit and OffsetFetch is the last that identifies topics
+    by name, because a group's offsets are stored by name. Only brokers send AddPartitionsToTxn 4 and above (KIP-890).
     """
 
     key: int
@@ -28,8 +28,8 @@ class ApiSpec:
 class Api(enum.Enum):
     """The APIs by name.
 
-    ``spec`` is the value, and ``label`` the name as Kafka writes it (``ListOffsets``): plain attributes, for an Enum's
-    own ``value`` and ``name`` are Python calls, and every request asks.
+    ``spec`` is the value, and ``label`` the name as Kafka spells it (``ListOffsets``). They are plain attributes:
+    every request reads them, and ``value`` and ``name`` of an Enum are Python calls.
     """
 
     __hash__ = object.__hash__

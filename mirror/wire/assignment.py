@@ -1,4 +1,4 @@
-"""What a member of a classic consumer group was assigned: bytes that the group's leader wrote, opaque to brokers."""
+"""Decode the assignment of a classic consumer group's member. The group's leader writes it; brokers do not read it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _INT32: Final = struct.Struct(">i")
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Topic -> partitions, of any version (ConsumerProtocolAssignment: later ones only add at the end).
+    """Return the assigned partitions by topic, from a ConsumerProtocolAssignment of any version.
 
-    Empty bytes are an empty assignment: a group that rebalances has none. Raises ProtocolError for other bytes.
+    Later versions only append fields, which are ignored. Empty bytes are an empty assignment: members have none while
+    the group rebalances. Raises ProtocolError if the bytes do not follow the format.
     """
     if not data:
         return {}
-    found: dict[str, tuple[int, ...]] = {}
+    assignment: dict[str, tuple[int, ...]] = {}
     try:
         (count,), offset = _INT32.unpack_from(data, _INT16.size), _INT16.size + _INT32.size
         for _ in range(count):
@@ -28,9 +29,9 @@ def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
             offset += length
             (partitions,) = _INT32.unpack_from(data, offset)
             offset += _INT32.size
-            found[topic] = struct.unpack_from(f">{partitions}i", data, offset)
+            assignment[topic] = struct.unpack_from(f">{partitions}i", data, offset)
             offset += partitions * _INT32.size
     except (struct.error, ValueError) as error:
         msg = f"an assignment of {len(data)} bytes does not follow the consumer protocol"
         raise ProtocolError(msg) from error
-    return found
+    return assignment

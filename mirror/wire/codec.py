@@ -1,10 +1,11 @@
-"""Messages to bytes and back: the only place that knows kio.
+"""Encode requests and decode responses with kio's schemas.
 
-kio gives the schemas of every version and the readers and writers of primitive types. This module walks those schemas
-itself, for three reasons: the ``records`` field must pass as a view and not as a copy, error codes newer than kio must
-be readable, and the rest of the project speaks in one class per message rather than one per version.
+kio provides the schemas of every version, and readers and writers of primitive types. This module walks those schemas
+itself, for three reasons: the ``records`` field must be passed as a view and not copied, error codes newer than kio
+must be readable, and this project has one class per message, where kio has one per version.
 
-A *plan* is built once per (our class, kio class) and kept; encoding and decoding are then loops over its steps.
+A reader and a writer are built once per pair of our class and kio's class, and cached. Reading and writing are then
+loops over their steps.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from mirror.wire.frames import Buffer
 from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.messages.produce import ProduceRequest
-from mirror.wire.produce_frames import ProduceFrames
-from mirror.wire.produce_frames import answer as produce_answer
-from mirror.wire.schema_mapping import check_covered, default, kept, nested_classes, schema_default
+from mirror.wire.produce_frames import ProduceFrames, decode_plain_response
+from mirror.wire.schema_mapping import cached, check_covered, default, nested_classes, schema_default
 
 with lean():
     from kio.index import load_request_schema, load_response_schema
@@ -48,22 +48,22 @@ with lean():
     )
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
-"""(message, offset) -> (value, bytes read), as kio's readers are."""
+"""(message, offset) -> (value, bytes read), the signature of kio's readers."""
 Writer = Callable[["Frame", Any], None]
 
-_request_schema, _response_schema = kept(load_request_schema), kept(load_response_schema)
+_request_schema, _response_schema = cached(load_request_schema), cached(load_response_schema)
 
 PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
-"""Types that kio turns into objects and that are wanted as the numbers (ms, codes) that they are on the wire."""
+"""Types that kio converts to objects. Here they stay the numbers (ms, codes) that they are on the wire."""
 
-_MOST_TAGS: Final = 100
-"""Tagged fields of one structure (KIP-482); Kafka's own schemas have fewer than ten."""
+_MAX_TAGGED_FIELDS: Final = 100
+"""The most tagged fields in one structure (KIP-482). Kafka's own schemas have fewer than ten."""
 
 FRAME_HEADER: Final = struct.Struct(">i")
 
 
 class Frame:
-    """Collects what is written; payloads stay segments of their own, so that they are sent without being joined."""
+    """Collects the bytes of a request. Payloads stay segments of their own, so that they are sent without a copy."""
 
     __slots__ = ("_head", "segments")
 
@@ -72,26 +72,26 @@ class Frame:
         self.segments: list[Segment] = []
 
     def write(self, data: bytes) -> None:
-        """Append a few bytes (kio's ``Writable``)."""
+        """Append a few bytes. This is the method of kio's ``Writable``."""
         self._head += data
 
     def payload(self, data: Segment) -> None:
-        """Append ``data`` as a segment of its own."""
+        """Append ``data`` as a separate segment."""
         self.flush()
         self.segments.append(data)
 
     def flush(self) -> None:
-        """End the current small segment."""
+        """End the current segment of small writes."""
         if self._head:
             self.segments.append(bytes(self._head))
             self._head = bytearray()
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
-    """A whole request frame with its size in front, as segments to be sent in order.
+    """Return a request frame, preceded by its size, as segments to send in order.
 
-    Raises ValueError, TypeError, AttributeError, struct.error or kio's SerialError where the message does not fit the
-    schema: a mistake of the caller, never of a peer.
+    Raises ValueError, TypeError, AttributeError, struct.error or kio's SerialError if the message does not fit the
+    schema, which is always an error of the caller.
     """
     segments = None
     if isinstance(body, ProduceRequest):
@@ -104,7 +104,7 @@ def _encode_request(api: Api, version: int, correlation_id: int, client_id: str,
     header = schema.__header_schema__
     frame = Frame()
     frame.write(struct.pack(">hhi", api.spec.key, version, correlation_id))
-    # The client id keeps the legacy string format in every header version (RequestHeader.json).
+    # The client id has the legacy string format in every header version (RequestHeader.json).
     writers.write_nullable_legacy_string(frame, client_id)  # type: ignore[arg-type]
     if header.__flexible__:
         writers.write_empty_tagged_fields(frame)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ _produce_frames: Final = ProduceFrames(_encode_request)
 
 
 def read_correlation_id(frame: Buffer) -> int:
-    """The correlation id at the start of a response frame. Raises ProtocolError."""
+    """Return the correlation id of a response frame. Raises ProtocolError if the frame is too short."""
     try:
         return int(read_int32(memoryview(frame).toreadonly(), 0)[0])
     except SerialError as error:
@@ -127,7 +127,7 @@ def read_correlation_id(frame: Buffer) -> int:
 
 
 def peek_int16(frame: Buffer, offset: int) -> int:
-    """The int16 at ``offset``. Raises ProtocolError where the frame is shorter."""
+    """Return the int16 at ``offset``. Raises ProtocolError if the frame is too short."""
     try:
         return int(struct.unpack_from(">h", frame, offset)[0])
     except struct.error as error:
@@ -136,15 +136,15 @@ def peek_int16(frame: Buffer, offset: int) -> int:
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> Any:
-    """The body of a response frame (without its size), as ``api``'s response class.
+    """Decode a response frame (without its size) into the response class of ``api``.
 
-    ``records`` fields are writable views into ``frame``. Raises ProtocolError for anything that is not such a message.
+    ``records`` fields are writable views of ``frame``. Raises ProtocolError if the frame is malformed.
     """
     schema = _response_schema(api.spec.key, version)
     view = memoryview(frame).toreadonly()
     try:
-        if api is Api.PRODUCE and (produced := produce_answer(version, frame)) is not None:
-            return produced
+        if api is Api.PRODUCE and (response := decode_plain_response(version, frame)) is not None:
+            return response
         offset = 4
         if schema.__header_schema__.__flexible__:
             offset += _skip_tags(view, offset)
@@ -169,20 +169,22 @@ def _end(view: memoryview, offset: int, size: int) -> int:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-@kept
+@cached
 def _reader(ours: Any, schema: Any) -> Reader:
-    """Reads one ``schema`` entity (a kio class) into ``ours`` (a Message class); with None it is read and dropped."""
+    """Return a reader of the kio class ``schema`` into the Message class ``ours``. With None it skips the structure."""
     names = [f.name for f in fields(ours)] if ours is not None else []
     defaults = [default(f) for f in fields(ours)] if ours is not None else []
     nested = nested_classes(ours)
-    most = Message.most_items if ours is None else ours.most_items
+    max_items = Message.most_items if ours is None else ours.most_items
     steps: list[tuple[int, Reader]] = []
     tagged: dict[int, tuple[int, Reader]] = {}
     for schema_field in fields(schema):
         place = names.index(schema_field.name) if schema_field.name in names else -1
         tag = get_field_tag(schema_field)
         field_class = nested.get(schema_field.name)
-        reader = _field_reader(schema_field, schema.__flexible__, field_class, tagged=tag is not None, most=most)
+        reader = _field_reader(
+            schema_field, schema.__flexible__, field_class, tagged=tag is not None, max_items=max_items
+        )
         if tag is None:
             steps.append((place, reader))
         elif place >= 0:
@@ -206,11 +208,11 @@ def _reader(ours: Any, schema: Any) -> Reader:
 
 
 def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader]], values: list[Any]) -> int:
-    """Bytes of the tagged fields at ``start``; those in ``tagged`` go to their places in ``values``."""
+    """Read the tagged fields at ``start`` and return their size. Those in ``tagged`` are stored in ``values``."""
     count, size = read_unsigned_varint(view, start)
     offset = start + size
-    if count > _MOST_TAGS:
-        raise ProtocolError(f"{count} tagged fields at byte {start}, in the place of at most {_MOST_TAGS}")
+    if count > _MAX_TAGGED_FIELDS:
+        raise ProtocolError(f"{count} tagged fields at byte {start}, in the place of at most {_MAX_TAGGED_FIELDS}")
     for _ in range(count):
         tag, size = read_unsigned_varint(view, offset)
         offset += size
@@ -224,11 +226,13 @@ def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader
     return offset - start
 
 
-def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool, most: int) -> Reader:
+def _field_reader(
+    field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool, max_items: int
+) -> Reader:
     optional = is_optional(field) and not tagged
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field), most)
+        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field), max_items)
     if isinstance(kind, EntityField):
         if optional:
             msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
@@ -239,13 +243,13 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
         return _compact_records if flexible else _legacy_records
     if isinstance(kind, PrimitiveTupleField):
         item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
-        # Not kio's array readers: they take memory for the count before they look, and a lie ends the process (abort).
-        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field), most)
+        # kio's array readers allocate memory for the count unchecked: a false count would abort the process.
+        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field), max_items)
     plain = PLAIN.get(wire_type)
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
 
-def _array_reader(item: Reader, flexible: bool, nullable: bool, most: int) -> Reader:
+def _array_reader(item: Reader, flexible: bool, nullable: bool, max_items: int) -> Reader:
     read_length = read_compact_array_length if flexible else read_legacy_array_length
 
     def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -255,10 +259,10 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool, most: int) -> Re
             return None, size
         if count is None:
             raise ProtocolError(f"null at byte {start}, in the place of a list")
-        # Every item takes at least a byte: a count beyond the message's end is a lie, found before memory is spent.
+        # Every item has at least one byte: a count larger than the rest of the message is refused before allocation.
         _end(view, offset, count)
-        if count > most:
-            raise ProtocolError(f"a list of {count} items at byte {start}, in the place of at most {most}")
+        if count > max_items:
+            raise ProtocolError(f"a list of {count} items at byte {start}, in the place of at most {max_items}")
         items = []
         for _ in range(count):
             value, size = item(view, offset)
@@ -283,23 +287,23 @@ def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[me
     if length == -1:
         return None, prefix
     end = _end(view, start + prefix, length)
-    # kio reads from a read-only view; what is handed out is writable, since headers are patched in place.
+    # kio reads from a read-only view. The returned view is writable, because batch headers are patched in place.
     return memoryview(view.obj)[start + prefix : end], end - start
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-@kept
+@cached
 def _writer(ours: Any, schema: Any) -> Writer:
-    """Writes an instance of ``ours`` (a Message class) as the kio entity ``schema``."""
-    known = {f.name for f in fields(ours)}
+    """Return a writer of instances of the Message class ``ours`` as the kio class ``schema``."""
+    names = {f.name for f in fields(ours)}
     nested = nested_classes(ours)
     steps: list[tuple[str, Any, Writer]] = []
     tagged: list[tuple[int, str, Any, Writer]] = []
     for field in fields(schema):
         tag = get_field_tag(field)
-        if field.name not in known:
+        if field.name not in names:
             if tag is None:
                 steps.append(("", schema_default(field, ours), _field_writer(field, schema.__flexible__, None)))
             continue
@@ -324,12 +328,12 @@ def _write_tags(frame: Frame, message: Any, tagged: list[tuple[int, str, Any, Wr
     present = [step for step in tagged if getattr(message, step[1]) != step[2]]
     writers.write_unsigned_varint(frame, len(present))  # type: ignore[arg-type]
     for tag, name, _, writer in present:
-        part = Frame()
-        writer(part, getattr(message, name))
-        part.flush()
+        value = Frame()
+        writer(value, getattr(message, name))
+        value.flush()
         writers.write_unsigned_varint(frame, tag)  # type: ignore[arg-type]
-        writers.write_unsigned_varint(frame, sum(map(len, part.segments)))  # type: ignore[arg-type]
-        for segment in part.segments:
+        writers.write_unsigned_varint(frame, sum(map(len, value.segments)))  # type: ignore[arg-type]
+        for segment in value.segments:
             frame.write(bytes(segment))
 
 
@@ -337,8 +341,8 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
     optional = is_optional(field) and get_field_tag(field) is None
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        # A field declared as plain Message is one that this client only ever sends empty.
-        item = _never if ours in {None, Message} else _writer(ours, kind.type_)
+        # A field declared as plain Message is always sent empty by this client.
+        item = _unsupported_item if ours in {None, Message} else _writer(ours, kind.type_)
         return _array_writer(item, flexible)
     if isinstance(kind, EntityField):
         if ours is None:
@@ -367,7 +371,7 @@ def _array_writer(item: Writer, flexible: bool) -> Writer:
     return write
 
 
-def _never(_frame: Frame, value: Any) -> None:
+def _unsupported_item(_frame: Frame, value: Any) -> None:
     msg = f"no class of ours describes {value!r}"
     raise NotImplementedError(msg)
 

@@ -1,4 +1,4 @@
-"""What an error code means for who gets it: classified once, here (Kafka's ``Errors``)."""
+"""Classify the error codes of Kafka's ``Errors``: the action each requires, its exception and its text."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ with lean():
 
 
 class ErrorAction(enum.Enum):
-    """What to do next."""
+    """The action that an error code requires of the client."""
 
-    __hash__ = object.__hash__  # Enum's is a Python function, and this is asked several times for each batch
+    __hash__ = object.__hash__  # Enum's is a Python function; actions are hashed several times per batch
 
     OK = "ok"
     RETRY = "retry"
@@ -37,7 +37,7 @@ class ErrorAction(enum.Enum):
     FATAL = "fatal"
 
 
-_VERDICTS: Final = {
+_CODES_BY_ACTION: Final = {
     ErrorAction.OK: (ErrorCode.none,),
     ErrorAction.REFRESH_METADATA: (
         ErrorCode.unknown_topic_or_partition,
@@ -63,7 +63,7 @@ _VERDICTS: Final = {
         ErrorCode.concurrent_transactions,
         ErrorCode.throttling_quota_exceeded,
         ErrorCode.unstable_offset_commit,
-        # The broker could not read what we verified before it left: damaged on the way, not at its source.
+        # The batch was verified before it was sent, so it was damaged in transit: sending it again may succeed.
         ErrorCode.corrupt_message,
     ),
     ErrorAction.NEW_SESSION: (
@@ -77,7 +77,8 @@ _VERDICTS: Final = {
         ErrorCode.producer_fenced,
         ErrorCode.transaction_coordinator_fenced,
     ),
-    # A new epoch begins with a clean slate: KIP-360 for what the brokers forgot, KIP-890 for what was not verified.
+    # A new producer epoch resets the state: KIP-360 where brokers lost the producer's state, KIP-890 where a partition
+    # was not verified as part of the transaction.
     ErrorAction.ABORTABLE: (
         ErrorCode.invalid_txn_state,
         ErrorCode.invalid_producer_id_mapping,
@@ -86,7 +87,7 @@ _VERDICTS: Final = {
     ),
 }
 
-_BY_CODE: Final = {int(code): verdict for verdict, codes in _VERDICTS.items() for code in codes}
+_ACTIONS: Final = {int(code): action for action, codes in _CODES_BY_ACTION.items() for code in codes}
 
 _CLASSES: Final[dict[int, type[BrokerError]]] = {
     int(ErrorCode.topic_authorization_failed): AuthorizationFailed,
@@ -109,16 +110,16 @@ _RESOURCES: Final = {
     int(ErrorCode.cluster_authorization_failed): "cluster",
     int(ErrorCode.transactional_id_authorization_failed): "transactional id",
 }
-"""What each code of a missing permission is about."""
+"""The type of resource on which a permission is missing, by error code."""
 
 _ADVICE: Final = {
     int(ErrorCode.message_too_large): "larger than the topic's max.message.bytes; raise it",
-    int(ErrorCode.unknown_topic_or_partition): "it is not there, or not any more",
+    int(ErrorCode.unknown_topic_or_partition): "the topic or partition does not exist, or was deleted",
     int(ErrorCode.invalid_transaction_timeout): (
         "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; lower the one or raise the other"
     ),
 }
-"""What to say where the broker says nothing itself."""
+"""Advice for errors that the broker sent without a message."""
 
 TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
@@ -143,37 +144,39 @@ OPERATION_NOT_ATTEMPTED: Final = int(ErrorCode.operation_not_attempted)
 NOT_ACKNOWLEDGED: Final = frozenset(
     {REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, int(ErrorCode.not_enough_replicas_after_append)}
 )
-"""A Produce that the replicas did not confirm; but for the second, the leader has written it all the same."""
+"""Errors of a Produce that the replicas did not acknowledge. With all but NOT_ENOUGH_REPLICAS, the leader has written
+the batch nevertheless."""
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
 LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 
 
-_LONGEST_ABOUT: Final = 1_000
-"""Characters: a topic's name has 249 at most."""
+_MAX_SUBJECT_CHARS: Final = 1_000
+"""The most characters of the subject in an error text. A topic's name has at most 249."""
 
 
 def verdict(code: int) -> ErrorAction:
-    """What ``code`` asks for; a code that nobody knows yet is fatal."""
-    return _BY_CODE.get(code, ErrorAction.FATAL)
+    """Return the action for ``code``. A code that this client does not know is fatal."""
+    return _ACTIONS.get(code, ErrorAction.FATAL)
 
 
 def code_name(code: int) -> str:
-    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself where it is newer than this client."""
+    """Return the name of ``code`` (6: ``NOT_LEADER_OR_FOLLOWER``), or ``error N`` for a code that is not known."""
     try:
         return str(ErrorCode(code).name).upper()
     except ValueError:
         return f"error {code}"
 
 
-def broker_error(code: int, about: str, message: str | None = None, *, needs: str | None = None) -> BrokerError:
-    """The exception for ``code``; ``about`` says what was asked on what, ``message`` is the broker's own text.
+def broker_error(code: int, subject: str, message: str | None = None, *, needs: str | None = None) -> BrokerError:
+    """Return the exception for ``code``.
 
-    Of both, which may come from a broker, a bounded part is shown. ``needs`` is the ACL operation that the request
-    takes: where the code says that it is missing, the text names it.
+    ``subject`` names the operation and its resource, ``message`` is the broker's text. Both may come from a broker, so
+    the text contains a limited part of them. ``needs`` is the ACL operation that the request requires; the text
+    names it if the code says that it is missing.
     """
-    text = f"{brief(about, _LONGEST_ABOUT)}: {code_name(code)} (error {code})"
+    text = f"{brief(subject, _MAX_SUBJECT_CHARS)}: {code_name(code)} (error {code})"
     if needs and code in _RESOURCES:
         text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
     elif message or code in _ADVICE:

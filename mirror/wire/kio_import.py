@@ -1,6 +1,7 @@
-"""kio is imported without hypothesis, which it loads where it is installed: with it, tests generate kio's types.
+"""Import kio without hypothesis.
 
-That is 0.2 s of CPU for each of a run's many processes.
+kio imports hypothesis if it is installed, to register strategies for its types. That costs 0.2 s of CPU in each of a
+run's many processes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ _HYPOTHESIS: Final = "hypothesis.strategies"
 
 @contextlib.contextmanager
 def lean() -> Iterator[None]:
-    """Around imports: there is no hypothesis, unless it is there already. Who imports it later gets it."""
+    """Make hypothesis unavailable to the imports in the block, unless it is already imported.
+
+    After the block hypothesis can be imported as usual.
+    """
     if _HYPOTHESIS in sys.modules:
         yield
         return
-    sys.modules[_HYPOTHESIS] = None  # type: ignore[assignment] # an import of it raises ModuleNotFoundError
+    sys.modules[_HYPOTHESIS] = None  # type: ignore[assignment] # makes the import raise ModuleNotFoundError
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
-"""Produce requests of one batch, which differ from the last one of their partition by correlation id and records alone.
+"""Fast encoding of Produce requests with one batch, and fast decoding of their responses.
 
-To walk the schema is a third of what such a request costs the network thread (66 KB batches). So what stands around
-the records is encoded once for each partition, and then only put around them. Nearly all answers are alike, too: they
-are read as one struct.
+Such a request differs from the previous one of its partition only in the correlation id and the records. Walking the
+schema is a third of its cost on the network thread (with 66 KB batches), so the bytes before and after the records are
+encoded once per partition and reused. Nearly all responses have the same layout, too, and are read as one struct.
 """
 
 from __future__ import annotations
@@ -27,92 +27,96 @@ from mirror.wire.messages.produce import (
 Encode = Callable[[Api, int, int, str, Message], list[Segment]]
 
 _HEADER: Final = struct.Struct(">ihhi")
-"""The frame's size, API key, version and correlation id."""
-_SIZE: Final = 4
-_MARK: Final = b"the records' place"
+"""Frame size, API key, version, correlation id."""
+_SIZE_BYTES: Final = 4
+_PLACEHOLDER: Final = b"records placeholder"
 _SEVEN_BITS: Final = 0x7F
 _MORE: Final = 0x80
-_MOST: Final = 8_192
-"""Partitions that are kept: more than a process has under way."""
+_MAX_CACHED: Final = 8_192
+"""Partitions in the cache, more than a process writes to at the same time."""
 
 
-_ANSWER_BEGINS: Final = b"\0\2"
-"""What follows the correlation id: no tagged fields, one topic (counts and lengths are one more than they say)."""
-_ANSWER_ENDS: Final = struct.Struct(">sihqqq4sis")
-"""What follows the topic: the count of partitions, one of them, no record errors, no message, no tagged fields (its
-own, and the topic's), the throttle time, no tagged fields."""
-_ORDINARY: Final = (b"\2", b"\1\0\0\0", b"\0")
-_BY_ID: Final = 13
-"""From this version on topics are told by id."""
+_RESPONSE_START: Final = b"\0\2"
+"""The bytes after the correlation id: no tagged fields, one topic (compact counts and lengths are encoded plus one)."""
+_RESPONSE_END: Final = struct.Struct(">sihqqq4sis")
+"""The fields after the topic: the count of partitions, one partition, four bytes (no record errors, no message, no
+tagged fields of the partition and of the topic), the throttle time, no tagged fields."""
+_PLAIN: Final = (b"\2", b"\1\0\0\0", b"\0")
+_TOPIC_IDS_FROM: Final = 13
+"""The first version that identifies topics by id."""
 _ID_BYTES: Final = 16
 
 
-class _Around(NamedTuple):
+class _Envelope(NamedTuple):
+    """The bytes of a request around its records."""
+
     before: bytes
     after: bytes
 
 
 class ProduceFrames:
-    """Gives what ``encode`` (the codec's own) would, in other segments."""
+    """Encodes the same bytes as ``encode`` (the codec's function), in other segments."""
 
     def __init__(self, encode: Encode) -> None:
         self._encode: Final = encode
-        self._known: Final[dict[Hashable, _Around]] = {}
+        self._envelopes: Final[dict[Hashable, _Envelope]] = {}
 
     def request(self, version: int, correlation_id: int, client_id: str, body: ProduceRequest) -> list[Segment] | None:
-        """The frame's segments; None for a request of several batches. Raises what ``encode`` raises."""
+        """Return the segments of the frame; None if the request has several batches. Raises what ``encode`` raises."""
         if len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
             return None
         topic = body.topic_data[0]
-        part = topic.partition_data[0]
-        topic_id = topic.topic_id and topic.topic_id.int  # the number, for a UUID's hash is a Python call
-        about = (body.transactional_id, body.acks, body.timeout, topic.name, topic_id, part.index)
-        around = self._known.get((version, client_id, about))
-        if around is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            around = self._known[version, client_id, about] = self._learn(version, client_id, body)
-        payload = len(part.records)
+        partition = topic.partition_data[0]
+        topic_id = topic.topic_id and topic.topic_id.int  # the number, because a UUID's hash is a Python call
+        attributes = (body.transactional_id, body.acks, body.timeout, topic.name, topic_id, partition.index)
+        envelope = self._envelopes.get((version, client_id, attributes))
+        if envelope is None:
+            if len(self._envelopes) >= _MAX_CACHED:
+                self._envelopes.clear()
+            envelope = self._envelopes[version, client_id, attributes] = self._encode_envelope(version, client_id, body)
+        payload = len(partition.records)
         length = _varint(payload + 1)
-        size = _HEADER.size - _SIZE + len(around.before) + len(length) + payload + len(around.after)
-        head = _HEADER.pack(size, Api.PRODUCE.spec.key, version, correlation_id) + around.before + length
-        return [head, *part.records.segments, around.after]
+        size = _HEADER.size - _SIZE_BYTES + len(envelope.before) + len(length) + payload + len(envelope.after)
+        head = _HEADER.pack(size, Api.PRODUCE.spec.key, version, correlation_id) + envelope.before + length
+        return [head, *partition.records.segments, envelope.after]
 
-    def _learn(self, version: int, client_id: str, body: ProduceRequest) -> _Around:
+    def _encode_envelope(self, version: int, client_id: str, body: ProduceRequest) -> _Envelope:
         topic = body.topic_data[0]
-        marked = ProducePartition(topic.partition_data[0].index, Records.of((_MARK,)))
-        like = ProduceRequest(
-            body.acks, body.timeout, (ProduceTopic(topic.name, topic.topic_id, (marked,)),), body.transactional_id
+        partition = ProducePartition(topic.partition_data[0].index, Records.of((_PLACEHOLDER,)))
+        request = ProduceRequest(
+            body.acks, body.timeout, (ProduceTopic(topic.name, topic.topic_id, (partition,)),), body.transactional_id
         )
-        segments = self._encode(Api.PRODUCE, version, 0, client_id, like)
-        place = next(index for index, segment in enumerate(segments) if segment is _MARK)
-        # The mark's own length is a varint of one byte, just before it (all versions spoken are flexible).
-        return _Around(b"".join(segments[:place])[_HEADER.size : -1], b"".join(segments[place + 1 :]))
+        segments = self._encode(Api.PRODUCE, version, 0, client_id, request)
+        position = next(index for index, segment in enumerate(segments) if segment is _PLACEHOLDER)
+        # The byte before the placeholder is its length, a varint of one byte (all supported versions are flexible).
+        return _Envelope(b"".join(segments[:position])[_HEADER.size : -1], b"".join(segments[position + 1 :]))
 
 
-def answer(version: int, frame: Buffer) -> ProduceResponse | None:
-    """The answer about one partition that has nothing unusual to tell; None for any other, which the schema reads.
+def decode_plain_response(version: int, frame: Buffer) -> ProduceResponse | None:
+    """Decode a response about one partition that has no error details and no tagged fields; None for any other.
 
-    Raises UnicodeDecodeError.
+    The codec decodes all other responses by their schema. Raises UnicodeDecodeError.
     """
-    begins, ends = _SIZE + len(_ANSWER_BEGINS), len(frame) - _ANSWER_ENDS.size
-    if ends < begins or frame[_SIZE:begins] != _ANSWER_BEGINS:
+    topic_start, topic_end = _SIZE_BYTES + len(_RESPONSE_START), len(frame) - _RESPONSE_END.size
+    if topic_end < topic_start or frame[_SIZE_BYTES:topic_start] != _RESPONSE_START:
         return None
-    one, index, code, base_offset, appended_ms, start, nothing, throttle_ms, end = _ANSWER_ENDS.unpack_from(frame, ends)
-    topic = frame[begins:ends]
-    by_id = version >= _BY_ID
-    # The length of a name, in front of it, is one byte where the name is not very long.
-    whole = len(topic) == _ID_BYTES if by_id else 0 < len(topic) <= _SEVEN_BITS and topic[0] == len(topic)
-    if not whole or (one, nothing, end) != _ORDINARY:
+    count, index, code, base_offset, append_time_ms, log_start, details, throttle_ms, tags = _RESPONSE_END.unpack_from(
+        frame, topic_end
+    )
+    topic = frame[topic_start:topic_end]
+    by_id = version >= _TOPIC_IDS_FROM
+    # The length before a name is a varint of one byte for names of up to 126 bytes. Longer ones take the slow path.
+    complete = len(topic) == _ID_BYTES if by_id else 0 < len(topic) <= _SEVEN_BITS and topic[0] == len(topic)
+    if not complete or (count, details, tags) != _PLAIN:
         return None
     name = "" if by_id else str(topic[1:], "utf-8")
     topic_id = uuid.UUID(bytes=bytes(topic)) if by_id and any(topic) else None
-    part = ProduceResponsePartition(index, code, base_offset, appended_ms, start)
-    return ProduceResponse((ProduceResponseTopic(name, topic_id, (part,)),), throttle_ms)
+    partition = ProduceResponsePartition(index, code, base_offset, append_time_ms, log_start)
+    return ProduceResponse((ProduceResponseTopic(name, topic_id, (partition,)),), throttle_ms)
 
 
 def _varint(value: int) -> bytes:
-    """Unsigned: seven bits a byte, the lowest first, as in flexible messages (KIP-482)."""
+    """Encode an unsigned varint: seven bits per byte, lowest first, as in flexible messages (KIP-482)."""
     out = bytearray()
     while value > _SEVEN_BITS:
         out.append(value & _SEVEN_BITS | _MORE)

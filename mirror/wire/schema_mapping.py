@@ -1,4 +1,4 @@
-"""Which of our message classes, and which of their fields, go with which of kio's."""
+"""Map our message classes and their fields to kio's."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from mirror.wire.messages.base import Message
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
-# functools.cache asks for Hashable arguments, which mypy does not see in classes.
-kept = typing.cast("Callable[[F], F]", functools.cache)
+# functools.cache requires Hashable arguments, and mypy does not treat classes as Hashable.
+cached = typing.cast("Callable[[F], F]", functools.cache)
 
 
 def nested_classes(ours: Any) -> dict[str, type[Message]]:
-    """Field name -> the message class in its annotation (``X``, ``X | None``, ``tuple[X, ...]``)."""
+    """Return the message class in each field's annotation (``X``, ``X | None``, ``tuple[X, ...]``), by field name."""
     if ours is None:
         return {}
-    found = {}
+    classes = {}
     for name, hint in typing.get_type_hints(ours).items():
         pending = [hint]
         while pending:
-            one = pending.pop()
-            if typing.get_origin(one) is None and isinstance(one, type) and issubclass(one, Message):
-                found[name] = one
+            annotation = pending.pop()
+            if (
+                typing.get_origin(annotation) is None
+                and isinstance(annotation, type)
+                and issubclass(annotation, Message)
+            ):
+                classes[name] = annotation
             else:
-                pending.extend(typing.get_args(one))
-    return found
+                pending.extend(typing.get_args(annotation))
+    return classes
 
 
 def default(field: Field[Any]) -> Any:
-    """The field's default; MISSING where it has none."""
+    """Return the field's default, or MISSING."""
     if field.default is not MISSING:
         return field.default
     return field.default_factory() if field.default_factory is not MISSING else MISSING
 
 
 def schema_default(field: Field[Any], ours: Any) -> Any:
-    """What kio's class says where ours has no such field. Raises TypeError where it says nothing."""
+    """Return the default of a field that ``ours`` does not have. Raises TypeError if it has no default."""
     value = default(field)
     if value is MISSING:
         msg = f"{ours.__name__} lacks {field.name}, which has no default"
@@ -49,7 +53,10 @@ def schema_default(field: Field[Any], ours: Any) -> Any:
 
 
 def check_covered(ours: Any, schema: Any, names: list[str], defaults: list[Any]) -> None:
-    """Every field of ours is in the schema or has a default: found when a plan is built, by a test of all versions."""
+    """Check that every field of ``ours`` is in the schema or has a default. Raises TypeError.
+
+    The check runs when a codec plan is built; a test builds the plans of all versions.
+    """
     present = {f.name for f in fields(schema)}
     missing = [n for n, d in zip(names, defaults, strict=True) if n not in present and d is MISSING]
     if missing:

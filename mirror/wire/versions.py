@@ -1,4 +1,4 @@
-"""Which version of each API to speak with one broker (KIP-35)."""
+"""Select the version of each API to use with one broker (KIP-35)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ OLDEST_BROKER: Final = "Apache Kafka 3.0"
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """What one broker speaks: ``ranges`` as API key -> (lowest, highest), ``features`` as name -> finalized level.
-
-    ``features_epoch`` counts the changes of the cluster's features (KIP-584): of two brokers' tellings the higher is
-    the newer; -1 where the broker knows none yet.
-    """
+    """The API versions and the finalized features of one broker."""
 
     ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """API key -> (lowest version, highest version)."""
     features: Mapping[str, int] = field(default_factory=dict)
+    """Name -> finalized level."""
     features_epoch: int = -1
+    """Incremented with each change of the cluster's features (KIP-584): of two brokers' features, those with the higher
+    epoch are newer. -1 if the broker has none yet."""
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> BrokerVersions:
-        """From a broker's answer."""
+        """Return the versions in an ApiVersions response."""
         epoch = response.finalized_features_epoch
-        told = response.finalized_features if epoch >= 0 else ()
+        finalized = response.finalized_features if epoch >= 0 else ()
         return cls(
             {api.api_key: (api.min_version, api.max_version) for api in response.api_keys},
-            {feature.name: feature.max_version_level for feature in told},
+            {feature.name: feature.max_version_level for feature in finalized},
             epoch,
         )
 
     def finalized(self, name: str) -> int:
-        """The level of the cluster's feature ``name`` (``transaction.version``), 0 where nothing is known of it."""
+        """Return the finalized level of the feature ``name`` (such as ``transaction.version``); 0 if it has none."""
         return self.features.get(name, 0)
 
     def pick(self, api: Api, at_most: int | None = None) -> int:
-        """The newest version both sides speak, and not above ``at_most`` where that is given.
+        """Return the newest version that both sides support, not above ``at_most``.
 
-        Raises UnsupportedVersion, which names both ranges.
+        Raises UnsupportedVersion, whose text names both ranges.
         """
         spec = api.spec
         if spec.key not in self.ranges:

@@ -21,7 +21,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, PrimitiveTuple
 
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message, Records
-from mirror.wire.schema_mapping import kept, nested_classes
+from mirror.wire.schema_mapping import cached, nested_classes
 
 _MS = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -84,7 +84,7 @@ def has_default(field: Field[Any]) -> bool:
 Convert = Callable[[Any], Any]
 
 
-@kept
+@cached
 def _message_plan(ours: Any, schema: Any) -> list[tuple[str, Convert]]:
     present = {field.name: field for field in fields(schema)}
     nested = nested_classes(ours)
@@ -131,7 +131,7 @@ def _plain_from_kio(kind: str, value: Any, *, request: bool) -> Any:
     return value
 
 
-@kept
+@cached
 def _entity_plan(ours: Any, schema: Any) -> list[tuple[str, Convert]]:
     known = {field.name for field in fields(ours)}
     plan: list[tuple[str, Convert]] = []

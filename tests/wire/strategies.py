@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
-from mirror.wire.schema_mapping import kept, nested_classes
+from mirror.wire.schema_mapping import cached, nested_classes
 from tests.fakes.server_codec import is_array, kafka_type, schema_of
 
 VERSIONS = [(api, version) for api in Api for version in range(api.value.low, api.value.high + 1)]
@@ -30,7 +30,7 @@ def response_schema(api: Api, version: int) -> type:
     return load_response_schema(api.value.key, version)
 
 
-@kept
+@cached
 def entities(schema: Any, ours: Any) -> st.SearchStrategy[Any]:
     """Instances of ``schema``; lists of structs that our class ``ours`` never fills stay empty."""
     nested = nested_classes(ours) if ours is not None else {}

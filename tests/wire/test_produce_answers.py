@@ -1,4 +1,4 @@
-"""An answer to Produce that is read as one struct says what the schema makes of it; others are left to the schema."""
+"""A Produce response decoded as one struct equals the one decoded by the schema; others are left to the schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mirror.wire.messages.produce import (
     ProduceResponseTopic,
     RecordError,
 )
-from mirror.wire.produce_frames import answer
+from mirror.wire.produce_frames import decode_plain_response
 from tests.fakes.server_codec import encode_response
 
 _VERSIONS: Final = range(Api.PRODUCE.spec.low, Api.PRODUCE.spec.high + 1)
@@ -34,7 +34,7 @@ def _frame(version: int, response: ProduceResponse) -> bytearray:
 def _by_schema(version: int, frame: bytearray) -> Any:
     """What the schema alone makes of ``frame``; ProtocolError where nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "produce_answer", lambda *_: None)
+        patch.setattr(codec, "decode_plain_response", lambda *_: None)
         try:
             return codec.decode_response(Api.PRODUCE, version, frame)
         except ProtocolError as error:
@@ -65,7 +65,7 @@ def _responses(draw: st.DrawFn) -> ProduceResponse:
 @given(response=_responses())
 def test_an_ordinary_answer_is_read_as_the_schema_reads_it(version: int, response: ProduceResponse) -> None:
     frame = _frame(version, response)
-    read = answer(version, frame)
+    read = decode_plain_response(version, frame)
     assert codec.decode_response(Api.PRODUCE, version, frame) == _by_schema(version, frame)
     name = response.responses[0].name
     assert (read is not None) == (version >= 13 or len(name.encode()) < 127), "nearly all are read without it"
@@ -87,7 +87,7 @@ def test_a_damaged_answer_is_read_as_the_schema_reads_it_or_not_at_all(
     frame = frame[: len(frame) - cut] + more
     expected = _by_schema(version, frame)
     try:
-        read = answer(version, frame)
+        read = decode_plain_response(version, frame)
     except UnicodeDecodeError:
         assert expected is ProtocolError
     else:
@@ -109,7 +109,7 @@ def test_what_is_unusual_is_left_to_the_schema(version: int, unusual: dict[str, 
     if version == _VERSIONS[0] and "current_leader" in unusual:
         return  # told from version 10 on
     frame = _frame(version, _response(**unusual))
-    assert answer(version, frame) is None
+    assert decode_plain_response(version, frame) is None
     assert codec.decode_response(Api.PRODUCE, version, frame) == _by_schema(version, frame)
 
 
@@ -118,7 +118,7 @@ def test_several_partitions_or_topics_are_left_to_the_schema(version: int) -> No
     topic = _response().responses[0]
     parts = ProduceResponseTopic(topic.name, topic.topic_id, topic.partition_responses * 2)
     for several in (ProduceResponse((parts,)), ProduceResponse((topic, topic)), ProduceResponse(())):
-        assert answer(version, _frame(version, several)) is None
+        assert decode_plain_response(version, _frame(version, several)) is None
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:

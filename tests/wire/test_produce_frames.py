@@ -59,10 +59,10 @@ def test_several_batches_are_left_to_the_codec() -> None:
     assert frames.request(12, 1, "c", other) is None
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_frames, "_MOST", 3)
+def test_cache_of_envelopes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_frames, "_MAX_CACHED", 3)
     frames = ProduceFrames(_encode_request)
     for number in range(10):
         topic = ProduceTopic("t", None, (ProducePartition(number, Records.of((b"x",))),))
         assert frames.request(12, 1, "c", ProduceRequest(-1, 1, (topic,)))
-        assert len(frames._known) <= 3
+        assert len(frames._envelopes) <= 3

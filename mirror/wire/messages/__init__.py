@@ -1,5 +1,5 @@
-"""Kafka's messages as this project sees them: one class per message over all its versions.
+"""Kafka's request and response bodies, one class per message for all its versions.
 
-Field names are those of Kafka's schemas in snake_case (as kio spells them). A field that a version lacks is not
-written, and reads as its default here.
+Field names are those of Kafka's schemas in snake_case, as in kio. A field that a version does not have is not written,
+and is read as its default.
 """

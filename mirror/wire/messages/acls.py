@@ -1,4 +1,4 @@
-"""Permissions: DescribeAcls, CreateAcls, DeleteAcls. The numbers are those of :mod:`mirror.cluster.acls`."""
+"""DescribeAcls, CreateAcls, DeleteAcls. Types and operations are numbers; :mod:`mirror.cluster.acls` defines them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirror.wire.messages.base import Message
 
 @dataclass(slots=True)
 class DescribeAclsRequest(Message):
-    """One filter; None matches any name, principal or host."""
+    """One filter. None matches any name, principal or host."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -22,7 +22,7 @@ class DescribeAclsRequest(Message):
 
 @dataclass(slots=True)
 class AclDescription(Message):
-    """Who may do what, from where."""
+    """One access control entry: a principal, a host, an operation, and whether it is allowed or denied."""
 
     principal: str
     host: str
@@ -42,7 +42,7 @@ class DescribeAclsResource(Message):
 
 @dataclass(slots=True)
 class DescribeAclsResponse(Message):
-    """One answer to a DescribeAcls."""
+    """Response to a DescribeAcls request."""
 
     error_code: int
     error_message: str | None
@@ -52,7 +52,7 @@ class DescribeAclsResponse(Message):
 
 @dataclass(slots=True)
 class AclCreation(Message):
-    """One ACL."""
+    """One ACL to create."""
 
     resource_type: int
     resource_name: str
@@ -65,14 +65,14 @@ class AclCreation(Message):
 
 @dataclass(slots=True)
 class CreateAclsRequest(Message):
-    """Several at once."""
+    """Creates several ACLs."""
 
     creations: tuple[AclCreation, ...]
 
 
 @dataclass(slots=True)
 class AclCreationResult(Message):
-    """One ACL's verdict, found by its place only."""
+    """Result for one ACL. It carries no key: only its position identifies the ACL."""
 
     error_code: int
     error_message: str | None = None
@@ -80,7 +80,7 @@ class AclCreationResult(Message):
 
 @dataclass(slots=True)
 class CreateAclsResponse(Message):
-    """In the order of the request."""
+    """Results in the order of the request."""
 
     results: tuple[AclCreationResult, ...]
     throttle_time: int = 0
@@ -88,7 +88,7 @@ class CreateAclsResponse(Message):
 
 @dataclass(slots=True)
 class DeleteAclsFilter(Message):
-    """As in :class:`DescribeAclsRequest`."""
+    """A filter as in :class:`DescribeAclsRequest`."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -101,14 +101,14 @@ class DeleteAclsFilter(Message):
 
 @dataclass(slots=True)
 class DeleteAclsRequest(Message):
-    """Several filters at once."""
+    """Deletes the ACLs that match any of several filters."""
 
     filters: tuple[DeleteAclsFilter, ...]
 
 
 @dataclass(slots=True)
 class MatchingAcl(Message):
-    """An ACL that a filter found, and whether it went."""
+    """An ACL that a filter matched. ``error_code`` 0: it was deleted."""
 
     error_code: int
     error_message: str | None
@@ -123,7 +123,7 @@ class MatchingAcl(Message):
 
 @dataclass(slots=True)
 class DeleteAclsFilterResult(Message):
-    """One filter's verdict, found by its place only."""
+    """Result for one filter. It carries no key: only its position identifies the filter."""
 
     error_code: int
     error_message: str | None
@@ -132,7 +132,7 @@ class DeleteAclsFilterResult(Message):
 
 @dataclass(slots=True)
 class DeleteAclsResponse(Message):
-    """In the order of the request."""
+    """Results in the order of the request."""
 
     filter_results: tuple[DeleteAclsFilterResult, ...]
     throttle_time: int = 0

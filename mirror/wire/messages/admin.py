@@ -1,4 +1,4 @@
-"""Topics, their configurations and logs: CreateTopics, DeleteTopics, IncrementalAlterConfigs, DescribeLogDirs ..."""
+"""Topics, their configurations and logs: CreateTopics, DeleteTopics, IncrementalAlterConfigs, DescribeLogDirs etc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CreatableConfig(Message):
 
 @dataclass(slots=True)
 class CreatableTopic(Message):
-    """``replication_factor`` -1: the broker's default."""
+    """``replication_factor`` -1 is the broker's default."""
 
     name: str
     num_partitions: int
@@ -29,7 +29,7 @@ class CreatableTopic(Message):
 
 @dataclass(slots=True)
 class CreateTopicsRequest(Message):
-    """``timeout`` ms bounds the broker's wait."""
+    """``timeout`` limits how long the broker waits, in ms."""
 
     topics: tuple[CreatableTopic, ...]
     timeout: int
@@ -38,7 +38,7 @@ class CreateTopicsRequest(Message):
 
 @dataclass(slots=True)
 class CreatedTopic(Message):
-    """One topic's verdict."""
+    """Result of one topic."""
 
     name: str
     error_code: int
@@ -48,7 +48,7 @@ class CreatedTopic(Message):
 
 @dataclass(slots=True)
 class CreateTopicsResponse(Message):
-    """One answer to a CreateTopics."""
+    """Response to a CreateTopics request."""
 
     topics: tuple[CreatedTopic, ...]
     throttle_time: int = 0
@@ -65,7 +65,7 @@ class CreatePartitionsTopic(Message):
 
 @dataclass(slots=True)
 class CreatePartitionsRequest(Message):
-    """``timeout`` ms bounds the broker's wait."""
+    """``timeout`` limits how long the broker waits, in ms."""
 
     topics: tuple[CreatePartitionsTopic, ...]
     timeout: int
@@ -74,7 +74,7 @@ class CreatePartitionsRequest(Message):
 
 @dataclass(slots=True)
 class CreatePartitionsResult(Message):
-    """One topic's verdict."""
+    """Result of one topic."""
 
     name: str
     error_code: int
@@ -83,7 +83,7 @@ class CreatePartitionsResult(Message):
 
 @dataclass(slots=True)
 class CreatePartitionsResponse(Message):
-    """One answer to a CreatePartitions."""
+    """Response to a CreatePartitions request."""
 
     results: tuple[CreatePartitionsResult, ...]
     throttle_time: int = 0
@@ -91,7 +91,7 @@ class CreatePartitionsResponse(Message):
 
 @dataclass(slots=True)
 class ConfigResource(Message):
-    """``resource_type`` 2: topic, 4: broker. ``configuration_keys`` None asks for all."""
+    """``resource_type`` 2 is a topic, 4 a broker. ``configuration_keys`` None requests all."""
 
     resource_type: int
     resource_name: str
@@ -100,7 +100,7 @@ class ConfigResource(Message):
 
 @dataclass(slots=True)
 class DescribeConfigsRequest(Message):
-    """Several resources of one kind."""
+    """Several resources of one type."""
 
     resources: tuple[ConfigResource, ...]
     include_synonyms: bool = False
@@ -109,7 +109,7 @@ class DescribeConfigsRequest(Message):
 
 @dataclass(slots=True)
 class DescribedConfig(Message):
-    """``config_source`` 1: set on this very topic. The value of a sensitive one is None."""
+    """``config_source`` 1: set on this topic itself. The value of a sensitive configuration is None."""
 
     name: str
     value: str | None
@@ -120,7 +120,7 @@ class DescribedConfig(Message):
 
 @dataclass(slots=True)
 class DescribeConfigsResult(Message):
-    """One resource's configuration."""
+    """The configuration of one resource."""
 
     error_code: int
     error_message: str | None
@@ -131,7 +131,7 @@ class DescribeConfigsResult(Message):
 
 @dataclass(slots=True)
 class DescribeConfigsResponse(Message):
-    """One answer to a DescribeConfigs."""
+    """Response to a DescribeConfigs request."""
 
     results: tuple[DescribeConfigsResult, ...]
     throttle_time: int = 0
@@ -139,7 +139,7 @@ class DescribeConfigsResponse(Message):
 
 @dataclass(slots=True)
 class AlterableConfig(Message):
-    """``config_operation`` 0: set, 1: delete, 2: append, 3: subtract. ``value`` may be a secret."""
+    """``config_operation`` is 0: set, 1: delete, 2: append, 3: subtract. ``value`` may be a secret."""
 
     name: str
     config_operation: int
@@ -157,7 +157,7 @@ class AlterConfigsResource(Message):
 
 @dataclass(slots=True)
 class IncrementalAlterConfigsRequest(Message):
-    """What is not named stays as it is (KIP-339)."""
+    """Configurations that the request does not name stay unchanged (KIP-339)."""
 
     resources: tuple[AlterConfigsResource, ...]
     validate_only: bool = False
@@ -165,7 +165,7 @@ class IncrementalAlterConfigsRequest(Message):
 
 @dataclass(slots=True)
 class AlterConfigsResult(Message):
-    """One resource's verdict."""
+    """Result of one resource."""
 
     error_code: int
     error_message: str | None
@@ -175,7 +175,7 @@ class AlterConfigsResult(Message):
 
 @dataclass(slots=True)
 class IncrementalAlterConfigsResponse(Message):
-    """One answer to an IncrementalAlterConfigs."""
+    """Response to an IncrementalAlterConfigs request."""
 
     responses: tuple[AlterConfigsResult, ...]
     throttle_time: int = 0
@@ -183,7 +183,7 @@ class IncrementalAlterConfigsResponse(Message):
 
 @dataclass(slots=True)
 class DeleteTopicState(Message):
-    """By name; by ``topic_id`` where the name is None."""
+    """A topic to delete, by name, or by ``topic_id`` if the name is None."""
 
     name: str | None
     topic_id: uuid.UUID | None = None
@@ -191,7 +191,7 @@ class DeleteTopicState(Message):
 
 @dataclass(slots=True)
 class DeleteTopicsRequest(Message):
-    """``timeout`` ms bounds the broker's wait."""
+    """``timeout`` limits how long the broker waits, in ms."""
 
     topics: tuple[DeleteTopicState, ...]
     timeout: int
@@ -199,7 +199,7 @@ class DeleteTopicsRequest(Message):
 
 @dataclass(slots=True)
 class DeletedTopic(Message):
-    """One topic's verdict."""
+    """Result of one topic."""
 
     name: str | None
     error_code: int
@@ -209,7 +209,7 @@ class DeletedTopic(Message):
 
 @dataclass(slots=True)
 class DeleteTopicsResponse(Message):
-    """One answer to a DeleteTopics."""
+    """Response to a DeleteTopics request."""
 
     responses: tuple[DeletedTopic, ...]
     throttle_time: int = 0
@@ -217,7 +217,7 @@ class DeleteTopicsResponse(Message):
 
 @dataclass(slots=True)
 class DeleteRecordsPartition(Message):
-    """Records before ``offset`` go; -1: all before the high watermark."""
+    """Deletes the records before ``offset``. -1 is the high watermark."""
 
     partition_index: int
     offset: int
@@ -233,7 +233,7 @@ class DeleteRecordsTopic(Message):
 
 @dataclass(slots=True)
 class DeleteRecordsRequest(Message):
-    """``timeout`` ms bounds the leader's wait for its replicas."""
+    """``timeout`` limits how long the leader waits for its replicas, in ms."""
 
     topics: tuple[DeleteRecordsTopic, ...]
     timeout: int
@@ -241,7 +241,7 @@ class DeleteRecordsRequest(Message):
 
 @dataclass(slots=True)
 class DeleteRecordsPartitionResult(Message):
-    """``low_watermark``: the log's new start."""
+    """``low_watermark`` is the new start of the log."""
 
     partition_index: int
     low_watermark: int
@@ -250,7 +250,7 @@ class DeleteRecordsPartitionResult(Message):
 
 @dataclass(slots=True)
 class DeleteRecordsTopicResult(Message):
-    """Partitions of one topic."""
+    """Results of one topic."""
 
     name: str
     partitions: tuple[DeleteRecordsPartitionResult, ...]
@@ -258,7 +258,7 @@ class DeleteRecordsTopicResult(Message):
 
 @dataclass(slots=True)
 class DeleteRecordsResponse(Message):
-    """One answer to a DeleteRecords."""
+    """Response to a DeleteRecords request."""
 
     topics: tuple[DeleteRecordsTopicResult, ...]
     throttle_time: int = 0
@@ -266,14 +266,17 @@ class DeleteRecordsResponse(Message):
 
 @dataclass(slots=True)
 class DescribeLogDirsRequest(Message):
-    """``topics`` None asks for all; this client asks for no others."""
+    """``topics`` None requests all topics; this client sends nothing else."""
 
     topics: tuple[Message, ...] | None = None
 
 
 @dataclass(slots=True)
 class LogDirPartition(Message):
-    """``partition_size`` in bytes; ``is_future_key``: a copy that will replace the one in another directory."""
+    """``partition_size`` is in bytes.
+
+    ``is_future_key``: a replica that is being moved here from another directory.
+    """
 
     partition_index: int
     partition_size: int
@@ -291,7 +294,7 @@ class LogDirTopic(Message):
 
 @dataclass(slots=True)
 class DescribedLogDir(Message):
-    """One directory; its volume's bytes from version 4 on, else -1."""
+    """One directory. The sizes of its volume, in bytes, are -1 before version 4."""
 
     error_code: int
     log_dir: str
@@ -302,7 +305,10 @@ class DescribedLogDir(Message):
 
 @dataclass(slots=True)
 class DescribeLogDirsResponse(Message):
-    """One broker's answer. ``error_code`` from version 3 on: before, who may not ask gets no directory."""
+    """The log directories of one broker.
+
+    ``error_code`` exists from version 3. Before, a client without permission gets no directories and no error.
+    """
 
     results: tuple[DescribedLogDir, ...]
     error_code: int = 0

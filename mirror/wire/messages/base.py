@@ -1,4 +1,4 @@
-"""What all messages share."""
+"""The base class of all messages, and the types that several messages use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 OPERATIONS_NOT_TOLD: Final = -(2**31)
-"""Where a broker was not asked what may be done (KIP-430), or does not say."""
+"""Kafka's value for authorized operations (KIP-430) that were not requested or are not available."""
 
 Segment = bytes | bytearray | memoryview
-"""A piece of a frame, sent as it is (``sendmsg``), never joined to its neighbours."""
+"""Part of a frame. Segments are sent with ``sendmsg`` without being joined."""
 
 
 class Message:
@@ -19,7 +19,7 @@ class Message:
     __slots__ = ()
 
     most_items: ClassVar[int] = 2**31
-    """Items that each list of the message may have when it is read; all brokers stay far below."""
+    """The most items in any list of the message when it is decoded. Real brokers stay far below."""
 
 
 @dataclass(slots=True)
@@ -33,5 +33,5 @@ class Records:
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> Records:
-        """Records made of ``segments``, in order."""
+        """Return records that consist of ``segments`` in order."""
         return cls(tuple(segments))

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirror.wire.messages.base import Message
 
 @dataclass(slots=True)
 class EpochPartition(Message):
-    """``leader_epoch`` is the one asked about, ``current_leader_epoch`` the one the client believes in."""
+    """``leader_epoch`` is the epoch to look up, ``current_leader_epoch`` the one in the client's metadata."""
 
     partition: int
     leader_epoch: int
@@ -18,7 +18,7 @@ class EpochPartition(Message):
 
 @dataclass(slots=True)
 class EpochTopic(Message):
-    """By name in every version."""
+    """Partitions of one topic; topics are identified by name in every version."""
 
     topic: str
     partitions: tuple[EpochPartition, ...]
@@ -26,7 +26,7 @@ class EpochTopic(Message):
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochRequest(Message):
-    """``replica_id`` -1: a consumer asks."""
+    """``replica_id`` -1: the request comes from a consumer."""
 
     topics: tuple[EpochTopic, ...]
     replica_id: int = -1
@@ -34,7 +34,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 @dataclass(slots=True)
 class EpochEnd(Message):
-    """``end_offset`` is the first offset beyond ``leader_epoch`` (the largest known one not above the asked)."""
+    """``end_offset`` is the first offset after ``leader_epoch``, the largest epoch not above the requested one."""
 
     error_code: int
     partition: int
@@ -44,7 +44,7 @@ class EpochEnd(Message):
 
 @dataclass(slots=True)
 class EpochEndTopic(Message):
-    """By name."""
+    """Results of one topic, identified by name."""
 
     topic: str
     partitions: tuple[EpochEnd, ...]
@@ -52,7 +52,7 @@ class EpochEndTopic(Message):
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochResponse(Message):
-    """One answer to an OffsetForLeaderEpoch."""
+    """Response to an OffsetForLeaderEpoch request."""
 
     topics: tuple[EpochEndTopic, ...]
     throttle_time: int = 0

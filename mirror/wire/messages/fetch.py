@@ -10,7 +10,7 @@ from mirror.wire.messages.base import Message
 
 @dataclass(slots=True)
 class FetchPartition(Message):
-    """Where to read one partition, and how much."""
+    """The offset to read one partition from, and the most bytes to return."""
 
     partition: int
     fetch_offset: int
@@ -22,7 +22,7 @@ class FetchPartition(Message):
 
 @dataclass(slots=True)
 class FetchTopic(Message):
-    """By id from version 13 on, by name before."""
+    """Topics are identified by id from version 13, by name before."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -31,7 +31,7 @@ class FetchTopic(Message):
 
 @dataclass(slots=True)
 class ForgottenTopic(Message):
-    """Partitions that leave the session (KIP-227). By id from version 13 on, by name before."""
+    """Partitions to remove from the session (KIP-227). Identified by id from version 13, by name before."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -40,7 +40,7 @@ class ForgottenTopic(Message):
 
 @dataclass(slots=True)
 class FetchRequest(Message):
-    """Times in ms, sizes in bytes. ``isolation_level`` 1 is read_committed."""
+    """Times are in ms, sizes in bytes. ``isolation_level`` 1 is read_committed."""
 
     max_wait: int
     min_bytes: int
@@ -56,7 +56,7 @@ class FetchRequest(Message):
 
 @dataclass(slots=True)
 class AbortedTransaction(Message):
-    """From ``first_offset`` on, this producer's batches up to its abort marker are void."""
+    """The batches of this producer from ``first_offset`` to its abort marker are aborted."""
 
     producer_id: int
     first_offset: int
@@ -64,7 +64,7 @@ class AbortedTransaction(Message):
 
 @dataclass(slots=True)
 class FetchedLeader(Message):
-    """The new leader, told with error 6 or 74 (KIP-951)."""
+    """The new leader, sent with errors 6 and 74 (KIP-951)."""
 
     leader_id: int = -1
     leader_epoch: int = -1
@@ -72,7 +72,7 @@ class FetchedLeader(Message):
 
 @dataclass(slots=True)
 class FetchResponsePartition(Message):
-    """``records`` is a writable view into the frame, never a copy; None where there are none."""
+    """``records`` is a writable view of the frame, never a copy; None if there are none."""
 
     partition_index: int
     error_code: int
@@ -87,7 +87,7 @@ class FetchResponsePartition(Message):
 
 @dataclass(slots=True)
 class FetchResponseTopic(Message):
-    """By id from version 13 on, by name before."""
+    """Topics are identified by id from version 13, by name before."""
 
     topic_id: uuid.UUID | None = None
     topic: str = ""
@@ -96,7 +96,7 @@ class FetchResponseTopic(Message):
 
 @dataclass(slots=True)
 class FetchResponse(Message):
-    """One answer to a Fetch."""
+    """Response to a Fetch request."""
 
     error_code: int = 0
     session_id: int = 0
@@ -106,7 +106,7 @@ class FetchResponse(Message):
 
 @dataclass(slots=True)
 class ListOffsetsPartition(Message):
-    """``timestamp`` in ms, or -1 latest, -2 earliest."""
+    """``timestamp`` is in ms, or -1 for the latest offset, -2 for the earliest."""
 
     partition_index: int
     timestamp: int
@@ -115,7 +115,7 @@ class ListOffsetsPartition(Message):
 
 @dataclass(slots=True)
 class ListOffsetsTopic(Message):
-    """By name in every version."""
+    """Topics are identified by name in every version."""
 
     name: str
     partitions: tuple[ListOffsetsPartition, ...]
@@ -123,7 +123,7 @@ class ListOffsetsTopic(Message):
 
 @dataclass(slots=True)
 class ListOffsetsRequest(Message):
-    """``isolation_level`` 1: latest is the last stable offset."""
+    """With ``isolation_level`` 1 the latest offset is the last stable offset."""
 
     isolation_level: int
     topics: tuple[ListOffsetsTopic, ...]
@@ -133,7 +133,7 @@ class ListOffsetsRequest(Message):
 
 @dataclass(slots=True)
 class ListOffsetsResponsePartition(Message):
-    """``offset`` -1 where no record is that young."""
+    """``offset`` is -1 if no record is at or after the requested timestamp."""
 
     partition_index: int
     error_code: int
@@ -144,7 +144,7 @@ class ListOffsetsResponsePartition(Message):
 
 @dataclass(slots=True)
 class ListOffsetsResponseTopic(Message):
-    """By name."""
+    """Results of one topic, identified by name."""
 
     name: str
     partitions: tuple[ListOffsetsResponsePartition, ...]
@@ -152,7 +152,7 @@ class ListOffsetsResponseTopic(Message):
 
 @dataclass(slots=True)
 class ListOffsetsResponse(Message):
-    """One answer to a ListOffsets."""
+    """Response to a ListOffsets request."""
 
     topics: tuple[ListOffsetsResponseTopic, ...]
     throttle_time: int = 0

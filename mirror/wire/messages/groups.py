@@ -1,4 +1,4 @@
-"""Groups and their offsets: OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups ..."""
+"""Groups and their offsets: OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups etc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OffsetCommitPartition(Message):
 
 @dataclass(slots=True)
 class OffsetCommitTopic(Message):
-    """By name (versions up to 9)."""
+    """Topics are identified by name (versions up to 9)."""
 
     name: str
     partitions: tuple[OffsetCommitPartition, ...]
@@ -28,7 +28,7 @@ class OffsetCommitTopic(Message):
 
 @dataclass(slots=True)
 class OffsetCommitRequest(Message):
-    """Without membership: generation -1 and no member id."""
+    """A commit without group membership has generation -1 and no member id."""
 
     group_id: str
     topics: tuple[OffsetCommitTopic, ...]
@@ -39,7 +39,7 @@ class OffsetCommitRequest(Message):
 
 @dataclass(slots=True)
 class OffsetCommitResponsePartition(Message):
-    """One partition's verdict."""
+    """Result of one partition."""
 
     partition_index: int
     error_code: int
@@ -47,7 +47,7 @@ class OffsetCommitResponsePartition(Message):
 
 @dataclass(slots=True)
 class OffsetCommitResponseTopic(Message):
-    """By name."""
+    """Results of one topic, identified by name."""
 
     name: str
     partitions: tuple[OffsetCommitResponsePartition, ...]
@@ -55,7 +55,7 @@ class OffsetCommitResponseTopic(Message):
 
 @dataclass(slots=True)
 class OffsetCommitResponse(Message):
-    """One answer to an OffsetCommit."""
+    """Response to an OffsetCommit request."""
 
     topics: tuple[OffsetCommitResponseTopic, ...]
     throttle_time: int = 0
@@ -71,7 +71,7 @@ class OffsetFetchTopic(Message):
 
 @dataclass(slots=True)
 class OffsetFetchGroup(Message):
-    """``topics`` None asks for all that the group has."""
+    """``topics`` None requests all offsets of the group."""
 
     group_id: str
     topics: tuple[OffsetFetchTopic, ...] | None
@@ -79,7 +79,7 @@ class OffsetFetchGroup(Message):
 
 @dataclass(slots=True)
 class OffsetFetchRequest(Message):
-    """``require_stable``: wait out pending transactions (KIP-447)."""
+    """``require_stable``: fail with a retriable error while transactions are pending (KIP-447)."""
 
     groups: tuple[OffsetFetchGroup, ...]
     require_stable: bool = True
@@ -87,7 +87,7 @@ class OffsetFetchRequest(Message):
 
 @dataclass(slots=True)
 class OffsetFetchResponsePartition(Message):
-    """``committed_offset`` -1 where there is none."""
+    """``committed_offset`` is -1 if the group has no offset."""
 
     partition_index: int
     committed_offset: int
@@ -98,7 +98,7 @@ class OffsetFetchResponsePartition(Message):
 
 @dataclass(slots=True)
 class OffsetFetchResponseTopic(Message):
-    """By name (versions up to 9)."""
+    """Topics are identified by name (versions up to 9)."""
 
     name: str
     partitions: tuple[OffsetFetchResponsePartition, ...]
@@ -106,7 +106,7 @@ class OffsetFetchResponseTopic(Message):
 
 @dataclass(slots=True)
 class OffsetFetchResponseGroup(Message):
-    """One group's offsets."""
+    """The offsets of one group."""
 
     group_id: str
     topics: tuple[OffsetFetchResponseTopic, ...]
@@ -115,7 +115,7 @@ class OffsetFetchResponseGroup(Message):
 
 @dataclass(slots=True)
 class OffsetFetchResponse(Message):
-    """One answer to an OffsetFetch."""
+    """Response to an OffsetFetch request."""
 
     groups: tuple[OffsetFetchResponseGroup, ...]
     throttle_time: int = 0
@@ -130,7 +130,7 @@ class OffsetDeletePartition(Message):
 
 @dataclass(slots=True)
 class OffsetDeleteTopic(Message):
-    """By name."""
+    """Partitions of one topic, identified by name."""
 
     name: str
     partitions: tuple[OffsetDeletePartition, ...]
@@ -138,7 +138,7 @@ class OffsetDeleteTopic(Message):
 
 @dataclass(slots=True)
 class OffsetDeleteRequest(Message):
-    """Offsets that a group is to forget (KIP-496)."""
+    """Deletes committed offsets of a group (KIP-496)."""
 
     group_id: str
     topics: tuple[OffsetDeleteTopic, ...]
@@ -146,7 +146,7 @@ class OffsetDeleteRequest(Message):
 
 @dataclass(slots=True)
 class OffsetDeleteResponsePartition(Message):
-    """One partition's verdict."""
+    """Result of one partition."""
 
     partition_index: int
     error_code: int
@@ -154,7 +154,7 @@ class OffsetDeleteResponsePartition(Message):
 
 @dataclass(slots=True)
 class OffsetDeleteResponseTopic(Message):
-    """By name."""
+    """Results of one topic, identified by name."""
 
     name: str
     partitions: tuple[OffsetDeleteResponsePartition, ...]
@@ -162,7 +162,7 @@ class OffsetDeleteResponseTopic(Message):
 
 @dataclass(slots=True)
 class OffsetDeleteResponse(Message):
-    """``error_code`` is the whole group's; then there are no topics."""
+    """If ``error_code`` is not 0, it holds for the whole group, and ``topics`` is empty."""
 
     error_code: int
     topics: tuple[OffsetDeleteResponseTopic, ...]
@@ -171,7 +171,7 @@ class OffsetDeleteResponse(Message):
 
 @dataclass(slots=True)
 class ListGroupsRequest(Message):
-    """Empty filters let all pass; ``types_filter`` goes out from version 5 on only."""
+    """Empty filters match all groups. ``types_filter`` is sent from version 5 only."""
 
     states_filter: tuple[str, ...] = ()
     types_filter: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class ClassicMember(Message):
 
 @dataclass(slots=True)
 class ClassicGroup(Message):
-    """One group. Before version 6 one that is not there is ``Dead``, afterwards an error (69)."""
+    """One group. A group that does not exist is ``Dead`` before version 6, and error 69 from then on."""
 
     error_code: int
     group_id: str
@@ -231,7 +231,7 @@ class ClassicGroup(Message):
 
 @dataclass(slots=True)
 class DescribeGroupsResponse(Message):
-    """One answer to a DescribeGroups."""
+    """Response to a DescribeGroups request."""
 
     groups: tuple[ClassicGroup, ...]
     throttle_time: int = 0
@@ -256,14 +256,14 @@ class AssignedTopic(Message):
 
 @dataclass(slots=True)
 class MemberAssignment(Message):
-    """What a member has."""
+    """The partitions assigned to a member."""
 
     topic_partitions: tuple[AssignedTopic, ...]
 
 
 @dataclass(slots=True)
 class ConsumerGroupMember(Message):
-    """One member, with what it has now, and what it is to have."""
+    """One member with its current and its target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -275,7 +275,7 @@ class ConsumerGroupMember(Message):
 
 @dataclass(slots=True)
 class ConsumerGroup(Message):
-    """One group; error 69 where it is none of the consumer protocol."""
+    """One group. Error 69: the group does not use the consumer protocol."""
 
     error_code: int
     group_id: str
@@ -287,7 +287,7 @@ class ConsumerGroup(Message):
 
 @dataclass(slots=True)
 class ConsumerGroupDescribeResponse(Message):
-    """One answer to a ConsumerGroupDescribe."""
+    """Response to a ConsumerGroupDescribe request."""
 
     groups: tuple[ConsumerGroup, ...]
     throttle_time: int = 0
@@ -295,14 +295,14 @@ class ConsumerGroupDescribeResponse(Message):
 
 @dataclass(slots=True)
 class DeleteGroupsRequest(Message):
-    """Groups without members."""
+    """Deletes groups that have no members."""
 
     groups_names: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class DeletedGroup(Message):
-    """One group's verdict."""
+    """Result of one group."""
 
     group_id: str
     error_code: int
@@ -310,7 +310,7 @@ class DeletedGroup(Message):
 
 @dataclass(slots=True)
 class DeleteGroupsResponse(Message):
-    """One answer to a DeleteGroups."""
+    """Response to a DeleteGroups request."""
 
     results: tuple[DeletedGroup, ...]
     throttle_time: int = 0

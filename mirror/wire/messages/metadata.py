@@ -1,4 +1,4 @@
-"""Metadata and FindCoordinator: who serves what."""
+"""Metadata and FindCoordinator: which brokers lead partitions and coordinate groups and transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirror.wire.messages.base import OPERATIONS_NOT_TOLD, Message
 
 @dataclass(slots=True)
 class MetadataRequestTopic(Message):
-    """A topic asked for by name."""
+    """A topic to describe, by name."""
 
     name: str | None
     topic_id: uuid.UUID | None = None
@@ -18,7 +18,7 @@ class MetadataRequestTopic(Message):
 
 @dataclass(slots=True)
 class MetadataRequest(Message):
-    """``topics`` None asks for all of them."""
+    """``topics`` None requests all topics."""
 
     topics: tuple[MetadataRequestTopic, ...] | None
     allow_auto_topic_creation: bool = False
@@ -27,7 +27,7 @@ class MetadataRequest(Message):
 
 @dataclass(slots=True)
 class MetadataBroker(Message):
-    """A broker's address."""
+    """The address of one broker."""
 
     node_id: int
     host: str
@@ -37,7 +37,7 @@ class MetadataBroker(Message):
 
 @dataclass(slots=True)
 class MetadataPartition(Message):
-    """One partition's leader and replicas; ``leader_id`` -1 where there is none."""
+    """The leader and the replicas of one partition. ``leader_id`` is -1 if there is no leader."""
 
     error_code: int
     partition_index: int
@@ -50,7 +50,7 @@ class MetadataPartition(Message):
 
 @dataclass(slots=True)
 class MetadataTopic(Message):
-    """One topic, or why it cannot be told (``error_code``).
+    """One topic, or the reason why it cannot be described (``error_code``).
 
     ``topic_authorized_operations`` has a bit for each operation (KIP-430).
     """
@@ -65,7 +65,7 @@ class MetadataTopic(Message):
 
 @dataclass(slots=True)
 class MetadataResponse(Message):
-    """The cluster as the answering broker sees it."""
+    """The cluster as the responding broker sees it."""
 
     brokers: tuple[MetadataBroker, ...]
     cluster_id: str | None = None
@@ -84,7 +84,7 @@ class FindCoordinatorRequest(Message):
 
 @dataclass(slots=True)
 class Coordinator(Message):
-    """Where one key's coordinator is."""
+    """The address of the coordinator of one key."""
 
     key: str
     node_id: int

@@ -10,7 +10,7 @@ from mirror.wire.messages.base import Message, Records
 
 @dataclass(slots=True)
 class ProducePartition(Message):
-    """One batch for one partition (two in one request are refused, error 87)."""
+    """One batch for one partition. Brokers refuse two batches for a partition in one request (error 87)."""
 
     index: int
     records: Records
@@ -18,7 +18,7 @@ class ProducePartition(Message):
 
 @dataclass(slots=True)
 class ProduceTopic(Message):
-    """By id from version 13 on, by name before."""
+    """Topics are identified by id from version 13, by name before."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -27,7 +27,7 @@ class ProduceTopic(Message):
 
 @dataclass(slots=True)
 class ProduceRequest(Message):
-    """``acks`` -1 waits for all in-sync replicas, up to ``timeout`` ms."""
+    """``acks`` -1 waits for all in-sync replicas, for up to ``timeout`` ms."""
 
     acks: int
     timeout: int
@@ -37,7 +37,7 @@ class ProduceRequest(Message):
 
 @dataclass(slots=True)
 class ProducedLeader(Message):
-    """The new leader, told with error 6 (KIP-951)."""
+    """The new leader, sent with error 6 (KIP-951)."""
 
     leader_id: int = -1
     leader_epoch: int = -1
@@ -45,7 +45,7 @@ class ProducedLeader(Message):
 
 @dataclass(slots=True)
 class RecordError(Message):
-    """Which record of a refused batch is wrong (KIP-467)."""
+    """A record that made the broker refuse its batch (KIP-467)."""
 
     batch_index: int
     batch_index_error_message: str | None = None
@@ -53,7 +53,7 @@ class RecordError(Message):
 
 @dataclass(slots=True)
 class ProduceResponsePartition(Message):
-    """``base_offset`` is where the batch landed."""
+    """``base_offset`` is the offset of the first record of the batch in the log."""
 
     index: int
     error_code: int
@@ -67,7 +67,7 @@ class ProduceResponsePartition(Message):
 
 @dataclass(slots=True)
 class ProduceResponseTopic(Message):
-    """By id from version 13 on, by name before."""
+    """Topics are identified by id from version 13, by name before."""
 
     name: str = ""
     topic_id: uuid.UUID | None = None
@@ -76,7 +76,7 @@ class ProduceResponseTopic(Message):
 
 @dataclass(slots=True)
 class ProduceResponse(Message):
-    """One answer to a Produce."""
+    """Response to a Produce request."""
 
     responses: tuple[ProduceResponseTopic, ...]
     throttle_time: int = 0
@@ -84,7 +84,7 @@ class ProduceResponse(Message):
 
 @dataclass(slots=True)
 class InitProducerIdRequest(Message):
-    """A null transactional id asks for a merely idempotent producer's id."""
+    """A null transactional id requests the id of an idempotent producer."""
 
     transactional_id: str | None
     transaction_timeout: int
@@ -94,7 +94,7 @@ class InitProducerIdRequest(Message):
 
 @dataclass(slots=True)
 class InitProducerIdResponse(Message):
-    """The id and epoch to stamp on batches."""
+    """The producer id and epoch for the headers of batches."""
 
     error_code: int
     producer_id: int = -1

@@ -1,6 +1,7 @@
-"""What a connection says before anything else.
+"""The messages that negotiate and authenticate a new connection.
 
-The other side is not known yet when its answers are read: their lists are bounded. Kafka has about a hundred APIs.
+Their responses come from a peer that is not authenticated yet, so the length of their lists is limited. For comparison:
+Kafka has about a hundred APIs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import ClassVar, Final
 
 from mirror.wire.messages.base import Message
 
-_MOST_ITEMS: Final = 1_000
+_MAX_ITEMS: Final = 1_000
 
 
 @dataclass(slots=True)
 class ApiVersionsRequest(Message):
-    """KIP-35, KIP-511."""
+    """The client's name and version (KIP-35, KIP-511)."""
 
     client_software_name: str
     client_software_version: str
@@ -23,7 +24,7 @@ class ApiVersionsRequest(Message):
 
 @dataclass(slots=True)
 class ApiVersion(Message):
-    """The versions of one API that a broker speaks."""
+    """The versions of one API that a broker supports."""
 
     api_key: int
     min_version: int
@@ -41,9 +42,9 @@ class FinalizedFeature(Message):
 
 @dataclass(slots=True)
 class ApiVersionsResponse(Message):
-    """What the broker speaks; without an epoch (-1) its finalized features say nothing."""
+    """The APIs that the broker supports. With epoch -1 the finalized features are not valid."""
 
-    most_items: ClassVar[int] = _MOST_ITEMS
+    most_items: ClassVar[int] = _MAX_ITEMS
 
     error_code: int
     api_keys: tuple[ApiVersion, ...] = ()
@@ -54,16 +55,16 @@ class ApiVersionsResponse(Message):
 
 @dataclass(slots=True)
 class SaslHandshakeRequest(Message):
-    """Which mechanism will be used (KIP-43)."""
+    """Selects the SASL mechanism (KIP-43)."""
 
     mechanism: str
 
 
 @dataclass(slots=True)
 class SaslHandshakeResponse(Message):
-    """Whether the broker has it, and which ones it has."""
+    """``mechanisms`` are those that the broker has enabled."""
 
-    most_items: ClassVar[int] = _MOST_ITEMS
+    most_items: ClassVar[int] = _MAX_ITEMS
 
     error_code: int
     mechanisms: tuple[str, ...] = ()
@@ -71,14 +72,14 @@ class SaslHandshakeResponse(Message):
 
 @dataclass(slots=True)
 class SaslAuthenticateRequest(Message):
-    """One message of the mechanism's exchange (KIP-152). It may hold a password: never shown."""
+    """One message of the mechanism's exchange (KIP-152). It may contain a password, so it is not in the repr."""
 
     auth_bytes: bytes = field(repr=False)
 
 
 @dataclass(slots=True)
 class SaslAuthenticateResponse(Message):
-    """The broker's answer to it; ``session_lifetime`` in ms, 0 for ever (KIP-368)."""
+    """The broker's next message. ``session_lifetime`` is in ms; 0 means unlimited (KIP-368)."""
 
     error_code: int
     error_message: str | None

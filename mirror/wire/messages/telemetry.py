@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions: here only for the client instance id (KIP-714)."""
+"""GetTelemetrySubscriptions (KIP-714), used only to get a client instance id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mirror.wire.messages.base import Message
 
 @dataclass(slots=True)
 class GetTelemetrySubscriptionsRequest(Message):
-    """A null id asks the broker for one."""
+    """A null id makes the broker assign one."""
 
     client_instance_id: uuid.UUID | None = None
 
 
 @dataclass(slots=True)
 class GetTelemetrySubscriptionsResponse(Message):
-    """The id the broker gave this client."""
+    """The id that the broker assigned to this client."""
 
     error_code: int
     client_instance_id: uuid.UUID | None = None

@@ -1,4 +1,4 @@
-"""Transactions: what their producers say to coordinators (KIP-98, KIP-447, KIP-890), and how they stand (KIP-664)."""
+"""Requests of transactional producers (KIP-98, KIP-447, KIP-890), and descriptions of transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirror.wire.messages.base import Message
 
 @dataclass(slots=True)
 class AddPartitionsTopic(Message):
-    """Partitions of one topic that the transaction is going to write to."""
+    """Partitions of one topic to add to the transaction."""
 
     name: str
     partitions: tuple[int, ...]
@@ -17,9 +17,10 @@ class AddPartitionsTopic(Message):
 
 @dataclass(slots=True)
 class AddPartitionsToTxnRequest(Message):
-    """Before the first Produce to a partition under transaction version 1.
+    """Required before the first Produce to a partition under transaction version 1.
 
-    The fields are called as the schema's (which keeps a batched form for brokers beside them): give them by position.
+    The fields have the schema's names: the schema also has a batched form that only brokers use. Pass the values by
+    position, and read them through the properties.
     """
 
     v3_and_below_transactional_id: str
@@ -29,17 +30,17 @@ class AddPartitionsToTxnRequest(Message):
 
     @property
     def transactional_id(self) -> str:
-        """Whose transaction it is."""
+        """The transactional id of the producer."""
         return self.v3_and_below_transactional_id
 
     @property
     def producer_id(self) -> int:
-        """As InitProducerId (or the last EndTxn) gave it."""
+        """The producer id from InitProducerId or from the last EndTxn."""
         return self.v3_and_below_producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The same."""
+        """The epoch that belongs to ``producer_id``."""
         return self.v3_and_below_producer_epoch
 
     @property
@@ -50,7 +51,7 @@ class AddPartitionsToTxnRequest(Message):
 
 @dataclass(slots=True)
 class AddPartitionsPartitionResult(Message):
-    """One partition's verdict. Where one is refused, the others are not added either: error 55."""
+    """Result of one partition. If one partition is refused, the others fail with error 55."""
 
     partition_index: int
     partition_error_code: int
@@ -58,7 +59,7 @@ class AddPartitionsPartitionResult(Message):
 
 @dataclass(slots=True)
 class AddPartitionsResult(Message):
-    """One topic's partitions."""
+    """Results of one topic."""
 
     name: str
     results_by_partition: tuple[AddPartitionsPartitionResult, ...]
@@ -71,7 +72,7 @@ class AddPartitionsResult(Message):
 
 @dataclass(slots=True)
 class AddPartitionsToTxnResponse(Message):
-    """One answer to an AddPartitionsToTxn."""
+    """Response to an AddPartitionsToTxn request."""
 
     results_by_topic_v3_and_below: tuple[AddPartitionsResult, ...]
     throttle_time: int = 0
@@ -84,7 +85,7 @@ class AddPartitionsToTxnResponse(Message):
 
 @dataclass(slots=True)
 class AddOffsetsToTxnRequest(Message):
-    """Before the first TxnOffsetCommit of a transaction under transaction version 1."""
+    """Required before the first TxnOffsetCommit of a transaction under transaction version 1."""
 
     transactional_id: str
     producer_id: int
@@ -94,7 +95,7 @@ class AddOffsetsToTxnRequest(Message):
 
 @dataclass(slots=True)
 class AddOffsetsToTxnResponse(Message):
-    """One answer to an AddOffsetsToTxn."""
+    """Response to an AddOffsetsToTxn request."""
 
     error_code: int
     throttle_time: int = 0
@@ -112,7 +113,7 @@ class TxnOffsetCommitPartition(Message):
 
 @dataclass(slots=True)
 class TxnOffsetCommitTopic(Message):
-    """By name."""
+    """Topics are identified by name."""
 
     name: str
     partitions: tuple[TxnOffsetCommitPartition, ...]
@@ -120,9 +121,9 @@ class TxnOffsetCommitTopic(Message):
 
 @dataclass(slots=True)
 class TxnOffsetCommitRequest(Message):
-    """Offsets that the group gets when the transaction commits; asked of the group's coordinator.
+    """Offsets to commit for the group together with the transaction, sent to the group's coordinator.
 
-    Version 5 adds the group to the transaction by itself, on brokers with transaction version 2 only (KIP-890).
+    Version 5 also adds the group to the transaction, on brokers with transaction version 2 only (KIP-890).
     """
 
     transactional_id: str
@@ -137,7 +138,7 @@ class TxnOffsetCommitRequest(Message):
 
 @dataclass(slots=True)
 class TxnOffsetCommitResponsePartition(Message):
-    """One partition's verdict."""
+    """Result of one partition."""
 
     partition_index: int
     error_code: int
@@ -145,7 +146,7 @@ class TxnOffsetCommitResponsePartition(Message):
 
 @dataclass(slots=True)
 class TxnOffsetCommitResponseTopic(Message):
-    """By name."""
+    """Results of one topic, identified by name."""
 
     name: str
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
@@ -153,7 +154,7 @@ class TxnOffsetCommitResponseTopic(Message):
 
 @dataclass(slots=True)
 class TxnOffsetCommitResponse(Message):
-    """One answer to a TxnOffsetCommit."""
+    """Response to a TxnOffsetCommit request."""
 
     topics: tuple[TxnOffsetCommitResponseTopic, ...]
     throttle_time: int = 0
@@ -161,7 +162,7 @@ class TxnOffsetCommitResponse(Message):
 
 @dataclass(slots=True)
 class EndTxnRequest(Message):
-    """Commit or abort. Version 5 asks for the bumped epoch too, on brokers with transaction version 2 only."""
+    """Commits or aborts. Version 5 also bumps the epoch, on brokers with transaction version 2 only (KIP-890)."""
 
     transactional_id: str
     producer_id: int
@@ -171,7 +172,7 @@ class EndTxnRequest(Message):
 
 @dataclass(slots=True)
 class EndTxnResponse(Message):
-    """From version 5 on the id and epoch of what comes next; -1 in older ones."""
+    """From version 5, the producer id and epoch of the next transaction; -1 in older versions."""
 
     error_code: int
     producer_id: int = -1
@@ -181,7 +182,7 @@ class EndTxnResponse(Message):
 
 @dataclass(slots=True)
 class DescribeTransactionsRequest(Message):
-    """How the transactions of these ids stand."""
+    """Requests the state of these transactional ids."""
 
     transactional_ids: tuple[str, ...]
 
@@ -196,7 +197,10 @@ class DescribedTransactionTopic(Message):
 
 @dataclass(slots=True)
 class DescribedTransaction(Message):
-    """One id's; code 53 where it may not be seen, 105 where there is none, 16 where another broker knows."""
+    """The state of one transactional id, or an error.
+
+    Error codes: 53: the client may not describe it, 105: it does not exist, 16: another broker is its coordinator.
+    """
 
     error_code: int
     transactional_id: str
@@ -210,7 +214,7 @@ class DescribedTransaction(Message):
 
 @dataclass(slots=True)
 class DescribeTransactionsResponse(Message):
-    """One answer to a DescribeTransactions."""
+    """Response to a DescribeTransactions request."""
 
     transaction_states: tuple[DescribedTransaction, ...]
     throttle_time: int = 0
@@ -218,7 +222,7 @@ class DescribeTransactionsResponse(Message):
 
 @dataclass(slots=True)
 class ListTransactionsRequest(Message):
-    """The transactions that a coordinator knows, in these states and of these producer ids; empty: of all."""
+    """Filters by state and by producer id; an empty filter matches all transactions of the coordinator."""
 
     state_filters: tuple[str, ...] = ()
     producer_id_filters: tuple[int, ...] = ()
@@ -226,7 +230,7 @@ class ListTransactionsRequest(Message):
 
 @dataclass(slots=True)
 class ListedTransaction(Message):
-    """One transactional id that the client may Describe."""
+    """The transaction of one transactional id for which the client has the Describe permission."""
 
     transactional_id: str
     producer_id: int
@@ -235,7 +239,7 @@ class ListedTransaction(Message):
 
 @dataclass(slots=True)
 class ListTransactionsResponse(Message):
-    """One answer to a ListTransactions."""
+    """Response to a ListTransactions request."""
 
     error_code: int
     transaction_states: tuple[ListedTransaction, ...]
@@ -253,14 +257,14 @@ class DescribeProducersTopic(Message):
 
 @dataclass(slots=True)
 class DescribeProducersRequest(Message):
-    """Who writes to these partitions; their leaders know."""
+    """Requests the active producers of these partitions, from their leaders."""
 
     topics: tuple[DescribeProducersTopic, ...]
 
 
 @dataclass(slots=True)
 class DescribedProducer(Message):
-    """What a leader remembers of one producer id; ``current_txn_start_offset`` is -1 without an open transaction."""
+    """A leader's state of one producer id. ``current_txn_start_offset`` is -1 without an open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -272,7 +276,7 @@ class DescribedProducer(Message):
 
 @dataclass(slots=True)
 class DescribedProducersPartition(Message):
-    """One partition's producers, or an error."""
+    """The producers of one partition, or an error."""
 
     partition_index: int
     error_code: int
@@ -282,7 +286,7 @@ class DescribedProducersPartition(Message):
 
 @dataclass(slots=True)
 class DescribedProducersTopic(Message):
-    """One topic's partitions."""
+    """Partitions of one topic."""
 
     name: str
     partitions: tuple[DescribedProducersPartition, ...]
@@ -290,7 +294,7 @@ class DescribedProducersTopic(Message):
 
 @dataclass(slots=True)
 class DescribeProducersResponse(Message):
-    """One answer to a DescribeProducers."""
+    """Response to a DescribeProducers request."""
 
     topics: tuple[DescribedProducersTopic, ...]
     throttle_time: int = 0
