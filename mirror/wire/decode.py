@@ -1,6 +1,6 @@
-"""Records out of a batch: for those who want records. Copying passes batches on where it can, without coming here.
+"""Decode the records of a batch. Shallow copying does not need it.
 
-The codec is aiokafka's (compiled, kept).
+The record codec is aiokafka's compiled one.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mirror.errors import CorruptBatch
-from mirror.wire.decompress import MOST, decompressed
+from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES, decompress
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, AnyBatch, Batch
 
 
 class Record(NamedTuple):
-    """One record. None and empty are told apart in key, value and header values; ``timestamp_ms`` is since 1970.
+    """One record. Keys, values and header values may be None, which differs from empty. Header names may repeat.
 
-    ``offset`` is that of its source, whatever becomes of the record. Header names may repeat.
+    ``offset`` is the offset in the source, also if the record is replaced. ``timestamp_ms`` is in ms since 1970.
     """
 
     offset: int
@@ -27,12 +27,12 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     def replace(self, **changes: Any) -> Record:
-        """The same record with other ``key``, ``value``, ``timestamp_ms`` or ``headers`` (pairs, or a mapping).
+        """Return the record with a new ``key``, ``value``, ``timestamp_ms`` or ``headers`` (pairs or a mapping).
 
-        Raises TypeError for another name.
+        Raises TypeError for any other name.
         """
-        if wrong := sorted(changes.keys() - _CHANGEABLE):
-            msg = f"a record has no {', '.join(wrong)} to replace; there are: {', '.join(sorted(_CHANGEABLE))}"
+        if unknown := sorted(changes.keys() - _CHANGEABLE):
+            msg = f"a record has no {', '.join(unknown)} to replace; there are: {', '.join(sorted(_CHANGEABLE))}"
             raise TypeError(msg)
         if "headers" in changes:
             headers = changes["headers"]
@@ -46,49 +46,53 @@ _CHANGEABLE: Final = frozenset({"key", "value", "timestamp_ms", "headers"})
 _new: Final = tuple.__new__
 
 
-def records_of(batch: AnyBatch, most: int = MOST, *, unfolded: Callable[[int], None] | None = None) -> Iterator[Record]:
-    """The records of ``batch`` in order; none of a control batch.
+def records_of(
+    batch: AnyBatch, max_bytes: int = MAX_DECOMPRESSED_BYTES, *, on_decompressed: Callable[[int], None] | None = None
+) -> Iterator[Record]:
+    """Yield the records of ``batch`` in order. A control batch has none.
 
-    Raises CorruptBatch, and BatchTooLarge for more than ``most`` bytes when decompressed.
+    With LogAppendTime, all records have the broker's timestamp. Records of magic 0 have no timestamp, which is -1 here
+    (``RecordBatch.NO_TIMESTAMP``). The whole batch is decompressed first, and ``on_decompressed`` is called with its
+    size in bytes; then records are decoded as they are consumed.
 
-    With LogAppendTime all have the broker's time; records of magic 0 have none, which is -1 (``RecordBatch``). One
-    record at a time, over the decompressed batch, whose bytes ``unfolded`` is called with before the first. A header's
-    key that is no UTF-8 is corrupt, too.
+    Raises CorruptBatch (also for a header key that is not UTF-8), and BatchTooLarge if the batch has more than
+    ``max_bytes`` when decompressed.
     """
     if batch.is_control:
         return
     batch.verify()
     if isinstance(batch, MessageSet):
-        for message in batch.messages(most, unfolded=unfolded):
+        for message in batch.messages(max_bytes, on_decompressed=on_decompressed):
             yield Record(*message, ())
         return
-    # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
+    # A local import: it takes 0.14 s in every worker, and tasks that only copy batches do not need it.
     from aiokafka.record.default_records import DefaultRecordBatch
 
-    plain = _plain(batch, most)
-    if unfolded is not None:
-        unfolded(len(plain))
-    least, end = batch.base_offset, batch.next_offset
+    decompressed = _decompressed(batch, max_bytes)
+    if on_decompressed is not None:
+        on_decompressed(len(decompressed))
+    min_offset, end = batch.base_offset, batch.next_offset
     try:
-        for record in DefaultRecordBatch(plain):
-            if not least <= record.offset < end:
-                raise ValueError(f"a record has the offset {record.offset}, where {least} to {end - 1} can be")  # noqa: TRY301
-            least = record.offset + 1
-            # As Record(...) does, but for its keyword handling: a quarter of all that reading a small record costs.
+        for record in DefaultRecordBatch(decompressed):
+            if not min_offset <= record.offset < end:
+                problem = f"a record has the offset {record.offset}, where {min_offset} to {end - 1} are possible"
+                raise ValueError(problem)  # noqa: TRY301
+            min_offset = record.offset + 1
+            # Record(...) also handles keywords, which is a quarter of the cost of decoding a small record.
             yield _new(Record, (record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
     except Exception as error:
-        # Whatever it is: the codec has several ways.
+        # Any exception: the codec raises several types.
         msg = f"the records of the batch at offset {batch.base_offset} cannot be read: {error}"
         raise CorruptBatch(msg) from error
 
 
-def _plain(batch: Batch, most: int) -> memoryview:
-    """The batch's bytes, or those of one like it that is not compressed."""
+def _decompressed(batch: Batch, max_bytes: int) -> memoryview:
+    """Return the bytes of the batch without compression, header included."""
     codec = batch.attributes & CODEC_MASK
     if not codec:
         return batch.view
-    what = f"the batch at offset {batch.base_offset}"
-    plain = decompressed(codec, batch.view[HEADER_BYTES:], most, what, room=HEADER_BYTES)
-    plain[:HEADER_BYTES] = batch.view[:HEADER_BYTES]
-    plain[ATTRIBUTES_AT + 1] &= ~CODEC_MASK & 0xFF
-    return plain
+    subject = f"the batch at offset {batch.base_offset}"
+    out = decompress(codec, batch.view[HEADER_BYTES:], max_bytes, subject, reserve=HEADER_BYTES)
+    out[:HEADER_BYTES] = batch.view[:HEADER_BYTES]
+    out[ATTRIBUTES_AT + 1] &= ~CODEC_MASK & 0xFF
+    return out

@@ -1,7 +1,7 @@
-"""Decompression that ends at a limit: a few KB can unfold to GBs, and what a batch holds is its producer's choice.
+"""Decompress the records of a batch up to a size limit.
 
-It goes into memory mapped for it alone: the limit is set aside, only what is written takes any, and all of it goes
-back to the system with the last view.
+A few KB can decompress to GBs, and any producer can write such a batch. The output is an anonymous mapping of the
+limit's size. Only pages that are written use physical memory, and all of it returns to the system with the last view.
 """
 
 from __future__ import annotations
@@ -12,57 +12,58 @@ from typing import Any, Final
 
 from mirror.errors import BatchTooLarge, CorruptBatch
 
-MOST: Final = 128 * 1024 * 1024
-"""Bytes; a batch of the usual 1 MB that unfolds to a hundred is legal, and read."""
+MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+"""The default limit. Batches of the usual 1 MB that decompress to 100 MB are legal, and must be readable."""
 
 GZIP: Final = 1
 SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
-"""By the number in a batch's attributes."""
+"""Codec number in a batch's attributes -> name."""
 
 _FULL: Final = "failed to write whole buffer"
-"""How Rust's own library says that a fixed buffer is too small; pinned by the tests."""
+"""The error text of Rust's library for an output buffer that is too small. A test checks it."""
 _XERIAL: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK: Final = struct.Struct(">i")
 
 
-def decompressed(codec: int, data: memoryview, most: int, what: str, *, room: int = 0) -> memoryview:
-    """``data`` (of ``codec``, one of :data:`NAMES`) decompressed, behind ``room`` bytes for the caller; writable.
+def decompress(codec: int, data: memoryview, max_bytes: int, subject: str, *, reserve: int = 0) -> memoryview:
+    """Decompress ``data`` with ``codec``, a key of :data:`NAMES`. The result is writable.
 
-    ``what`` is it for errors, such as "the batch at offset 5". Raises BatchTooLarge where it would be more than
-    ``most`` bytes, CorruptBatch where it cannot be decompressed.
+    The result begins with ``reserve`` unused bytes for the caller. ``subject`` names the data in errors, such as "the
+    batch at offset 5". Raises BatchTooLarge if the data has more than ``max_bytes`` when decompressed, and CorruptBatch
+    if it cannot be decompressed.
     """
-    # Here and not above: who only copies should not pay for the import.
+    # A local import: tasks that only copy batches do not load the library.
     import cramjam
 
     name = NAMES.get(codec)
     if name is None:
-        raise CorruptBatch(f"{what} is corrupt: codec {codec} is none of the format")
-    out = memoryview(mmap.mmap(-1, room + max(1, most), flags=mmap.MAP_PRIVATE))
+        raise CorruptBatch(f"{subject} is corrupt: its codec {codec} is not known")
+    out = memoryview(mmap.mmap(-1, reserve + max(1, max_bytes), flags=mmap.MAP_PRIVATE))
     try:
         if codec == SNAPPY:
-            size = _snappy(cramjam.snappy, data, out[room:])
+            size = _snappy(cramjam.snappy, data, out[reserve:])
         else:
-            size = getattr(cramjam, name).decompress_into(data, out[room:])
+            size = getattr(cramjam, name).decompress_into(data, out[reserve:])
     except Exception as error:
-        # Whatever it is: struct's, the library's.
-        if isinstance(error, _FullError) or _FULL in str(error):
-            told = f"{what} has {len(data)} bytes of {name} that are more than {most} when decompressed"
-            raise BatchTooLarge(told) from None
-        told = f"{what} is corrupt: its {name} cannot be decompressed: {' '.join(str(error).split())}"
-        raise CorruptBatch(told) from error
-    return out[: room + size]
+        # Any exception: both struct and the library raise their own.
+        if isinstance(error, _OutputFullError) or _FULL in str(error):
+            message = f"{subject} has {len(data)} bytes of {name} that are more than {max_bytes} when decompressed"
+            raise BatchTooLarge(message) from None
+        message = f"{subject} is corrupt: its {name} cannot be decompressed: {' '.join(str(error).split())}"
+        raise CorruptBatch(message) from error
+    return out[: reserve + size]
 
 
-class _FullError(Exception):
-    """There is no room for the next block."""
+class _OutputFullError(Exception):
+    """The output has no space for the next block."""
 
 
 def _snappy(library: Any, data: memoryview, out: memoryview) -> int:
-    """Bare, or in the blocks of the JVM's library (``SnappyOutputStream``): a length, then as many bytes."""
+    """Decompress raw snappy, or blocks with a length before each, as the JVM writes (``SnappyOutputStream``)."""
     if bytes(data[: len(_XERIAL)]) != _XERIAL:
         return _snappy_block(library, data, out)
     at, size = _XERIAL_HEADER_BYTES, 0
@@ -78,5 +79,5 @@ def _snappy(library: Any, data: memoryview, out: memoryview) -> int:
 
 def _snappy_block(library: Any, block: memoryview, out: memoryview) -> int:
     if library.decompress_raw_len(block) > len(out):
-        raise _FullError
+        raise _OutputFullError
     return int(library.decompress_raw_into(block, out)) if len(out) else 0

@@ -1,6 +1,6 @@
-"""Records into a batch (magic 2): for those who have single records. Copying passes batches on where it can.
+"""Encode records into a batch (magic 2), for producing and for deep copying.
 
-The record codec is aiokafka's (compiled, kept), as are the compressors.
+The record codec and the compressors are aiokafka's compiled ones.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from mirror.wire.records import HEADER_BYTES, Batch
 Headers = Sequence[tuple[str, bytes | None]]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""``compression.type`` -> the bits in a batch's attributes."""
+"""``compression.type`` -> codec number in a batch's attributes."""
 
 _ATTRIBUTES_LOW_BYTE: Final = 22
-_TIMES: Final = struct.Struct(">qq")
-_TIMES_AT: Final = 27
-_LATEST: Final = 2**63 - 1
+_TIMESTAMPS: Final = struct.Struct(">qq")
+_TIMESTAMPS_AT: Final = 27
+_MAX_TIMESTAMP: Final = 2**63 - 1
 _GZIP_LEVEL: Final = 6
 _LZ4_FAST: Final = 1
 _ZSTD_LEVEL: Final = 3
 
 
 class BatchBuilder:
-    """Collects records of one batch of ``limit`` bytes before compression, to be compressed with ``codec``.
+    """Collects the records of one batch. ``limit`` is its size in bytes before compression.
 
-    The limit is one of memory: how far records will shrink is not guessed.
+    The limit applies to memory: the compressed size is not estimated.
     """
 
     __slots__ = ("_add", "_builder", "_shift", "codec", "count", "limit")
 
     def __init__(self, codec: str, limit: int) -> None:
-        """``codec`` is one of :data:`CODECS`."""
-        # Here and not above: who only copies should not pay for the import (0.14 s in every worker).
+        """``codec`` is a key of :data:`CODECS`."""
+        # A local import: it takes 0.14 s in every worker, and tasks that only copy batches do not need it.
         from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
         self.codec: Final = codec
         self.limit: Final = limit
         self.count = 0
         self._shift = 0
-        # Compressed here and not by it: its lz4 is the slow kind, where Kafka's own default is the fast one.
+        # The builder does not compress; build() does. The builder's lz4 is the slow mode, Kafka's default the fast one.
         self._builder = DefaultRecordBatchBuilder(
             magic=2,
             compression_type=0,
@@ -57,27 +57,27 @@ class BatchBuilder:
 
     @staticmethod
     def upper_bound(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """The most bytes that a batch with this record alone can have before compression."""
+        """Return the largest size in bytes of a batch with only this record, before compression."""
         from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
         return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, list(headers)))
 
     @property
     def size(self) -> int:
-        """Bytes so far, header included, before compression."""
+        """The current size in bytes, header included, before compression."""
         return int(self._builder.size())
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> bool:
-        """Add a record; False where it does not fit. The first one always does. ``timestamp_ms`` may be -1 (none).
+        """Add a record. Return False if it does not fit; the first record always fits.
 
-        What the record codec cannot take (a key that is no bytes, a time beyond 64 bits) is its TypeError, ValueError
-        or OverflowError, and changes nothing.
+        ``timestamp_ms`` may be -1 (no timestamp). Raises the record codec's TypeError, ValueError or OverflowError for
+        invalid values (a key that is not bytes, a timestamp beyond 64 bits), and then adds nothing.
         """
         if not self.count:
-            # A first time of -1 is the codec's own sign for "no record yet": it would give all those before the first
-            # that has a time that one's. So all are moved by one, and moved back in the header.
+            # To the codec a first timestamp of -1 means "no record yet": all records before the first one with a
+            # timestamp would get that timestamp. So all timestamps are increased by 1 here, and build() reverts it.
             self._shift = int(timestamp_ms == NO_TIMESTAMP)
-        elif self._shift and timestamp_ms == _LATEST:
+        elif self._shift and timestamp_ms == _MAX_TIMESTAMP:
             return False
         if self._add(self.count, timestamp_ms + self._shift, key, value, list(headers)) is None:
             return False
@@ -85,16 +85,16 @@ class BatchBuilder:
         return True
 
     def build(self) -> Batch:
-        """The batch, as one that nobody has sent yet: offsets from 0, no producer id; to be patched. Call it once.
+        """Return the batch, with base offset 0 and without producer id; the producer patches it. Call it once.
 
-        Where compression saves nothing, there is none.
+        The batch is not compressed if compression does not make it smaller.
         """
         data: bytearray = self._builder.build()
         if self._shift:
-            base, latest = _TIMES.unpack_from(data, _TIMES_AT)
-            _TIMES.pack_into(data, _TIMES_AT, base - self._shift, latest - self._shift)
+            base, latest = _TIMESTAMPS.unpack_from(data, _TIMESTAMPS_AT)
+            _TIMESTAMPS.pack_into(data, _TIMESTAMPS_AT, base - self._shift, latest - self._shift)
         if self.codec != "none":
-            with memoryview(data) as view:  # bytes is all that lz4 takes; one copy
+            with memoryview(data) as view:  # one copy: lz4 accepts only bytes
                 compressed = _compress(self.codec, bytes(view[HEADER_BYTES:]))
             if len(compressed) < len(data) - HEADER_BYTES:
                 data[HEADER_BYTES:] = compressed
@@ -105,7 +105,7 @@ class BatchBuilder:
 
 
 def _compress(codec: str, records: bytes) -> bytes:
-    """With the levels that Kafka's own producer takes where it is told none."""
+    """Compress with the default levels of Kafka's producer."""
     from aiokafka import codec as codecs
 
     if codec == "gzip":

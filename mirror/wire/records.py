@@ -1,10 +1,10 @@
-"""The header of a record batch (magic 2, KIP-98) as a view over its bytes: read, verify, patch. The payload is opaque.
+"""Read, verify and patch the headers of record batches (magic 2, KIP-98) in place. The records are not decoded.
 
-Messages of the older formats, which only old segments hold, are in :mod:`mirror.wire.legacy`.
+Messages of the older formats, which exist in old segments only, are in :mod:`mirror.wire.legacy`.
 
-Layout: base offset i64, length i32, partition leader epoch i32, magic i8, CRC u32, then what the CRC-32C covers:
-attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer epoch i16,
-base sequence i32, record count i32, records.
+Layout: base offset i64, length i32, partition leader epoch i32, magic i8, CRC u32, then the bytes that the CRC-32C
+covers: attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer epoch
+i16, base sequence i32, record count i32, records.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH: Final = struct.Struct(">qi")
 _MAGIC: Final = struct.Struct(">b")
 _CRC: Final = struct.Struct(">I")
-_FRONT: Final = struct.Struct(">qii")
+_START: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _PRODUCER: Final = struct.Struct(">qhi")
-_CLAIMS: Final = struct.Struct(">q13xhi30xi")
+_OFFSETS_AND_COUNT: Final = struct.Struct(">q13xhi30xi")
 """Base offset, attributes, last offset delta, record count."""
 
 _MAGIC_AT: Final = 16
@@ -39,7 +39,7 @@ ATTRIBUTES_AT: Final = 21
 _PRODUCER_AT: Final = 43
 
 NO_END: Final = 2**63 - 1
-"""What no log reaches."""
+"""An end offset above that of any log."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -49,11 +49,12 @@ DELETE_HORIZON: Final = 0x40
 
 
 class Batch:
-    """One record batch in ``view``, a writable view of exactly its bytes. Offsets and times are as in the log.
+    """One record batch. ``view`` is a writable view of exactly its bytes; offsets and timestamps are those of the log.
 
-    ``size`` is in bytes, header included; ``next_offset`` is the offset after its last record, compacted away or not;
-    ``is_control``: it holds a transaction marker instead of records. Plain values: a copy asks for them a dozen times
-    for each batch, and a property is a call.
+    ``size`` is in bytes and includes the header. ``next_offset`` is the offset after the last record, including records
+    that compaction removed. ``is_control`` marks a transaction marker, which has no records.
+
+    The attributes are plain values, not properties: copying reads them a dozen times per batch.
     """
 
     __slots__ = (
@@ -98,16 +99,16 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def has_log_append_time(self) -> bool:
-        """Whether its records' times are the broker's (all equal to ``max_timestamp``)."""
+        """Whether the broker set the timestamps. All records then have ``max_timestamp``."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     def verify(self) -> None:
-        """Raise CorruptBatch unless the CRC-32C matches the bytes."""
+        """Check the CRC-32C. Raises CorruptBatch if it does not match the bytes."""
         actual = crc32c(self.view[_CRC_COVERS:])
         if actual != self.crc:
             msg = (
@@ -117,15 +118,15 @@ class Batch:
             raise CorruptBatch(msg)
 
     def patch(self, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False) -> None:
-        """Make it this producer's own, in place: offset 0, leader epoch -1, ids and sequence, attributes, CRC.
+        """Prepare the batch for sending, in place: base offset 0, leader epoch -1, producer, attributes, CRC.
 
         The LogAppendTime and delete-horizon bits are always cleared: the broker refuses them from producers
-        (LogValidator), or would silently read wrong times.
+        (LogValidator), or would silently read wrong timestamps.
         """
         attributes = self.attributes & CODEC_MASK
         if transactional:
             attributes |= TRANSACTIONAL
-        _FRONT.pack_into(self.view, 0, 0, self.size - _LENGTH_END, -1)
+        _START.pack_into(self.view, 0, 0, self.size - _LENGTH_END, -1)
         _ATTRIBUTES.pack_into(self.view, ATTRIBUTES_AT, attributes)
         _PRODUCER.pack_into(self.view, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
         self.attributes, self.base_offset, self.leader_epoch = attributes, 0, -1
@@ -136,13 +137,14 @@ class Batch:
 
 
 AnyBatch = Batch | MessageSet
-"""What a Fetch may bring."""
+"""The batch types in a Fetch response."""
 
 
 def split_batches(records: memoryview) -> Iterator[AnyBatch]:
-    """The whole batches in ``records``, in order; a last one cut off by the fetch's size limit is left out.
+    """Yield the complete batches in ``records``, in order. A last batch that the fetch's size limit cut off is skipped.
 
-    Of the formats before batches, each message is one. Raises CorruptBatch for a length or a format that cannot be.
+    In the formats before record batches, every message counts as a batch. Raises CorruptBatch for an invalid length or
+    an unknown format.
     """
     for start, end in _bounds(records):
         yield _batch(records[start:end])
@@ -176,52 +178,54 @@ def _bounds(records: memoryview) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _next_offset(records: memoryview, start: int, least: int, end: int) -> int:
-    """The offset after the last of the batch at ``start``. Raises CorruptBatch for offsets that cannot be.
+def _next_offset(records: memoryview, start: int, min_offset: int, end: int) -> int:
+    """Return the offset after the last record of the batch at ``start``. Raises CorruptBatch for an invalid header.
 
-    They can be from ``least`` on and before ``end``. What damage does to a log, the CRC tells; this is what a lie does:
-    records passed over, or the same ones fetched for ever.
+    The batch's offsets must be at least ``min_offset`` and below ``end``. The CRC detects damage; this check detects
+    false offsets with a valid CRC, which would skip records or fetch the same ones for ever.
     """
-    wrong = ""
+    problem = ""
     if records[start + _MAGIC_AT] == 2:  # noqa: PLR2004 - the format's own name
-        base_offset, attributes, delta, count = _CLAIMS.unpack_from(records, start)  # one look for each batch
+        base_offset, attributes, delta, count = _OFFSETS_AND_COUNT.unpack_from(records, start)  # one unpack per batch
         codec, next_offset = attributes & CODEC_MASK, base_offset + delta + 1
         if not 0 <= count <= delta + 1:
-            wrong = f"{count} records with a last offset delta of {delta}"
+            problem = f"{count} records with a last offset delta of {delta}"
         elif codec and codec not in NAMES:
-            wrong = f"the compression codec {codec}, where 0 to {max(NAMES)} are known"
+            problem = f"the compression codec {codec}, where 0 to {max(NAMES)} are known"
     else:
         base_offset, _ = _LENGTH.unpack_from(records, start)
         next_offset = base_offset + 1
-    if not (wrong or least <= base_offset < next_offset <= end):
-        wrong = f"the offsets {base_offset} to {next_offset - 1}, where {least} to {end - 1} can be"
-    if wrong:
-        raise CorruptBatch(f"the batch at offset {base_offset} is corrupt: it says that it has {wrong}")
+    if not (problem or min_offset <= base_offset < next_offset <= end):
+        problem = f"the offsets {base_offset} to {next_offset - 1}, where {min_offset} to {end - 1} are possible"
+    if problem:
+        raise CorruptBatch(f"the batch at offset {base_offset} is corrupt: it says that it has {problem}")
     return int(next_offset)
 
 
 class Batches(Sequence[AnyBatch]):
-    """The batches of ``records``, as :func:`split_batches` has them, but for those that end at ``offset`` or before.
+    """The batches of ``records`` as in :func:`split_batches`, without those that end at or before ``offset``.
 
-    Made anew from the bytes at each look: thousands of small ones, kept, would take many times the memory of these. So
-    a batch that was patched is found as it is by then. ``size`` is the bytes of all, ``largest`` those of the largest.
-    They end before the first one that cannot be: whoever goes on behind them meets it as the first.
+    Batch objects are created on each access and not stored: thousands of objects for small batches would need many
+    times the memory of the bytes. So the object of a batch that was patched shows the patched header.
+
+    ``size`` is the total and ``largest`` the size of the largest batch, in bytes. The sequence ends before the first
+    invalid batch. A later fetch from there has that batch as its first, and raises.
     """
 
     __slots__ = ("_count", "_last", "_records", "largest", "size")
 
     def __init__(self, records: memoryview, offset: int, end: int = NO_END) -> None:
-        """``end`` is the first offset that cannot be in the log yet.
+        """``end`` is an upper limit of the log's end offset: a batch that extends beyond it is invalid.
 
-        Raises CorruptBatch where already the first one cannot be, or is not whole, or all are before ``offset``: a
-        broker gives the batch with the offset that it was asked for, and whole (KIP-74).
+        Raises CorruptBatch if the first batch is invalid or incomplete, or if all batches are before ``offset``: a
+        broker returns the batch that contains the requested offset, and returns it completely (KIP-74).
         """
-        first = stop = least = self._last = self._count = self.largest = 0
+        first = stop = next_offset = self._last = self._count = self.largest = 0
         try:
             for start, batch_end in _bounds(records):
-                least = _next_offset(records, start, least, end)
+                next_offset = _next_offset(records, start, next_offset, end)
                 stop = batch_end
-                if not self._count and least <= offset:
+                if not self._count and next_offset <= offset:
                     first = stop
                     continue
                 self._count += 1
@@ -231,7 +235,7 @@ class Batches(Sequence[AnyBatch]):
             if not self._count:
                 raise
         if records and not self._count:
-            raise CorruptBatch(f"asked for offset {offset}, the broker gave {_what_there_is(records[first:])}")
+            raise CorruptBatch(f"asked for offset {offset}, the broker gave {_describe(records[first:])}")
         self.size = stop - first
         self._records = records[first:stop]
 
@@ -246,17 +250,18 @@ class Batches(Sequence[AnyBatch]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[AnyBatch]: ...
     def __getitem__(self, index: int | slice) -> AnyBatch | Sequence[AnyBatch]:
-        """The last one is found at once, any other by going through those before it."""
-        if self._count and index in (-1, self._count - 1):  # a slice is no element of a set
+        """Access to the last batch takes constant time, to any other one linear time."""
+        if self._count and index in (-1, self._count - 1):  # a tuple, not a set: a slice is unhashable
             return _batch(self._records[self._last :])
         return list(self)[index]
 
 
-def _what_there_is(rest: memoryview) -> str:
+def _describe(rest: memoryview) -> str:
+    """Describe bytes that have no complete batch, for an error text."""
     if not rest:
         return "only batches before it"
     if len(rest) < _LENGTH.size:
         return f"{len(rest)} bytes, too few for a batch"
     base_offset, length = _LENGTH.unpack_from(rest)
-    there = len(rest) - _LENGTH_END
-    return f"a batch at offset {base_offset} that says it has {length} bytes, of which {there} are there"
+    present = len(rest) - _LENGTH_END
+    return f"a batch at offset {base_offset} that says it has {length} bytes, of which {present} are there"

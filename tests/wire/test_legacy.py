@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mirror.errors import CorruptBatch
 from mirror.wire.decode import Record, records_of
-from mirror.wire.legacy import MessageSet, _mended_lz4, _short_xxh32
+from mirror.wire.legacy import MessageSet, _short_xxh32, _with_valid_lz4_checksum
 from mirror.wire.records import Batch, split_batches
 from tests.fakes.record_batches import build
 from tests.wire.legacy_sets import ATTRIBUTES_AT, CODECS, Old, messages, whole_set, with_crc, wrapper
@@ -109,7 +109,7 @@ def test_a_mended_frame_is_one_that_the_library_takes(sized: bool) -> None:
     broken = frame[:end] + bytes([(_short_xxh32(frame[4:end]) >> 8 ^ 0x5A) & 0xFF]) + frame[end + 1 :]
     with pytest.raises(cramjam.DecompressionError):
         codecs.lz4_decode(broken)
-    assert codecs.lz4_decode(_mended_lz4(memoryview(broken))) == b"x" * 70_000
+    assert codecs.lz4_decode(_with_valid_lz4_checksum(memoryview(broken))) == b"x" * 70_000
 
 
 def test_a_wrapper_with_log_append_time_gives_all_its_time() -> None:

@@ -19,7 +19,7 @@ from typing import Final
 from mirror.errors import FlowError, RecordRejected
 from mirror.relay.batches.topic_config import TIME_KEYS
 from mirror.wire.decode import Record, records_of
-from mirror.wire.decompress import MOST
+from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
@@ -95,7 +95,7 @@ class ReencodeSpec:
     """Added after each record's own headers."""
     transform: Transform | None = None
     """Returns the record to copy instead, or None to drop it; ``timestamps`` and ``keyless`` apply to its result."""
-    max_source_bytes: int = MOST
+    max_source_bytes: int = MAX_DECOMPRESSED_BYTES
     """The largest size of a source batch, decompressed."""
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
@@ -156,7 +156,7 @@ def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     for source in sources:
         writer.begin_source(0)
         cut = False
-        for number, record in enumerate(records_of(source, spec.max_source_bytes, unfolded=writer.begin_source)):
+        for number, record in enumerate(records_of(source, spec.max_source_bytes, on_decompressed=writer.begin_source)):
             if spec.start <= record.offset < spec.end:
                 try:
                     copy = change(record, dropped) if change is not None else record
