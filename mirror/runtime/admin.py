@@ -1,4 +1,4 @@
-"""The face of topics, configurations, groups, logs and permissions."""
+"""Public thread-safe API for topics, configurations, groups, logs and permissions."""
 
 from __future__ import annotations
 
@@ -79,46 +79,47 @@ _EVERY_ACL: Final = AclFilter()
 
 
 class Admin:
-    """Calls about a cluster. Safe to use from several threads.
+    """Administers a cluster. The methods may be called from several threads.
 
-    Every method takes ``timeout_ms``, else ``default.api.timeout.ms`` holds, and raises KafkaTimeout when it has
-    passed, AuthorizationFailed or another BrokerError where a broker refuses, UnsupportedVersion where it is too old,
-    InvalidArgument before anything is asked where an argument cannot be sent. Partitions may be plain
+    Every method takes ``timeout_ms``; the default is ``default.api.timeout.ms``. It raises KafkaTimeout when that time
+    has passed, AuthorizationFailed or another BrokerError if a broker refuses, UnsupportedVersion if the broker is too
+    old, and InvalidArgument, before any request, if an argument cannot be sent. Partitions may be plain
     ``(topic, number)`` tuples.
 
-    **Several at once.** A method that takes several topics, partitions, brokers, groups, resources or ACLs takes each
-    to its own end: neither the refusal nor the time-out of one stops the others. It returns :class:`Outcomes`, a dict
-    of what succeeded, in the order given. Where something failed it raises, *after* all have come to their end, the
-    first failure (a refusal before a time-out), whose text names the others too; the rest has been done all the same.
-    With ``partial=True`` it raises nothing for that and ``Outcomes.failed`` has the error of each. What fails the call
-    as a whole is raised in any case: wrong arguments, no trust between client and brokers, brokers too old.
+    **Several resources.** A method that takes several topics, partitions, brokers, groups, resources or ACLs handles
+    each independently: the failure of one does not stop the others. It returns :class:`Outcomes`, a dict of the
+    results in the order given. If any failed, the method raises *after* all have finished. It raises the first failure
+    (a refusal before a timeout), whose text names the others; the operations that succeeded stay done. With
+    ``partial=True`` it does not raise, and ``Outcomes.failed`` has the errors. Failures of the whole call are always
+    raised: invalid arguments, failed authentication, brokers that are too old.
 
-    The committed offsets of one group (``group_offsets``, ``commit_group_offsets``) are one thing: all, or an error.
+    For the committed offsets of one group (``group_offsets``, ``commit_group_offsets``) there are no partial results.
 
-    The calls that end in ``_async`` wait for nothing, also in callbacks of futures: what the others raise, arguments
-    that are wrong included, is the error of their future. It cannot be cancelled, and its callbacks run on the network
+    Methods whose names end in ``_async`` do not wait, so they may be called in callbacks of futures. All errors,
+    including InvalidArgument, are set on their future. It cannot be cancelled, and its callbacks run on the network
     thread.
 
-    A deletion repeated because its first attempt got no answer takes "it is not there" for success.
+    If a deletion is retried because the first attempt got no response, an error that the resource does not exist
+    counts as success.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        """``options`` are Kafka's dotted keys. Raises ConfigError."""
+        """``options`` has Kafka's dotted configuration keys. Raises ConfigError."""
         self._thread = acquire(ClusterSettings.parse(options))
         self._asked = PendingRequests("Admin")
         self._closed = False
 
     def network(self) -> NetworkSnapshot:
-        """What the network thread of this cluster, which all clients of this process share, has done so far."""
+        """Return the statistics of the cluster's network thread, which all clients of this process share."""
         return self._thread.look()
 
     def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
-        """The node that leads ``tp`` and its leader epoch, as last heard; None where nobody has said. Asks nobody."""
+        """Return the leader's node id and leader epoch of ``tp`` from the last metadata, or None. Sends no request."""
         leader = self._thread.loop.metadata.leader(tp)
         return None if leader is None else (leader.node, leader.epoch)
 
     def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
-        """Why no leader of ``tp`` is known, as last heard; None where one is, or nothing was heard. Sends nothing."""
+        """Return the error because of which the last metadata has no leader of ``tp``, or None. Sends no request."""
         metadata = self._thread.loop.metadata
         return metadata.why_unknown(tp) if metadata.leader(tp) is None else None
 
@@ -136,23 +137,23 @@ class Admin:
             return self._thread.call(None, call)
 
     def _later(self, make: Callable[[], Call[T, Any]]) -> Future[T]:
-        """The future of a call that nobody waits for here. Whatever keeps it from being asked is its error, too."""
-        told: Future[T] = Future()
-        told.set_running_or_notify_cancel()  # to cancel it would stop nothing
+        """Submit a call and return its future. Errors before it is submitted are set on the future, too."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # a cancelled future would not stop the call
         try:
             self._check_open()
             call = make()
         except KafkaError as error:
-            told.set_exception(error)
-            return told
-        call.future.add_done_callback(functools.partial(pass_on, told))
+            future.set_exception(error)
+            return future
+        call.future.add_done_callback(functools.partial(pass_on, future))
         self._asked.add(call)
         try:
             self._check_open()
             self._thread.submit(None, call)
         except KafkaError as error:
             call.fail(error)
-        return told
+        return future
 
     def _each(self, call: KeyedCall[K, V], *, partial: bool) -> Outcomes[K, V]:
         return as_asked(self._call(call), partial=partial)
@@ -160,13 +161,13 @@ class Admin:
     # --- the cluster and its brokers
 
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """The cluster's id, controller and brokers."""
+        """Return the cluster's id, controller and brokers."""
         return self._call(DescribeCluster(*self._timer(timeout_ms)))
 
     def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[int, dict[str, LogDir]]:
-        """The log directories of ``brokers`` (all that live, where None), by path, with the size of each log."""
+        """Return the log directories of ``brokers`` by path, with the size of each log. None means all live brokers."""
         wanted = None if brokers is None else arguments.brokers(brokers)
         timer = self._timer(timeout_ms)
         return self._each(DescribeLogDirs(self._living(timer) if wanted is None else wanted, *timer), partial=partial)
@@ -177,7 +178,7 @@ class Admin:
     # --- topics
 
     def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
-        """All topics that may be seen, by name, internal ones included."""
+        """Return all topics that the client may describe, by name, including internal topics."""
         return self._call(DescribeTopics(None, *self._timer(timeout_ms)))
 
     def describe_topics(
@@ -188,9 +189,9 @@ class Admin:
         partial: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[str, TopicDescription]:
-        """The topics of these names; those that do not exist are absent.
+        """Return the topics of these names. Topics that do not exist are absent from the result.
 
-        With ``include_authorized_operations`` each tells what this client may do with it (KIP-430).
+        With ``include_authorized_operations`` each topic has the operations that this client may perform (KIP-430).
         """
         wanted, timer = arguments.topics(names), self._timer(timeout_ms)
         return self._each(DescribeEachTopic(wanted, *timer, operations=include_authorized_operations), partial=partial)
@@ -198,16 +199,16 @@ class Admin:
     def describe_topics_async(
         self, names: Iterable[str], timeout_ms: int | None = None
     ) -> Future[Outcomes[str, TopicDescription]]:
-        """As :meth:`describe_topics` with ``partial=True``, without waiting."""
+        """Like :meth:`describe_topics` with ``partial=True``, without waiting."""
         return self._later(lambda: DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)))
 
     def topic_ids(
         self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, uuid.UUID | None]:
-        """The id of each partition's topic as that partition's leader knows it; absent where it knows no such topic.
+        """Return the topic id of each partition from the partition's leader; absent if the leader has no such topic.
 
-        Brokers learn of topics one after the other: while one is made again, they tell different ids for its name.
-        None where brokers have no ids for topics.
+        Brokers apply metadata changes at different times: while a topic is re-created, they may return different ids
+        for its name. The id is None if the brokers do not support topic ids.
         """
         return self._each(TopicIds(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
 
@@ -219,10 +220,10 @@ class Admin:
         partial: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[str, uuid.UUID | None]:
-        """Create them; BrokerError with code 36 where one is there already.
+        """Create topics. The error of a topic that exists already is BrokerError with code 36.
 
-        Each one's result is its id, or None where the broker does not tell. With ``validate_only`` the brokers check
-        all of it, their policy included, and create nothing.
+        Returns the id of each topic, or None if the broker does not return ids. With ``validate_only`` the brokers
+        check the request, including their policy, and create nothing.
         """
         call = CreateTopics(arguments.new_topics(topics), *self._timer(timeout_ms), validate_only=validate_only)
         return self._each(call, partial=partial)
@@ -235,7 +236,7 @@ class Admin:
         partial: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[str, None]:
-        """Give topics more partitions, as topic -> new total; with ``validate_only`` they are only checked."""
+        """Add partitions to topics. ``totals`` maps topic to new total. ``validate_only`` only checks the request."""
         call = CreatePartitions(
             arguments.partition_totals(totals), *self._timer(timeout_ms), validate_only=validate_only
         )
@@ -244,7 +245,7 @@ class Admin:
     def delete_topics(
         self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, None]:
-        """Delete them with all their records; BrokerError with code 3 where one is not there."""
+        """Delete topics with all their records. The error of a missing topic is BrokerError with code 3."""
         return self._each(DeleteTopics(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
 
     # --- configurations
@@ -252,13 +253,13 @@ class Admin:
     def describe_topic_configs(
         self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, dict[str, str]]:
-        """What was set on each topic itself, as key -> value."""
+        """Return the configurations set on each topic itself, as key -> value."""
         return self._each(DescribeTopicConfigs(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
 
     def describe_configs(
         self, resources: Iterable[ConfigResource], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
-        """Everything that holds for each topic or broker, defaults included. A secret's value is None."""
+        """Return all configurations of each topic or broker, including defaults. The value of a secret is None."""
         call = DescribeConfigs(arguments.config_resources(resources), *self._timer(timeout_ms))
         return self._each(call, partial=partial)
 
@@ -270,9 +271,9 @@ class Admin:
         partial: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, None]:
-        """Change what is named and nothing else (KIP-339); of one resource all or nothing.
+        """Change the given configurations and no others (KIP-339). The changes of one resource are atomic.
 
-        With ``validate_only`` the brokers only say whether they would. No error repeats a value: it may be a secret.
+        With ``validate_only`` the brokers only check the changes. Error texts contain no values: they may be secrets.
         """
         wanted = arguments.config_changes(changes)
         deadline_ms, timeout = self._timer(timeout_ms)
@@ -289,7 +290,7 @@ class Admin:
         partial: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[TopicPartition, OffsetResult]:
-        """Offsets at EARLIEST (-2), LATEST (-1; the last stable offset at read_committed) or a time in ms."""
+        """Return the offset at EARLIEST (-2), LATEST (-1; the last stable offset at read_committed) or a time in ms."""
         return self._each(self._offsets_at(times, isolation, timeout_ms), partial=partial)
 
     def list_offsets_async(
@@ -299,7 +300,7 @@ class Admin:
         isolation: str = "read_committed",
         timeout_ms: int | None = None,
     ) -> Future[Outcomes[TopicPartition, OffsetResult]]:
-        """As :meth:`list_offsets` with ``partial=True``, without waiting."""
+        """Like :meth:`list_offsets` with ``partial=True``, without waiting."""
         return self._later(lambda: self._offsets_at(times, isolation, timeout_ms))
 
     def _offsets_at(
@@ -313,18 +314,19 @@ class Admin:
     def epoch_ends_async(
         self, epochs: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> Future[Outcomes[TopicPartition, int]]:
-        """The first offset of each partition that is of a later leader epoch than the one given (KIP-320).
+        """Return the end offset of the given leader epoch of each partition (KIP-320), without waiting.
 
-        That is its log's end where there is none, and -1 where the leader does not know the epoch. Without waiting.
+        It is the first offset of a later epoch. Without a later epoch it is the end of the log, and it is -1 if the
+        leader does not know the epoch.
         """
         return self._later(lambda: EpochEndOffsets(arguments.leader_epochs(epochs), *self._timer(timeout_ms)))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, int]:
-        """Delete the records before an offset of each partition (-1: all that are replicated), KIP-107.
+        """Delete the records before an offset of each partition (KIP-107); -1 is the high watermark.
 
-        Each one's result is the log's new start. OffsetOutOfRange where the log does not reach that far.
+        Returns the new start offset of each log. The error is OffsetOutOfRange if the log ends before the offset.
         """
         return self._each(DeleteRecords(arguments.offsets_before(before), *self._timer(timeout_ms)), partial=partial)
 
@@ -333,15 +335,15 @@ class Admin:
     def describe_producers(
         self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
-        """Who writes to each partition, and where their open transactions begin there (KIP-664)."""
+        """Return the active producers of each partition, and the start of their open transactions there (KIP-664)."""
         return self._each(DescribeProducers(arguments.partitions(tps), *self._timer(timeout_ms)), partial=partial)
 
     def list_transactions(
         self, producer_ids: Iterable[int], *, partial: bool = False, timeout_ms: int | None = None
     ) -> tuple[TransactionListing, ...]:
-        """The transactional ids of these producer ids; those that may be seen (Describe).
+        """Return the transactional ids of these producer ids, if the client may describe them.
 
-        Raises where a broker does not answer, unless ``partial``.
+        Raises if a broker does not respond, unless ``partial`` is set.
         """
         timer = self._timer(timeout_ms)
         found = self._each(ListTransactions(self._living(timer), frozenset(producer_ids), *timer), partial=partial)
@@ -350,7 +352,7 @@ class Admin:
     def describe_transactions(
         self, ids: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, TransactionDescription]:
-        """How the transactions of transactional ids stand; BrokerError with code 105 where there is no such id."""
+        """Return the state of each transactional id. The error of a missing id is BrokerError with code 105."""
         names = arguments.texts("a transactional id", ids)
         return self._each(DescribeTransactions(names, *self._timer(timeout_ms)), partial=partial)
 
@@ -359,10 +361,10 @@ class Admin:
     def list_groups(
         self, *, states: Iterable[str] = (), kinds: Iterable[str] = (), timeout_ms: int | None = None
     ) -> dict[str, GroupListing]:
-        """All groups that may be seen, by id.
+        """Return all groups that the client may describe, by id.
 
-        Where given, only those in ``states`` ("Stable", "Empty", ...) and of ``kinds`` ("classic", "consumer", ...).
-        Raises where a broker does not answer: the list would have gaps.
+        ``states`` ("Stable", "Empty", ...) and ``kinds`` ("classic", "consumer", ...) filter the groups if given.
+        Raises if a broker does not respond, because the list would be incomplete.
         """
         wanted = arguments.texts("a group state", states), arguments.texts("a kind of group", kinds)
         timer = deadline_ms, timeout = self._timer(timeout_ms)
@@ -374,9 +376,9 @@ class Admin:
     def describe_groups(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, GroupDescription]:
-        """Groups of the classic and of the consumer protocol (KIP-848) with their members.
+        """Return groups of the classic and of the consumer protocol (KIP-848) with their members.
 
-        BrokerError with code 69 where one is not there, or of a third kind.
+        The error of a missing group, and of a group of another protocol, is BrokerError with code 69.
         """
         names, timer = arguments.texts("a group id", groups), self._timer(timeout_ms)
         found = self._call(DescribeGroups(names, *timer))
@@ -389,12 +391,12 @@ class Admin:
         try:
             return self._call(DescribeConsumerGroups(groups, *timer))
         except UnsupportedVersion:
-            return Outcomes({}, {})  # there are none of that protocol, then
+            return Outcomes({}, {})  # brokers without this API have no groups of the consumer protocol
 
     def delete_groups(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, None]:
-        """Delete groups without members, with their offsets; BrokerError with code 68 where there are members."""
+        """Delete groups with their offsets. The error of a group that has members is BrokerError with code 68."""
         names = arguments.texts("a group id", groups)
         return self._each(DeleteGroups(names, *self._timer(timeout_ms)), partial=partial)
 
@@ -406,17 +408,18 @@ class Admin:
         require_stable: bool = True,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What ``group`` has committed for ``tps`` (for all partitions, where None); absent where nothing.
+        """Return the committed offsets of ``group`` for ``tps``; None means all its partitions.
 
-        Waits out pending transactions on them, but not on the group's other partitions (KIP-447); without
-        ``require_stable`` on none, and tells what was committed before.
+        Partitions without a committed offset are absent. With ``require_stable`` the call waits for pending
+        transactions on these partitions, but not on other partitions of the group (KIP-447). Without it, the call
+        returns the offsets committed before those transactions.
         """
         return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
     def group_offsets_async(
         self, group: str, tps: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
-        """As :meth:`group_offsets`, without waiting."""
+        """Like :meth:`group_offsets`, without waiting."""
         return self._later(lambda: self._committed(group, tps, timeout_ms))
 
     def _committed(
@@ -435,7 +438,7 @@ class Admin:
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> Future[None]:
-        """As :meth:`commit_group_offsets`, without waiting."""
+        """Like :meth:`commit_group_offsets`, without waiting."""
         return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
 
     def _to_commit(
@@ -447,7 +450,7 @@ class Admin:
     def delete_group_offsets(
         self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, None]:
-        """Let ``group`` forget what it committed for ``tps`` (KIP-496); code 86 where it reads them."""
+        """Delete the offsets of ``group`` for ``tps`` (KIP-496). The error of a subscribed topic is code 86."""
         name = arguments.text("a group id", group)
         call = DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))
         return self._each(call, partial=partial)
@@ -455,27 +458,28 @@ class Admin:
     # --- permissions
 
     def describe_acls(self, wanted: AclFilter = _EVERY_ACL, *, timeout_ms: int | None = None) -> tuple[AclBinding, ...]:
-        """The ACLs that ``wanted`` finds."""
+        """Return the ACLs that match the filter ``wanted``."""
         return self._call(DescribeAcls(arguments.acl_filter(wanted), *self._timer(timeout_ms)))
 
     def create_acls(
         self, bindings: Iterable[AclBinding], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AclBinding, None]:
-        """Create ACLs; those that are there already are left as they are."""
+        """Create ACLs. ACLs that exist already stay unchanged."""
         return self._each(CreateAcls(arguments.acl_bindings(bindings), *self._timer(timeout_ms)), partial=partial)
 
     def delete_acls(
         self, filters: Iterable[AclFilter], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AclFilter, tuple[AclBinding, ...]]:
-        """Delete the ACLs that the filters find; each filter's result is what it deleted."""
+        """Delete the ACLs that match any filter. Returns the deleted ACLs by filter."""
         return self._each(DeleteAcls(arguments.acl_filters(filters), *self._timer(timeout_ms)), partial=partial)
 
     def group_operations(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, frozenset[AclOperation]]:
-        """What this client may do with each group, also before it is there (KIP-430); absent where brokers do not tell.
+        """Return the operations that this client may perform on each group, also if it does not exist (KIP-430).
 
-        AuthorizationFailed where that is not even Describe.
+        A group is absent if the brokers do not return its operations. The error is AuthorizationFailed if the client
+        does not have Describe.
         """
         names = arguments.texts("a group id", groups)
         return self._each(GroupOperations(names, *self._timer(timeout_ms)), partial=partial)
@@ -483,12 +487,12 @@ class Admin:
     def transactional_id_operations(
         self, ids: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, frozenset[AclOperation]]:
-        """As :meth:`group_operations`; of transactional ids brokers tell Describe only, which comes with Write."""
+        """Like :meth:`group_operations`. Brokers only show whether Describe is granted, which Write implies."""
         names = arguments.texts("a transactional id", ids)
         return self._each(TransactionalIdOperations(names, *self._timer(timeout_ms)), partial=partial)
 
     def close(self) -> None:
-        """Let go of the network thread; safe to call again. Calls under way in other threads get ClientClosed."""
+        """Release the network thread. Pending calls in other threads raise ClientClosed. It may be called again."""
         if not self._closed:
             self._closed = True
             self._asked.end(self._thread)

@@ -1,8 +1,8 @@
-"""What applications hand to Consumer, Producer and Admin, checked in their own thread.
+"""Check the arguments of Consumer, Producer and Admin, in the application's thread.
 
-The network thread serves every client of a cluster: it must never meet a value that cannot be sent. Each function
-returns the value in the form that the cores take, or raises InvalidArgument. Iterables are gone through once, so that
-generators will do.
+The network thread serves every client of a cluster and must never receive a value that cannot be sent. Each function
+returns the value in the form that the cores accept, or raises InvalidArgument. Iterables are consumed once, so
+generators are allowed. The parameter ``what`` names the value in error texts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _NAME_LENGTH: Final = 249
-"""The longest legal topic name (Kafka's ``Topic.validate``); which characters are legal is the broker's to say."""
+"""The longest legal topic name (Kafka's ``Topic.validate``). The broker checks which characters are legal."""
 _TEXT_BYTES: Final = _INT16_MAX
-"""What the length of a string holds on the wire."""
+"""The largest length of a string on the wire."""
 _PAIR: Final = 2
 
 
 def timeout(value: int | None) -> int | None:
-    """A ``timeout_ms``: None for the default, else ms from 0 to 2^63 - 1."""
+    """Check a ``timeout_ms``: None for the default, else ms from 0 to 2^63 - 1."""
     return None if value is None else _whole("timeout_ms", value, 0, FOREVER_MS)
 
 
 def topic(value: str) -> str:
-    """A topic name of 1 to 249 characters."""
+    """Check a topic name: 1 to 249 characters."""
     name = text("a topic name", value)
     if not 1 <= len(name) <= _NAME_LENGTH:
         msg = f"a topic name must have 1 to {_NAME_LENGTH} characters, not {len(name)}: {reprlib.repr(name)}"
@@ -52,12 +52,12 @@ def topic(value: str) -> str:
 
 
 def topics(values: Iterable[str]) -> tuple[str, ...]:
-    """Topic names."""
+    """Check topic names."""
     return tuple(topic(value) for value in _items("topic names", values))
 
 
 def text(what: str, value: str) -> str:
-    """A string that fits a string of the protocol: at most 32767 bytes of UTF-8. ``what`` is its name in errors."""
+    """Check a string: at most 32767 bytes in UTF-8, the limit of the protocol."""
     if not isinstance(value, str):
         msg = f"{what} must be a str, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
@@ -73,7 +73,7 @@ def text(what: str, value: str) -> str:
 
 
 def partition(value: object) -> TopicPartition:
-    """A TopicPartition; a plain ``(topic, partition)`` tuple is made one."""
+    """Check a TopicPartition. A plain ``(topic, partition)`` tuple is converted."""
     if not isinstance(value, tuple) or len(value) != _PAIR:
         msg = f"a partition must be a TopicPartition(topic, number), not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
@@ -82,12 +82,12 @@ def partition(value: object) -> TopicPartition:
 
 
 def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Partitions, each once, in the order given."""
+    """Check partitions and remove duplicates. The order is preserved."""
     return tuple(dict.fromkeys(partition(value) for value in _items("partitions", values)))
 
 
 def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """An offset of ``tp``, from 0 to 2^63 - 1, with what may come along. A leader epoch of -1 is none, as in Kafka."""
+    """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
     if not isinstance(value, OffsetAndMetadata):
         return OffsetAndMetadata(_whole(f"the offset of {tp}", value, 0, _INT64_MAX))
     epoch = value.leader_epoch
@@ -101,56 +101,57 @@ def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetad
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets by partition."""
+    """Check offsets by partition."""
     pairs = _mapping("offsets", values).items()
     return {(tp := partition(key)): offset(tp, value) for key, value in pairs}
 
 
 def times(values: Mapping[TopicPartition, int], *, low: int = 0) -> dict[TopicPartition, int]:
-    """Times in ms by partition, from 0 to 2^63 - 1; with ``low`` EARLIEST also EARLIEST and LATEST."""
+    """Check times in ms by partition, from 0 to 2^63 - 1. ``low`` EARLIEST also allows EARLIEST and LATEST."""
     pairs = _mapping("times", values).items()
     return {(tp := partition(key)): _whole(f"the time of {tp}", value, low, _INT64_MAX) for key, value in pairs}
 
 
 def times_or_ends(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Times in ms by partition, EARLIEST (-2) and LATEST (-1) among them."""
+    """Check times in ms by partition. EARLIEST (-2) and LATEST (-1) are allowed."""
     return times(values, low=EARLIEST)
 
 
 def leader_epochs(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Leader epochs by partition."""
+    """Check leader epochs by partition."""
     pairs = _mapping("leader epochs", values).items()
     return {(tp := partition(key)): _whole(f"a leader epoch of {tp}", value, 0, _INT32_MAX) for key, value in pairs}
 
 
 def partition_totals(values: Mapping[str, int]) -> dict[str, int]:
-    """Numbers of partitions by topic."""
+    """Check numbers of partitions by topic."""
     pairs = _mapping("totals", values).items()
     return {topic(name): _whole(f"the partitions of {name!r}", total, 0, _INT32_MAX) for name, total in pairs}
 
 
 def new_topics(values: Iterable[NewTopic]) -> tuple[NewTopic, ...]:
-    """Topics to create; -1 partitions or replicas are the cluster's default."""
-    found = tuple(_items("topics", values))
-    for one in found:
-        if not isinstance(one, NewTopic):
-            msg = f"a topic to create must be a NewTopic, not {reprlib.repr(one)}"
+    """Check topics to create. -1 partitions or replicas mean the cluster's default."""
+    topics_to_create = tuple(_items("topics", values))
+    for new_topic in topics_to_create:
+        if not isinstance(new_topic, NewTopic):
+            msg = f"a topic to create must be a NewTopic, not {reprlib.repr(new_topic)}"
             raise InvalidArgument(msg)
-        topic(one.name)
-        _whole(f"the partitions of {one.name!r}", one.partitions, -1, _INT32_MAX)
-        _whole(f"the replication factor of {one.name!r}", one.replication_factor, -1, _INT16_MAX)
-        for key, value in _mapping(f"the configs of {one.name!r}", one.configs).items():
-            text(f"a config key of {one.name!r}", key)
-            text(f"{key} of {one.name!r}", value)
-    return found
+        topic(new_topic.name)
+        _whole(f"the partitions of {new_topic.name!r}", new_topic.partitions, -1, _INT32_MAX)
+        _whole(f"the replication factor of {new_topic.name!r}", new_topic.replication_factor, -1, _INT16_MAX)
+        for key, value in _mapping(f"the configs of {new_topic.name!r}", new_topic.configs).items():
+            text(f"a config key of {new_topic.name!r}", key)
+            text(f"{key} of {new_topic.name!r}", value)
+    return topics_to_create
 
 
 def payload(what: str, value: bytes | bytearray | memoryview | None) -> bytes | None:
-    """A record's key or value (``what``): bytes, or None for none, which is not the same as empty."""
+    """Check a key or value of a record: bytes or None. None differs from empty bytes."""
     if value is None or type(value) is bytes:
         return value
     if not isinstance(value, bytes | bytearray | memoryview):
-        msg = f"{what} must be bytes or None, not {type(value).__name__}: encode it first"  # data is nobody's business
+        # The text does not contain the data.
+        msg = f"{what} must be bytes or None, not {type(value).__name__}: encode it first"
         raise InvalidArgument(msg)
     return bytes(value)
 
@@ -158,7 +159,7 @@ def payload(what: str, value: bytes | bytearray | memoryview | None) -> bytes | 
 def headers(
     values: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None],
 ) -> Sequence[tuple[str, bytes | None]]:
-    """A record's headers as (name, value) pairs in their order; names may repeat, and values be None."""
+    """Check the headers of a record: (name, value) pairs in order. Names may repeat, and values may be None."""
     if values == ():
         return ()
     pairs = values.items() if isinstance(values, Mapping) else _items("headers", values)
@@ -174,28 +175,28 @@ def _header(pair: object) -> tuple[str, bytes | None]:
 
 
 def timestamp(what: str, value: int) -> int:
-    """A time (``what``) in ms since 1970, to 2^63 - 1."""
+    """Check a time in ms since 1970, from 0 to 2^63 - 1."""
     return _whole(what, value, 0, _INT64_MAX)
 
 
 def texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
-    """Strings, each once; ``what`` is one's name in errors."""
+    """Check strings and remove duplicates. ``what`` names one string."""
     return tuple(dict.fromkeys(text(what, value) for value in _items(f"{what} (several)", values)))
 
 
 def brokers(values: Iterable[int]) -> tuple[int, ...]:
-    """Ids of brokers, each once."""
+    """Check broker ids and remove duplicates."""
     return tuple(dict.fromkeys(_whole("a broker id", value, 0, _INT32_MAX) for value in _items("broker ids", values)))
 
 
 def offsets_before(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Offsets by partition before which records go; -1 is the high watermark."""
+    """Check offsets by partition before which records are deleted. -1 is the high watermark."""
     pairs = _mapping("offsets", values).items()
     return {(tp := partition(key)): _whole(f"the offset of {tp}", value, -1, _INT64_MAX) for key, value in pairs}
 
 
 def config_resource(value: object) -> ConfigResource:
-    """A topic, or a broker by its id."""
+    """Check a resource: a topic, or a broker named by its id."""
     if not isinstance(value, ConfigResource) or not isinstance(value.kind, ConfigKind):
         msg = f"a resource must be ConfigResource.topic(name) or .broker(id), not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
@@ -209,14 +210,14 @@ def config_resource(value: object) -> ConfigResource:
 
 
 def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, ...]:
-    """Resources, each once."""
+    """Check resources and remove duplicates."""
     return tuple(dict.fromkeys(config_resource(value) for value in _items("resources", values)))
 
 
 def config_changes(
     values: Mapping[ConfigResource, Iterable[ConfigChange]],
 ) -> dict[ConfigResource, tuple[ConfigChange, ...]]:
-    """Changes by resource. No error shows a value: it may be a secret."""
+    """Check configuration changes by resource. Error texts contain no values: they may be secrets."""
     pairs = _mapping("changes", values).items()
     return {
         (resource := config_resource(key)): tuple(
@@ -252,7 +253,7 @@ def _fits(value: str) -> bool:
 
 
 def acl_bindings(values: Iterable[AclBinding]) -> tuple[AclBinding, ...]:
-    """ACLs to create, each once: nothing in them may be left open."""
+    """Check ACLs to create and remove duplicates. UNKNOWN, ANY and MATCH are not allowed."""
     return tuple(dict.fromkeys(_binding(value) for value in _items("ACLs", values)))
 
 
@@ -263,15 +264,15 @@ def _binding(value: object) -> AclBinding:
     for what, given in (("name", value.name), ("principal", value.principal), ("host", value.host)):
         text(f"an ACL's {what}", given)
     _acl_numbers(value)
-    open_ones = [one.name for one in _numbers(value) if one.name in {"UNKNOWN", "ANY", "MATCH"}]
-    if open_ones:
-        msg = f"an ACL to create may leave nothing open, but has {', '.join(open_ones)}: {value}"
+    open_names = [number.name for number in _numbers(value) if number.name in {"UNKNOWN", "ANY", "MATCH"}]
+    if open_names:
+        msg = f"an ACL to create may leave nothing open, but has {', '.join(open_names)}: {value}"
         raise InvalidArgument(msg)
     return value
 
 
 def acl_filter(value: object) -> AclFilter:
-    """What finds ACLs."""
+    """Check a filter of ACLs."""
     if not isinstance(value, AclFilter):
         msg = f"a filter of ACLs must be an AclFilter, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
@@ -283,7 +284,7 @@ def acl_filter(value: object) -> AclFilter:
 
 
 def acl_filters(values: Iterable[AclFilter]) -> tuple[AclFilter, ...]:
-    """Filters, each once."""
+    """Check filters of ACLs and remove duplicates."""
     return tuple(dict.fromkeys(acl_filter(value) for value in _items("filters of ACLs", values)))
 
 
@@ -300,9 +301,9 @@ def _acl_numbers(value: AclBinding | AclFilter) -> None:
 
 
 def choice(what: str, value: str, allowed: tuple[str, ...]) -> str:
-    """One of ``allowed``."""
+    """Check that ``value`` is one of ``allowed``."""
     if value not in allowed:
-        msg = f"{what} must be {' or '.join(repr(one) for one in allowed)}, not {reprlib.repr(value)}"
+        msg = f"{what} must be {' or '.join(repr(option) for option in allowed)}, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     return value
 
@@ -316,7 +317,7 @@ def _whole(what: str, value: object, low: int, high: int) -> int:
 
 
 def _items(what: str, values: object) -> Iterable[Any]:
-    # A string goes as an iterable of its characters, which is never what was meant.
+    # A string is an iterable of its characters, which is never intended here.
     if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         msg = f"{what} must be a list, set or other iterable, not {reprlib.repr(values)}"
         raise InvalidArgument(msg)

@@ -1,4 +1,4 @@
-"""The calls of a transactional producer (KIP-98), waiting or not, before the network thread's own state of it."""
+"""The transactional calls of a producer (KIP-98) in the application's threads, blocking or as futures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mirror.timing import remaining
 
 
 class _Phase(enum.Enum):
-    """As much of the state as application threads must know at once; the text is for errors."""
+    """The part of the state that application threads need synchronously. The values are for error texts."""
 
     NEW = "not initialized (call init_transactions() first)"
     READY = "not in a transaction (call begin_transaction() first)"
@@ -38,20 +38,20 @@ class _Phase(enum.Enum):
 
 
 _IN_TRANSACTION: Final = (_Phase.OPEN, _Phase.FAILED)
-"""Where something can be sent; in a transaction that failed its future says so."""
+"""The phases in which records can be sent. In a failed transaction their futures get the error."""
 
 
 def _outcome() -> Future[None]:
     future: Future[None] = Future()
-    future.set_running_or_notify_cancel()  # to cancel it would tell nobody
+    future.set_running_or_notify_cancel()  # a cancelled future would not stop the call
     return future
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """A call under way: the phases ``before`` it, ``during`` it and ``after`` its success (None: it changes nothing).
+class _PendingCall:
+    """A pending call, with the phases before it, during it, and after its success. None: it does not change the phase.
 
-    ``turn`` counts transactions: what one was asked says nothing of the next.
+    ``turn`` is the number of its transaction: its outcome does not change the phase of a later transaction.
     """
 
     what: str
@@ -65,15 +65,14 @@ class _Asked:
 class TransactionCalls:
     """The transactional half of a Producer.
 
-    Every call raises WrongState where the state does not allow it (in all of them: where there is no
-    ``transactional.id``), NeedsAbort where the transaction can only be aborted, KafkaTimeout after ``timeout_ms``
-    (else ``default.api.timeout.ms``), ClientClosed at the end, and what ended the producer for good: Fenced,
-    AuthorizationFailed, or ConfigError where brokers do not allow ``transaction.timeout.ms``.
+    Every call raises WrongState if the state does not allow it (all calls require a ``transactional.id``), NeedsAbort
+    if the transaction can only be aborted, KafkaTimeout after ``timeout_ms`` (default: ``default.api.timeout.ms``), and
+    ClientClosed after close. It also raises the error that ended the producer permanently: Fenced, AuthorizationFailed,
+    or ConfigError if the brokers do not allow ``transaction.timeout.ms``.
 
-    A call that ran out of time goes on in the background; the same call again joins it and has its outcome. Until that
-    is known no other transaction begins. The calls that end in ``_async`` do not wait: their futures have the outcome.
-    The others raise WrongState in callbacks of futures, which run on the network thread, before they have asked it
-    anything.
+    A call that timed out continues in the background. Repeat the same call to wait for its outcome; until then no other
+    transaction can begin. Calls whose names end in ``_async`` do not wait; their futures get the outcome. Callbacks of
+    futures run on the network thread, and there the other calls raise WrongState without sending anything.
     """
 
     def __init__(self, thread: NetworkThread, core: ProducerCore, transactional_id: str | None) -> None:
@@ -90,12 +89,12 @@ class TransactionCalls:
     # --- calls that wait
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
-        """Fence every older producer of this ``transactional.id``, whose open transaction is aborted; once, first."""
+        """Fence older producers of this ``transactional.id`` and abort their open transaction. Call it once, first."""
         self._thread.check_may_wait()
         self._wait(self.init_transactions_async(timeout_ms))
 
     def begin_transaction(self) -> None:
-        """What is sent from here on belongs to a new transaction. Asks nobody, and waits for nothing."""
+        """Begin a transaction: it contains the records sent from now on. Sends no request and does not wait."""
         self._thread.check_process()
         with self._phase_lock:
             self._check((_Phase.READY,), "begin_transaction()")
@@ -109,28 +108,28 @@ class TransactionCalls:
         group: str,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit ``offsets`` of ``group`` with the transaction, and only with it."""
+        """Commit ``offsets`` of ``group`` as part of the transaction."""
         self._thread.check_may_wait()
         self._wait(self.send_offsets_to_transaction_async(offsets, group, timeout_ms))
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
-        """Commit, after all that was sent is acknowledged; NeedsAbort where some of it was not."""
+        """Wait until all records are acknowledged, then commit. Raises NeedsAbort if a record was not acknowledged."""
         self._thread.check_may_wait()
         self._wait(self.commit_transaction_async(timeout_ms))
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
-        """Abort: what was not sent is dropped, and readers of committed records see nothing of the transaction.
+        """Abort: drop unsent records. Consumers with read_committed see no records of the transaction.
 
-        Also while a commit waits for records to be acknowledged: its callers get NeedsAbort. Once the coordinator was
-        asked to commit it raises WrongState, and the commit goes on.
+        While a commit waits for acknowledgements, it may be aborted; its callers get NeedsAbort. After the request to
+        commit was sent, the call raises WrongState, and the commit continues.
         """
         self._thread.check_may_wait()
         self._wait(self.abort_transaction_async(timeout_ms))
 
-    # --- calls that do not
+    # --- calls that do not wait
 
     def init_transactions_async(self, timeout_ms: int | None = None) -> Future[None]:
-        """As :meth:`init_transactions`."""
+        """Like :meth:`init_transactions`, without waiting."""
         self._check_open()
         self._check_id("init_transactions()")
         if self._phase is not _Phase.NEW:
@@ -147,7 +146,7 @@ class TransactionCalls:
         group: str,
         timeout_ms: int | None = None,
     ) -> Future[None]:
-        """As :meth:`send_offsets_to_transaction`; what it is given is checked at once."""
+        """Like :meth:`send_offsets_to_transaction`, without waiting. Raises InvalidArgument itself."""
         wanted = arguments.offsets(offsets)
         if not arguments.text("a group", group):
             msg = "a group must not be empty"
@@ -163,12 +162,12 @@ class TransactionCalls:
         return self._ask(AddOffsetsEvent(group, wanted, *timer), during=None, after=None)
 
     def commit_transaction_async(self, timeout_ms: int | None = None) -> Future[None]:
-        """As :meth:`commit_transaction`."""
+        """Like :meth:`commit_transaction`, without waiting."""
         self._check_open()
         return self._commit(timeout_ms)
 
     def abort_transaction_async(self, timeout_ms: int | None = None) -> Future[None]:
-        """As :meth:`abort_transaction`."""
+        """Like :meth:`abort_transaction`, without waiting."""
         self._check_open()
         return self._abort(timeout_ms)
 
@@ -180,10 +179,10 @@ class TransactionCalls:
         event = AbortEvent("abort_transaction()", *self._timer(timeout_ms))
         return self._ask(event, during=_Phase.ABORTING, after=_Phase.READY)
 
-    # --- the state of it
+    # --- state
 
     def _may_send(self) -> None:
-        """Raise unless what is sent now has a place to go."""
+        """Raise if records cannot be sent in the current phase."""
         self._thread.check_process()
         if self._closed or (self._transactional_id is not None and self._phase is not _Phase.OPEN):
             with self._phase_lock:
@@ -212,55 +211,55 @@ class TransactionCalls:
         return self._thread.timer(arguments.timeout(timeout_ms))
 
     def _ask(self, event: TransactionEvent, during: _Phase | None, after: _Phase | None) -> Future[None]:
-        """Hand ``event`` over; the state is ``during`` until its outcome, and ``after`` after its success."""
+        """Submit ``event``. The phase is ``during`` until its outcome, and ``after`` if it succeeds."""
         self._thread.check_process()
         with self._phase_lock:
             self._check_id(event.what)
-            asked = _Asked(event.what, self._phase, during, after, self._turn)
-            event.future.add_done_callback(lambda told: self._tell(asked, told))
+            call = _PendingCall(event.what, self._phase, during, after, self._turn)
+            event.future.add_done_callback(lambda future: self._complete(call, future))
             if during is not None:
                 self._phase = during
-                self._ending.append(asked.outcome)
+                self._ending.append(call.outcome)
             try:
                 self._thread.submit(self._core, event)
             except BaseException:
-                self._take_back(asked)
-                self._forget(asked)
+                self._restore_phase(call)
+                self._remove(call)
                 raise
-        return asked.outcome
+        return call.outcome
 
-    def _take_back(self, asked: _Asked) -> None:
-        """It was refused. What has come to be since it was asked is left alone."""
-        if asked.during is not None and self._phase is asked.during:
-            self._phase = asked.before
+    def _restore_phase(self, call: _PendingCall) -> None:
+        """Restore the phase before a refused call, unless the phase has changed since."""
+        if call.during is not None and self._phase is call.during:
+            self._phase = call.before
 
-    def _forget(self, asked: _Asked) -> None:
-        if asked.outcome in self._ending:
-            self._ending.remove(asked.outcome)
+    def _remove(self, call: _PendingCall) -> None:
+        if call.outcome in self._ending:
+            self._ending.remove(call.outcome)
 
-    def _tell(self, asked: _Asked, told: Future[None]) -> None:
-        """Note the new state, and only then wake who waits for it: the next call may come at once."""
-        error = told.exception()
+    def _complete(self, call: _PendingCall, future: Future[None]) -> None:
+        """Set the new phase before completing the future: a waiting thread may make its next call immediately."""
+        error = future.exception()
         with self._phase_lock:
-            if asked.turn == self._turn:
-                self._note(asked, error)
-            self._forget(asked)
+            if call.turn == self._turn:
+                self._set_phase(call, error)
+            self._remove(call)
             if error is not None and not isinstance(error, (WrongState, NeedsAbort, KafkaTimeout)):
                 self._ended_by = error
         if error is None:
-            asked.outcome.set_result(None)
-        elif type(error) is KafkaTimeout and asked.after is not None:
-            late = KafkaTimeout(f"{error}; it goes on: call {asked.what} again for its outcome")
-            late.__cause__ = error.__cause__
-            asked.outcome.set_exception(late)
+            call.outcome.set_result(None)
+        elif type(error) is KafkaTimeout and call.after is not None:
+            timed_out = KafkaTimeout(f"{error}; it goes on: call {call.what} again for its outcome")
+            timed_out.__cause__ = error.__cause__
+            call.outcome.set_exception(timed_out)
         else:
-            asked.outcome.set_exception(copy_of_error(error))
+            call.outcome.set_exception(copy_of_error(error))
 
-    def _note(self, asked: _Asked, error: BaseException | None) -> None:
+    def _set_phase(self, call: _PendingCall, error: BaseException | None) -> None:
         if error is None:
-            self._phase = asked.after or self._phase
+            self._phase = call.after or self._phase
         elif isinstance(error, WrongState):
-            self._take_back(asked)
+            self._restore_phase(call)
         elif isinstance(error, NeedsAbort) and self._phase in {_Phase.OPEN, _Phase.COMMITTING}:
             self._phase = _Phase.FAILED
 
@@ -268,9 +267,9 @@ class TransactionCalls:
         self._thread.wait(outcome, stuck_ms)
 
     def _end_transaction(self, deadline_ms: int) -> None:
-        """Before the producer closes: join what ends the transaction, or abort it. Raises KafkaError."""
+        """Wait for a pending commit or abort, else abort an open transaction, before closing. Raises KafkaError."""
         if wait(list(self._ending), min(self._left_ms(deadline_ms) / 1000, threading.TIMEOUT_MAX)).not_done:
-            return  # to ask again would take the answer away from who asked first
+            return  # a repeated call would take the outcome from the thread that waits for it
         left_ms = self._left_ms(deadline_ms)
         if self._phase is _Phase.COMMITTING:
             ending = self._commit(left_ms)
