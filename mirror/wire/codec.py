@@ -212,7 +212,7 @@ def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader
     count, size = read_unsigned_varint(view, start)
     offset = start + size
     if count > _MAX_TAGGED_FIELDS:
-        raise ProtocolError(f"{count} tagged fields at byte {start}, in the place of at most {_MAX_TAGGED_FIELDS}")
+        raise ProtocolError(f"{count} tagged fields at byte {start}, but at most {_MAX_TAGGED_FIELDS} are allowed")
     for _ in range(count):
         tag, size = read_unsigned_varint(view, offset)
         offset += size
@@ -258,11 +258,11 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool, max_items: int) 
         if (count is None or count == -1) and nullable:
             return None, size
         if count is None:
-            raise ProtocolError(f"null at byte {start}, in the place of a list")
+            raise ProtocolError(f"null at byte {start}, where a list is required")
         # Every item has at least one byte: a count larger than the rest of the message is refused before allocation.
         _end(view, offset, count)
         if count > max_items:
-            raise ProtocolError(f"a list of {count} items at byte {start}, in the place of at most {max_items}")
+            raise ProtocolError(f"a list of {count} items at byte {start}, but at most {max_items} are allowed")
         items = []
         for _ in range(count):
             value, size = item(view, offset)
@@ -346,7 +346,7 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
         return _array_writer(item, flexible)
     if isinstance(kind, EntityField):
         if ours is None:
-            msg = f"no class of ours for the struct {field.name}"
+            msg = f"the struct {field.name} has no message class"
             raise NotImplementedError(msg)
         return _writer(ours, kind.type_)
     wire_type = get_schema_field_type(field)
@@ -372,7 +372,7 @@ def _array_writer(item: Writer, flexible: bool) -> Writer:
 
 
 def _unsupported_item(_frame: Frame, value: Any) -> None:
-    msg = f"no class of ours describes {value!r}"
+    msg = f"no message class describes {value!r}"
     raise NotImplementedError(msg)
 
 

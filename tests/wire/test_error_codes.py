@@ -17,7 +17,7 @@ from mirror.errors import (
 from mirror.wire import error_codes as verdicts
 from mirror.wire.error_codes import ErrorAction, broker_error, code_name, verdict
 
-_VERDICTS_IN_KAFKA = {
+_ACTIONS_IN_KAFKA = {
     "unknown_topic_or_partition": ErrorAction.REFRESH_METADATA,
     "leader_not_available": ErrorAction.REFRESH_METADATA,
     "not_leader_or_follower": ErrorAction.REFRESH_METADATA,
@@ -65,8 +65,8 @@ def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> No
     assert str(error) == f"writing to t-0: {code.name.upper()} (error {int(code)}): the broker's words"
 
 
-@pytest.mark.parametrize(("name", "wanted"), _VERDICTS_IN_KAFKA.items())
-def test_verdicts_follow_kafkas_errors(name: str, wanted: ErrorAction) -> None:
+@pytest.mark.parametrize(("name", "wanted"), _ACTIONS_IN_KAFKA.items())
+def test_actions_follow_kafkas_errors(name: str, wanted: ErrorAction) -> None:
     assert verdict(int(ErrorCode[name])) is wanted
 
 
