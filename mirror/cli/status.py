@@ -19,7 +19,7 @@ from mirror.config.load import load
 from mirror.errors import KafkaError
 from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.terminal import Terminal
-from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.status import status
+from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.telemetry.lag.lags import Lag, LagState, totals
 from tests.spark import fakes
@@ -62,9 +62,9 @@ class StatusHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch, status)
+    use_fakes(tmp_path, monkeypatch, status_reader)
     site = StatusHarness(tmp_path)
-    monkeypatch.setattr(status, "SystemClock", lambda: site)
+    monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
     monkeypatch.setattr(command, "pause", site.pause)
     return site
 

@@ -1,4 +1,4 @@
-"""Run one flow once: prepare its target topics, let Spark plan and copy, and collect the results."""
+"""Runs one flow once: prepares its target topics, lets Spark plan and copy, and collects the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.lag_monitor import record_lags
-from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _MAX_TOPICS_SHOWN: Final = 20
-"""Topics that cannot be copied and have a line of their own; of the others only the number is given."""
+"""How many topics that cannot be copied are printed, each in its own line; the others are only counted."""
 
 
 class PlanningFailed(FlowError):
@@ -68,7 +68,7 @@ class FlowRunner:
         debug: bool,
         began_ms: int | None = None,
     ) -> None:
-        """``findings`` are those of the flows' checks.
+        """``findings`` come from the checks of the flows.
 
         ``began_ms`` is when a scheduled run began (ms since 1970): its first flow records how long Spark took to start.
         """
@@ -88,7 +88,7 @@ class FlowRunner:
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` up to its current end offsets and fill ``report``, even if this raises.
 
-        Raises MirrorError if the flow could not run. An error of a single partition is in its result.
+        Raises MirrorError if the flow could not run. The error of a single partition is in its result instead.
         """
         targets = self.prepare(flow)
         report.run = run = report.run or new_run_id()
@@ -117,14 +117,14 @@ class FlowRunner:
             if self._debug:
                 self._consoles.traceback(str(error))
         except BaseException:
-            report.cut_short = True  # by a signal: results that the tasks did not return are read from the target
+            report.cut_short = True  # a signal ended it: progress that the tasks did not report is read from the target
             raise
         finally:
             self._collect(flow, ledger, report)
 
     @contextlib.contextmanager
     def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:
-        """Claim the flow, which ends another run of it, and yield whether that succeeded."""
+        """Claim the flow, so that another run of it ends; yield whether the claim succeeded."""
         with Admin(self._options_of(flow.target)) as target:
             control = RunControlClient(target, flow.name, run)
             claimed = control.claim_or_warn(partial(self._warn, flow))
@@ -185,7 +185,7 @@ class FlowRunner:
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
     def _record_lag(self, flow: FlowConfig) -> None:
-        """Record the remaining lag. A cluster that does not answer now has been reported already."""
+        """Record the remaining lag. Errors are ignored: the run has reported a cluster that does not answer."""
         if not self._telemetry.enabled:
             return
         with (
@@ -195,7 +195,7 @@ class FlowRunner:
             record_lags(self._telemetry, watch.read())
 
     def _warn_of_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
-        """Warn of the open transactions in the plan that are still open: the lag does not count their records."""
+        """Warn of the transactions of the plan that are still open: the lag does not count their records."""
         plan = ledger.plan()
         if plan is None or not plan.withheld:
             return

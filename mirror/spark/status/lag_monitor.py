@@ -1,6 +1,7 @@
 """Monitors the lag of a stream in a thread of the driver's.
 
-It reads both clusters and asks no task: so the lag is right also if tasks are lost, and between epochs.
+It reads both clusters, as ``mirror status`` does (:mod:`.status_reader`), and sends nothing to the tasks: so the lag is
+right also if tasks are lost, and between epochs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.errors import MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.status.status import WATCH_CALL_TIMEOUT_MS, StatusReader
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag import lag_metrics
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.status import observation, status
+from mirror.spark.status import observation, status_reader
 from mirror.spark.status.flow_status import PartitionStatus
-from mirror.spark.status.status import StatusReader
+from mirror.spark.status.status_reader import StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
@@ -91,7 +91,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
             site.asked += asked.values()
             return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(status, "Admin", Admin)
+    monkeypatch.setattr(status_reader, "Admin", Admin)
     return site
 
 
@@ -277,7 +277,7 @@ def test_an_invalid_target_leaves_no_connection_open(site: StatusHarness, monkey
     closed: list[str] = []
     monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
     watch = site.watch()
-    monkeypatch.setattr(status, "Admin", lambda options: _refused(options, fakes.Admin))
+    monkeypatch.setattr(status_reader, "Admin", lambda options: _refused(options, fakes.Admin))
     with pytest.raises(ConnectionFailed):
         watch.read()
     assert closed == ["a:1"]
