@@ -2,7 +2,8 @@
 
 A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 7628 OAUTHBEARER; SCRAM is in
 :mod:`.scram`); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate (KIP-43,
-KIP-152).
+KIP-152). :class:`.security.SaslSettings` has the configured mechanism; the logins in the package ``runtime.network``
+(``login.py``) create it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The error of a batch that outlived ``delivery.timeout.ms``: in which phase, and for what cause (KIP-91). Pure."""
+"""The error of a batch that outlived ``delivery.timeout.ms``: in which phase, and for what cause (KIP-91). Pure.
+
+:meth:`.accumulator.Accumulator.expire` decides when a batch expires.
+"""
 
 from __future__ import annotations
 

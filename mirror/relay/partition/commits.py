@@ -1,4 +1,7 @@
-"""The commits of one attempt: when progress is committed, and which counts belong to a commit."""
+"""The commits of one attempt: when progress is committed, and which counts belong to a commit.
+
+The writer (:mod:`.target_writer`) sends the commit to the target.
+"""
 
 from __future__ import annotations
 
