@@ -417,7 +417,7 @@ class Fetching:
         elif self._settings.offset_reset is None:
             self._positions.stop(sent.tp, error)
         else:
-            _log.warning("%s; auto.offset.reset decides where to go on", error)
+            _log.warning("%s; auto.offset.reset decides where to resume", error)
             self._positions.reset(sent.tp, self._settings.offset_reset)
 
     def _record_error(self, sent: _SentFetch, error: KafkaError) -> None:

@@ -13,13 +13,13 @@ from mirror.errors import BrokerError, KafkaError
 T = TypeVar("T")
 
 
-def pass_on(told: Future[T], asked: Future[T]) -> None:
-    """Complete one future with the outcome of the other."""
-    error = asked.exception()
+def pass_on(outcome: Future[T], answered: Future[T]) -> None:
+    """Complete ``outcome`` with the result or the error of ``answered``."""
+    error = answered.exception()
     if error is None:
-        told.set_result(asked.result())
+        outcome.set_result(answered.result())
     else:
-        told.set_exception(error)
+        outcome.set_exception(error)
 
 
 def as_asked(found: Outcomes[K, V], *, partial: bool) -> Outcomes[K, V]:

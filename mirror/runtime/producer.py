@@ -328,14 +328,14 @@ class Producer(TransactionCalls):
         unanswered, key = self._unanswered, object()
         opened, event = made.open, SendHandoff(made, self._memory)
 
-        def told() -> None:
-            # No lock: the network thread may be dying, and whoever holds the lock wait for it. At worst a batch that
-            # was begun at this moment is taken for the old one, and takes no more records.
+        def on_completed() -> None:
+            # Take no lock: the network thread may be dying while the holder of the lock waits for it. At worst, a batch
+            # that begins at this moment is mistaken for the old one and is closed for more records.
             if place is not None and place.open is opened:
                 place.open = None
             unanswered.answered(key)
 
-        made.on_completed = told
+        made.on_completed = on_completed
         try:
             unanswered.add(key)
             if place is not None:

@@ -197,7 +197,7 @@ def _insist(tell: Callable[[], None]) -> None:
         try:
             tell()
         except Exception:  # noqa: BLE001 - as above
-            _log.exception("a client could not be told that the network thread has ended")
+            _log.exception("a client could not be notified that the network thread has ended")
             return
         except BaseException as error:  # noqa: BLE001 - the thread ends anyway, and other callers are still to be failed
             _log.warning("a callback ended in %s while the network thread was ending", type(error).__name__)

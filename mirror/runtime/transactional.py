@@ -249,7 +249,7 @@ class TransactionCalls:
         if error is None:
             call.outcome.set_result(None)
         elif type(error) is KafkaTimeout and call.after is not None:
-            timed_out = KafkaTimeout(f"{error}; it goes on: call {call.what} again for its outcome")
+            timed_out = KafkaTimeout(f"{error}; it continues: call {call.what} again for its outcome")
             timed_out.__cause__ = error.__cause__
             call.outcome.set_exception(timed_out)
         else:

@@ -33,7 +33,7 @@ class ErrorAction(enum.Enum):
     NEW_SESSION = "begin a new fetch session"
     DUPLICATE = "already written: a success"
     FENCED = "a newer producer took over"
-    ABORTABLE = "abort the transaction, then go on"
+    ABORTABLE = "abort the transaction, then continue"
     FATAL = "fatal"
 
 

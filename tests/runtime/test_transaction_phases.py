@@ -163,7 +163,7 @@ def test_a_call_that_ran_out_of_time_says_how_to_go_on(call: str, asked: Asked) 
     error = outcome.exception(0)
     assert isinstance(error, KafkaTimeout)
     assert str(error) == (
-        f"{call}() did not succeed within 100 ms: no coordinator; it goes on: call {call}() again for its outcome"
+        f"{call}() did not succeed within 100 ms: no coordinator; it continues: call {call}() again for its outcome"
     )
     assert error.__cause__ is cause
 

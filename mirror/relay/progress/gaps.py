@@ -64,7 +64,7 @@ class Gap:
     def advice(self, skip_setting: str = 'on-gap = "skip"') -> str:
         """What a user can do, to follow the text of the gap."""
         return (
-            f"set {skip_setting} to go on at offset {self.resume}, or copy it under another flow name or target topic"
+            f"set {skip_setting} to resume at offset {self.resume}, or copy it under another flow name or target topic"
         )
 
 

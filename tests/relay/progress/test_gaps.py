@@ -30,7 +30,7 @@ def test_gap_has_its_kind_resume_offset_and_loss(
     assert (None if gap is None else gap.kind) == kind
     if gap is not None:
         assert (gap.resume, gap.lost) == (resume, lost)
-        assert f"go on at offset {resume}" in gap.advice()
+        assert f"resume at offset {resume}" in gap.advice()
 
 
 def test_other_topic_id_is_recreated_whatever_the_offsets() -> None:

@@ -131,7 +131,7 @@ def test_a_partition_without_new_records_is_complete_without_a_task(
     ("partition", "progress", "offset", "words"),
     [
         (seen(earliest=10), at(7), 7, "retention: copied up to offset 7, but the source begins at 10: offsets 7 to 9 "),
-        (seen(earliest=10), at(7), 7, 'set on-gap = "skip" to go on at offset 10'),
+        (seen(earliest=10), at(7), 7, 'set on-gap = "skip" to resume at offset 10'),
         (seen(end=6), at(7), 7, "truncated: copied up to offset 7, but the source's log was cut back to 6"),
         (seen(topic_id="t2"), at(7), 7, "recreated: copied up to offset 7 of a topic that was deleted and made again"),
         (
