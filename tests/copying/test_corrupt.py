@@ -234,7 +234,7 @@ def test_partition_stops_before_a_decompression_bomb(filled: TwoClusters, proxy:
     error = _stops_before_it(filled, proxy, BOMBS[codec], most=2, headers=(("h", b"x"),))
     assert f"bytes of {codec} that are more than 134217728 when decompressed" in error
     assert error.endswith(
-        "; if its producer is to be trusted, raise the flow's buffer.memory to more than a quarter of its size"
+        "; if you trust its producer, raise the flow's buffer.memory to more than a quarter of the batch's size"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a target topic accepts, as far as its configuration shows before anything is sent."""
+"""The limits of a target topic that its configuration states, so that they are known before anything is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TargetLimits:
     log_append_time: bool = False
     """Whether the broker sets the timestamps: then they are not limited."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    """The largest batch, compressed."""
+    """The size of the largest batch in bytes, after compression."""
     before_max_ms: int = FOREVER
     """How far a record's timestamp may be before the broker's clock."""
     after_max_ms: int = FOREVER
@@ -51,7 +51,7 @@ class TargetLimits:
         return -1 if self.log_append_time else max(-1, unix_ms - self.before_max_ms)
 
     def bounds_ms(self, unix_ms: int, *, exact: bool) -> tuple[int, int]:
-        """Return the earliest and the latest timestamp; unless ``exact``, with a margin for the broker's clock.
+        """Return the earliest and the latest timestamp; unless ``exact``, narrowed by a margin for the broker's clock.
 
         The broker checks a batch when it arrives: a record with exactly the earliest timestamp would be too old then.
         """

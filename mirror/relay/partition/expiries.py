@@ -1,4 +1,4 @@
-"""The errors of a copy that cannot be delivered or continued, and the records of its expiries."""
+"""Creates the errors of a copy that expires or cannot continue, and describes its expiries as plain values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from mirror.relay.progress.gaps import other_source_text
 def expiry_error(
     tp: TopicPartition, phase: DeliveryPhase, error: KafkaError, *, age_ms: int, may_have_been_written: bool = False
 ) -> DeliveryTimeout:
-    """Return the expiry of a partition outside of the producer: while it is opened, resolved or committed.
+    """Return the error of an expiry outside of the producer: while ``tp`` was opened, checked or committed.
 
-    The cause is the partition's leader in the phase METADATA, and the transaction coordinator otherwise.
+    In the phase METADATA the cause is the partition's leader, in all others the transaction coordinator.
     """
     last = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
     cause = DeliveryCause.COORDINATOR
@@ -49,7 +49,7 @@ def expiry_error(
 
 
 def expiry_record(error: BaseException, output: OutputBatch | None, unix_ms: int) -> dict[str, Any]:
-    """Return an expiry at ``unix_ms`` as plain values, with the source offsets of its batch if it has one."""
+    """Describe an expiry at ``unix_ms`` as plain values, with the source offsets of its batch if it has one."""
     fields: dict[str, Any] = (
         error.describe()
         if isinstance(error, DeliveryTimeout)
@@ -73,11 +73,11 @@ def other_source(copied: Range, progress: Progress) -> FlowError:
 
 
 def unreadable(error: MirrorError, source: TopicPartition, offset: int) -> MirrorError:
-    """Return ``error`` with the place, and with advice if the batch at ``offset`` cannot be read."""
+    """Return ``error`` with the partition and offset, and with advice if the batch at ``offset`` cannot be read."""
     if isinstance(error, CorruptBatch):
         advice = "mend the source's log, or make another replica the leader"
     elif isinstance(error, BatchTooLarge):
-        advice = "if its producer is to be trusted, raise the flow's buffer.memory to more than a quarter of its size"
+        advice = "if you trust its producer, raise the flow's buffer.memory to more than a quarter of the batch's size"
     else:
         return error
     reason = str(error).removeprefix(f"{source}: ")

@@ -15,12 +15,12 @@ from mirror.relay.model.ranges import RangeResult
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 
 _MIN_COUNTED_BYTES: Final = 16 * 1024
-"""The least that a batch counts in the send window: its objects take about 4 KB, however small it is."""
+"""A batch counts at least this much in the send window: its objects take about 4 KB, however small it is."""
 
 
 @dataclass(slots=True)
 class CommitCounts:
-    """What was written, and is not committed yet."""
+    """The counts of the output batches that are done and not committed yet."""
 
     records: int = 0
     batches: int = 0
@@ -30,9 +30,9 @@ class CommitCounts:
     gaps: Counter[str] = field(default_factory=Counter)
 
     def add(self, output: OutputBatch) -> None:
-        """Add ``output``, which was acknowledged or needed no sending."""
+        """Add ``output``, which was acknowledged or did not have to be sent."""
         for counts, more in ((self.skipped, output.dropped), (self.deep, output.reencoded), (self.gaps, output.gaps)):
-            if more:  # rarely; Counter.update is slow
+            if more:  # this is rare, and Counter.update is slow
                 counts.update(more)
         if output.batch is not None:
             self.records += output.count
@@ -91,10 +91,10 @@ class Outbox:
         self._on_answered = on_answered
         self._batches: deque[PendingBatch] = deque()
         self.sent_offset = self.acked_offset = offset
-        """The source offsets behind the last batch sent, and behind the last one acknowledged in order."""
+        """The source offsets after the last batch sent, and after the last batch acknowledged in order."""
         self.sent_epoch = self.acked_epoch = leader_epoch
         self.target_end: int | None = None
-        """The target offset behind the last acknowledged record; None before the first."""
+        """The target offset after the last acknowledged record; None before the first one."""
         self.log_end = log_end
         """The target's log reaches at least to this offset."""
         self.last_batch: tuple[int, int] | None = None
@@ -114,9 +114,9 @@ class Outbox:
         self.waits_for_room = self._answered = self._failed = False
 
     def may_send(self, now: int) -> bool:
-        """Whether another batch may be sent: only one before the first answer, and none behind one that is late.
+        """Whether another batch may be sent. Queues the owner in the window if that has no room.
 
-        If the window has no room, the owner queues in it.
+        Until the first batch is acknowledged, no second one is sent; and none is sent behind an overtaken batch.
         """
         first = None
         for pending in self._batches:
@@ -184,7 +184,7 @@ class Outbox:
             output.buffer.release()
 
     def _on_appended(self, base_offset: int, count: int) -> None:
-        """``count`` records are in the target's log; the answer to a duplicate may have no offset (-1)."""
+        """Move the log's end over ``count`` appended records. The answer to a duplicate may have no offset (-1)."""
         self._acked_records += count
         if base_offset < 0:
             self.log_end += count
@@ -208,9 +208,9 @@ class Outbox:
         self._on_answered(pending.error is not None)
 
     def first_failure(self) -> tuple[OutputBatch, BaseException] | None:
-        """Return the first batch with an error of its own; None if none failed.
+        """Return the first failed batch with its error; None if no batch failed.
 
-        Batches that failed with their transaction (NeedsAbort) are returned only if no batch has caused it.
+        A batch that failed with its transaction (NeedsAbort) is returned only if no batch has an error of its own.
         """
         if not self._failed:
             return None

@@ -31,14 +31,14 @@ class ResultRecorder:
         self.is_committed = False
         """Whether :attr:`progress` is committed."""
         self.target_end: int | None = None
-        """The target's end behind :attr:`progress`; None if unknown."""
+        """The end of the target's log at :attr:`progress`; None if unknown."""
         self.handed_over: ProgressTotals | None = None
-        """What had been sent when the epoch's result was handed over; None before.
+        """The totals of what was sent before the epoch's result was handed over; None until then.
 
-        What is copied from then on is reported with the progress, and counted by the next epoch.
+        What is sent later is reported with the progress, and the next epoch counts it.
         """
         self.topic_id = copied.topic_id
-        """The id of the source topic that is read: the planned one until a newer one is known."""
+        """The id of the source topic that is read; at first the one in the plan."""
         self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
         self._observer: Final = observer
         self._range: Final = copied
@@ -49,7 +49,7 @@ class ResultRecorder:
 
     @property
     def committed_progress(self) -> tuple[Progress, int] | None:
-        """The committed progress and the target's end behind it, for the progress topic; None if unknown."""
+        """The committed progress and the end of the target's log there, for the progress topic; None if unknown."""
         if self.progress is None or self.target_end is None or not self.is_committed:
             return None
         if self.result.outcome is Outcome.FENCED:
@@ -57,7 +57,10 @@ class ResultRecorder:
         return self.progress, self.target_end
 
     def begin_at(self, progress: Progress) -> bool:
-        """Begin an attempt at ``progress``; return whether it is the first. FlowError if it is another source's."""
+        """Begin an attempt at ``progress``; return whether it is the first.
+
+        Raises FlowError if the progress is that of another source.
+        """
         if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
             raise other_source(self._range, progress)
         first = self.progress is None
@@ -75,11 +78,11 @@ class ResultRecorder:
 
     @property
     def copied_topic_id(self) -> str:
-        """The id of the topic that the progress belongs to; by the plan if the progress has none."""
+        """The id of the topic that the progress belongs to; if it has none, of the topic that is read."""
         return (self.progress.topic_id if self.progress is not None else "") or self.topic_id
 
     def set_topic_id(self, topic_id: str) -> None:
-        """Store the id of the topic that is read now, for the next progress; nothing if it is empty."""
+        """Store the id of the topic that is read now, for the next progress. An empty id changes nothing."""
         self.topic_id = topic_id or self.topic_id
 
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
@@ -88,15 +91,15 @@ class ResultRecorder:
         return self.has_unreported_counts(progress) or expires
 
     def has_unreported_counts(self, progress: Progress) -> bool:
-        """Whether ``progress`` has counts of the epoch before, which this result includes.
+        """Whether ``progress`` has counts of the previous epoch, which this result includes.
 
-        Each attempt then commits the progress again without them. An idle partition commits nothing else, and each
-        epoch would count them again.
+        Each attempt then commits the progress again without them. If it did not, each epoch of an idle partition, which
+        commits nothing else, would count them again.
         """
         return self._range.open_ended and progress.unreported != NO_TOTALS
 
     def on_reread(self, ended: CopyAttempt | None) -> None:
-        """The next attempt counts from zero: add what the ``ended`` one has committed since the hand-over."""
+        """Carry over what the ``ended`` attempt has committed, because the next attempt counts from zero."""
         if self.handed_over is not None and ended is not None:
             self.handed_over = self.handed_over.minus(ended.commits.committed_totals)
 
@@ -106,7 +109,7 @@ class ResultRecorder:
         self.result.bytes += totals.bytes
 
     def progress_at(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NO_TOTALS) -> Progress:
-        """Make the progress to commit at ``offset``; ``sent`` is what the attempt has sent so far."""
+        """Return the progress to commit at ``offset``; ``sent`` has the totals of what the attempt has sent so far."""
         return Progress(
             offset=offset,
             leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
@@ -116,7 +119,7 @@ class ResultRecorder:
             unreported=NO_TOTALS if self.handed_over is None else sent.minus(self.handed_over),
         )
 
-    # --- while it copies
+    # --- while an attempt copies
 
     def on_committed(
         self,
@@ -127,7 +130,7 @@ class ResultRecorder:
         atomic: bool,
         leader: tuple[int, int] | None,
     ) -> None:
-        """A commit has succeeded with ``counts``; ``leader`` is the target partition's (node, epoch)."""
+        """Record a commit that succeeded with ``counts``; ``leader`` is the target partition's (node, epoch)."""
         outbox, commits = attempt.outbox, attempt.commits
         counts.add_to(self.result)
         self.progress, self.is_committed = commits.committed, True
@@ -150,7 +153,7 @@ class ResultRecorder:
         )
 
     def on_step(self, attempt: CopyAttempt, reader: SourceReader, now: int) -> None:
-        """The attempt was stepped."""
+        """Record the state of ``attempt`` after a step."""
         outbox, timeline = attempt.outbox, self.timeline
         if not timeline.started:
             self._begin_timeline(outbox, reader)
@@ -162,7 +165,7 @@ class ResultRecorder:
         timeline.enter(attempt.phase, now)
 
     def on_nothing_to_fetch(self, attempt: CopyAttempt, reader: SourceReader) -> None:
-        """The source's first response has no records: the wait for it was idle time."""
+        """Record the wait for the source's first response as idle time, because it has no records."""
         self._begin_timeline(attempt.outbox, reader)
         if self.timeline.phase is CopyPhase.FETCHING:
             self.timeline.relabel_phase(CopyPhase.IDLE)
@@ -174,15 +177,15 @@ class ResultRecorder:
             self.timeline.start(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
 
     def on_gap(self, kind: str, offsets: int) -> None:
-        """A gap in the source was skipped."""
+        """Record a gap in the source that was skipped."""
         self.timeline.add_event(EventName.GAP, kind=kind, offsets=offsets)
 
     # --- when an attempt, or the copy, ends
 
     def on_attempt_ended(self, outcome: AttemptOutcome | None, attempt: int, reason: str) -> None:
-        """An attempt has ended, early if there is a ``reason``."""
+        """Record the end of an attempt; a ``reason`` says why it ended early."""
         if outcome is not None and outcome.expiry is not None:
-            # An expiry without a batch is one of all that was to be copied.
+            # An expiry without a batch concerns everything that was still to be copied.
             start = self.result.end
             offsets = {"start": start, "end": start if self._range.open_ended else max(start, self._range.end)}
             self.result.expiries.append({**offsets, **outcome.expiry})
@@ -192,7 +195,7 @@ class ResultRecorder:
             self.timeline.attempt_ended(attempt, reason)
 
     def on_retry(self, attempt: int, error: str | None, backoff_ms: int) -> None:
-        """Another attempt follows in ``backoff_ms``."""
+        """Record that another attempt follows in ``backoff_ms``."""
         self.timeline.add_event(EventName.RETRY, attempt=attempt, error=error, backoff_ms=backoff_ms)
 
     def close(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> None:

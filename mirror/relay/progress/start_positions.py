@@ -1,4 +1,4 @@
-"""Finds where a task's copies start: looks up the target for all of them concurrently, without a thread for each."""
+"""Finds where a task's copies start: queries the target for all of them concurrently, without a thread for each."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Comparison(NamedTuple):
     """The comparison of a mark with the present leader's log."""
 
     current: TargetMark
-    """The mark for the present leader, if ``holds``."""
+    """The mark with the present leader's epoch; valid if ``holds``."""
     cut: int
-    """Where the log left the mark's epoch."""
+    """The offset at which the mark's leader epoch ends in that log; -1 if the topic is another one."""
     holds: bool
 
 
@@ -50,7 +50,7 @@ class StartPositions:
     def resolve_start(
         self, tp: TopicPartition, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
     ) -> Future[StartPosition]:
-        """Find where the copy into ``tp`` starts, given its progress and what it knows of the target's log."""
+        """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log."""
         lookups = self._lookups
         if tp in self._started:
             # Its last attempt failed: the shared description may be older than a recreated topic.
@@ -68,7 +68,7 @@ class StartPositions:
             return then(self._compare(tp, mark, topics, timeout_ms), check)
         bounds = lookups.target_bounds(tp, timeout_ms)
         if progress is None:
-            self._progress_records()  # they are read meanwhile
+            self._progress_records()  # begin to read them, while the other calls are in flight
 
         def begin(described: TargetTopics, log: LogBounds) -> Future[StartPosition]:
             current = TargetMark(topic_id=described.topic_id(tp), end=log.end, leader_epoch=log.leader_epoch)
@@ -79,7 +79,7 @@ class StartPositions:
         return then(topics, lambda described: then(bounds, lambda log: begin(described, log)))
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        """Compare ``mark`` with the log of the present leader: its mark, None if records are missing."""
+        """Compare ``mark`` with the present leader's log; return the mark for it, or None if records are missing."""
         comparison = self._compare(tp, mark, self._target_topics(timeout_ms), timeout_ms)
         return then(comparison, lambda found: done(found.current if found.holds else None))
 
@@ -87,7 +87,7 @@ class StartPositions:
         self, tp: TopicPartition, mark: TargetMark, topics: Future[TargetTopics], timeout_ms: int
     ) -> Future[_Comparison]:
         def compare(described: TargetTopics) -> Future[_Comparison]:
-            # The described epoch: the leader that answers is the leader of this epoch, or of a later one.
+            # Use the described epoch: the leader that answers leads in this epoch, or in a later one.
             topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
             epoch = mark.leader_epoch if epoch is None else epoch
             current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
@@ -110,7 +110,7 @@ class StartPositions:
                 lambda records: self._submit(resolve, tp, log, records.get(tp), mark, current),
             )
 
-        # This log never held a record, so no progress was forgotten, unless a record is about an earlier log.
+        # This log never held a record, so no progress was lost, unless the progress topic has one of an earlier log.
         def begin(records: ProgressRecords | None) -> Future[StartPosition]:
             if records is not None:
                 return self._submit(resolve, tp, log, records.get(tp), mark, current)
@@ -127,7 +127,7 @@ class StartPositions:
         return then(self._read_until_success(), check)
 
     def _read_until_success(self) -> Future[ProgressRecords]:
-        """Read the progress topic until that succeeds; each attempt takes as long as a call may."""
+        """Read the progress topic until that succeeds; each read takes as long as a call may take."""
         return or_else(self._progress_records(), KafkaTimeout, self._read_until_success)
 
     # --- shared by all copies of the task

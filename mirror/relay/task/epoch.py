@@ -1,4 +1,4 @@
-"""The end of a task's epoch: at its time, on a control command, or by handing over its results under a lease."""
+"""Ends a task's epoch, at its planned time or on a control command: its copies wind up, or hand over their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mirror.timing import FOREVER_MS
 _log: Final = logging.getLogger(__name__)
 
 _HAND_OVER_MS: Final = 500
-"""How long a hand-over waits for commits in flight, which it would not count."""
+"""How long a hand-over waits for commits in flight, which its results would not include."""
 _HAND_OVER_RECHECK_MS: Final = 10
 
 HandOver = Callable[[list[RangeResult]], None]
@@ -24,11 +24,11 @@ HandOver = Callable[[list[RangeResult]], None]
 
 
 class EpochLifecycle:
-    """Ends the epoch of one task; a batch's task has no end but that of its copies.
+    """Ends the epoch of one task. In a batch job an epoch has no planned end: the task ends with its copies.
 
-    An epoch ends in one of two ways. Winding up: the copies commit what is acknowledged, and what is not committed
-    after a while is aborted. Handing over: the copies report their results and continue for the lease, until the next
-    epoch's attempts fence them; then they wind up.
+    An epoch ends in one of two ways. In a wind-up, the copies commit what is acknowledged; what is not committed in
+    time is aborted. In a hand-over, the copies report their results and continue for the lease, until the next epoch's
+    attempts fence them; then they wind up.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class EpochLifecycle:
 
     @property
     def may_be_last(self) -> bool:
-        """Whether no epoch may follow for long, so that its progress is written to the progress topic now."""
+        """Whether this epoch may be the last for a long time: then the progress topic receives its progress now."""
         return self._policy.until_ms is None or self._ended_by_control or self._policy.epoch <= 1
 
     def may_retry(self, active: Collection[PartitionCopy]) -> bool:
-        """Whether expired copies may be retried: while the epoch lasts; without one, while others are copied."""
+        """Whether to retry expired copies: while the epoch lasts, or in a batch job while other copies continue."""
         if self._policy.until_ms is not None:
             return not (self._winding_up or self._handed_over) and self._unix_ms() < self._policy.until_ms
         return any(not copy.expired for copy in active)
@@ -75,7 +75,7 @@ class EpochLifecycle:
             return ()
         if self._hand_over is not None and not self._ended_by_control:
             return self._try_hand_over(now, self._hand_over, copies, active)
-        # The second time, at the end of the wind-up's time, nothing is waited for any longer.
+        # The second time, the time of the wind-up is over: abort what is not committed.
         immediately, self._winding_up = self._winding_up, True
         self._ends_at = FOREVER_MS if immediately else self._unix_ms() + self._wind_up_ms
         ended = list(active)
@@ -88,7 +88,7 @@ class EpochLifecycle:
     ) -> Collection[PartitionCopy]:
         """Hand over as soon as no commit is in flight."""
         self._hand_over_since = now if self._hand_over_since is None else self._hand_over_since
-        in_flight = [copy.hold_commits() for copy in active]  # of all: from now on, none begins
+        in_flight = [copy.hold_commits() for copy in active]  # a list: it must hold the commits of all copies
         if any(in_flight) and now - self._hand_over_since < _HAND_OVER_MS:
             return ()  # the end of a commit wakes the task
         self._hand_over, self._handed_over = None, True
@@ -97,7 +97,7 @@ class EpochLifecycle:
         return list(active)
 
     def due_ms(self, now: int) -> int:
-        """When :meth:`update` is wanted next if nothing happens before."""
+        """Return when :meth:`update` has to be called next if nothing wakes the task before."""
         handing_over = self._hand_over_since is not None and not self._handed_over
         due_ms = now + (_HAND_OVER_RECHECK_MS if handing_over else max(0, self._ends_at - self._unix_ms()))
         if self._control is not None and not self._winding_up:

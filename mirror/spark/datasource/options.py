@@ -1,10 +1,10 @@
 """The options that a Spark plan carries: names and paths, never the content of a configuration.
 
 A data source's options are visible in ``explain``, in Spark's web page and in its event log, and pickled state is
-written to task files. So neither holds a cluster's secrets: every process (planner, tasks, driver) loads the
-configuration where it runs, from the file, its own environment and the secrets folder. On a Spark cluster the file is
-shipped with ``spark-submit --files`` and found by its name; the secrets are in a mounted folder or in the executors'
-environment.
+written to task files. So neither the options nor that state contain a cluster's secrets: every process
+(planner, tasks, driver) loads the configuration where it runs, from the file, its own environment and the secrets
+folder. On a Spark cluster the file is shipped with ``spark-submit --files`` and found by its name; the secrets are in
+a mounted folder or in the executors' environment.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class FlowOptions:
     parallelism: int = DEFAULT_PARALLELISM
     """The largest number of tasks."""
     run: str = ""
-    """The id of the run that sends control commands to its tasks. Without it a scheduled run has no control commands,
-    and a stream creates an id."""
+    """The id of the run that sends control commands to its tasks. Without it, the tasks of a scheduled
+    run receive no control commands, and a stream creates an id."""
 
     def to_spark(self) -> dict[str, str]:
-        """Return Spark options."""
+        """Return these options as Spark options."""
         options = {
             "config": str(self.config),
             "flow": self.flow,
@@ -85,8 +85,8 @@ class FlowOptions:
         """Return the content of the configuration file. Raises OSError."""
         return self._path().read_bytes()
 
-    def load_in_force(self) -> tuple[MirrorConfig, FlowConfig]:
-        """Load the configuration that a stream's source on this host uses, or else the file."""
+    def load_live(self) -> tuple[MirrorConfig, FlowConfig]:
+        """Load the live configuration, which a stream's source on this host uses; without one, load the file."""
         return self.load(read_live_config(self.ledger))
 
     def load(self, text: bytes | None = None) -> tuple[MirrorConfig, FlowConfig]:
@@ -103,7 +103,7 @@ class FlowOptions:
 
 
 def _problems(given: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what is wrong with the options, whose keys are in lower case."""
+    """Yield the problems of the options, whose keys are in lower case."""
     for key, description in _REQUIRED.items():
         if not given.get(key):
             yield Problem(_WHERE, key, "(not set)", f"required: {description}")

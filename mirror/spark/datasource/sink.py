@@ -172,7 +172,7 @@ def _copy(
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.task.copy_ranges import copy_ranges
 
-    config, flow = options.load_in_force()
+    config, flow = options.load_live()
     until_ms = spec.until_ms
     if until_ms is not None:
         # A task that starts late, behind other tasks or after a lost one, still copies for a while.

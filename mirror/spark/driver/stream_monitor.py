@@ -74,7 +74,7 @@ class StreamMonitor:
         reported = ""
         while not self._ended.is_set():
             try:
-                monitor(*self._options.load_in_force())
+                monitor(*self._options.load_live())
                 reported = ""
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"

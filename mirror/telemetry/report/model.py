@@ -15,7 +15,7 @@ class FlowReportData:
     outcome: Outcome
     started_ms: int
     ended_ms: int | None
-    """None while the run continues, or if it was killed."""
+    """When the flow ended; None while the run continues, or if it was killed."""
     error: str | None = None
     """Why the flow could not run, in one line."""
     epochs: int | None = None
@@ -23,9 +23,10 @@ class FlowReportData:
     covered_epochs: int | None = None
     """How many of these epochs the curves and times include."""
     trace: str = ""
-    """The trace id: of the run, or of a stream's last epoch."""
+    """The id of the run's trace, or of the trace of a stream's last epoch."""
     partitions: list[RangeResult] = field(default_factory=list)
-    """The counts are those of the whole run.
+    """One result per partition, with the counts of the whole run.
 
-    ``story`` is joined over all epochs and attempts (:class:`mirror.telemetry.report.history.PartitionHistory`).
+    Its timeline (``story``) is joined over all epochs and attempts
+    (:class:`mirror.telemetry.report.history.PartitionHistory`).
     """

@@ -183,7 +183,7 @@ def test_an_invalid_edit_is_reported_once_and_the_last_valid_configuration_is_ke
     (line,) = site.ledger.messages()
     assert "nonsense" in line
     assert line.endswith("until this is corrected, the flow keeps its previous configuration")
-    _, flow = site.options.load_in_force()
+    _, flow = site.options.load_live()
     assert flow.epoch_ms == 5_000, "for the tasks, too"
     site.config.write_text(CONFIG + "epoch-ms = 9000\n")
     site.epochs.plan(3, drains=False)
@@ -199,7 +199,7 @@ def test_a_running_flow_keeps_its_source_target_and_naming(site: EpochsHarness, 
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     assert {one.source_cluster_id for one in plan.ranges} == {"id-a:1"}
-    _, flow = site.options.load_in_force()
+    _, flow = site.options.load_live()
     assert (flow.source, flow.target) == ("a", "b")
     (line,) = site.ledger.messages()
     assert "stop it, and start it again" in line
@@ -245,13 +245,13 @@ def test_the_live_configuration_is_in_no_file_and_ends_with_the_run(site: Epochs
     site.config.write_text(CONFIG.replace('"a:1"', f'"a:1"{lines}'))
     site.epochs.plan(1, drains=False)
     site.config.write_text(CONFIG + "nonsense = 1\n")
-    config, _ = site.options.load_in_force()
+    config, _ = site.options.load_live()
     assert config.clusters["a"].client_options()["sasl.password"] == secret
     kept = [path for path in site.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert kept == []
     site.epochs.close()
     with pytest.raises(ConfigError, match="nonsense"):
-        site.options.load_in_force()
+        site.options.load_live()
     assert not list(site.ledger.path.glob("config*"))
 
 
