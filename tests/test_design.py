@@ -15,6 +15,7 @@ DESIGN: Final = ROOT / "mirror" / "DESIGN.md"
 _CITED_TEST: Final = re.compile(r"\btests/[\w/]+\.py::\w+")
 _PATH: Final = re.compile(r"(?<![\w./-])([\w/-]+(?:\.py|\.sh|/))(?![\w/-])")
 _CODE_SPAN: Final = re.compile(r"`([^`\n]+)`")
+_FOLDER_ROW: Final = re.compile(r"\| `([\w/]+/)` \|")
 _SECTION_CITED: Final = re.compile(r'\(design:\s+"([^"]+)"\)')
 _INVARIANT: Final = re.compile(r"^- \*\*([A-Z]\d+)\. ", re.MULTILINE)
 _SUGGESTIONS: Final = 2
@@ -35,16 +36,22 @@ def wrong_citations(text: str, root: Path) -> Iterator[str]:
 
 
 def wrong_paths(text: str, root: Path) -> Iterator[str]:
-    """One line for each module or folder in a code span of ``text`` that is not in ``root``; ends of paths suffice."""
+    """One line for each module or folder in a code span of ``text`` that is not in ``root``.
+
+    The end of a path suffices. In a row of a table that begins with a folder, a name without a folder belongs to that.
+    """
     found = [
         *root.iterdir(),
         *(path for folder in ("mirror", "tests", "jobs", "config") for path in (root / folder).rglob("*")),
     ]
     paths = ["/" + path.relative_to(root).as_posix() + ("/" if path.is_dir() else "") for path in found]
-    for span in _CODE_SPAN.findall(_CITED_TEST.sub("", text)):
-        for named in _PATH.findall(span):
-            if not any(path.endswith(f"/{named}") for path in paths):
-                yield named
+    for line in _CITED_TEST.sub("", text).splitlines():
+        row = _FOLDER_ROW.match(line)
+        for span in _CODE_SPAN.findall(line):
+            for named in _PATH.findall(span):
+                wanted = row[1] + named if row and "/" not in named else named
+                if not any(path.endswith(f"/{wanted}") for path in paths):
+                    yield wanted
 
 
 def headings(text: str) -> set[str]:
@@ -108,6 +115,8 @@ def test_cited_test_that_does_not_exist_is_found_with_a_suggestion(text: str, wr
         ("`c/b.py`", ["c/b.py"]),
         ("`mirror/b.py` and `x/`", ["mirror/b.py", "x/"]),
         ("`.x.py` `x.pyx` x.py", []),
+        ("| `a/` | `b.py` |", []),
+        ("| `mirror/` | `b.py`, `a/b.py` |", ["mirror/b.py"]),
     ],
 )
 def test_module_that_does_not_exist_is_found(text: str, wrong: list[str], tmp_path: Path) -> None:
