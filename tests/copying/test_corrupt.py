@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -207,13 +207,7 @@ def _stops_before_it(pair: TwoClusters, proxy: Proxy, damage: Damage, *, most: i
     return error
 
 
-def _mostly_later(kinds: Mapping[str, object]) -> list[Any]:
-    """Run every third kind here, the others in `make cluster`; tests/wire and tests/relay run all without brokers."""
-    later = pytest.mark.cluster
-    return [kind if not number % 3 else pytest.param(kind, marks=later) for number, kind in enumerate(kinds)]
-
-
-@pytest.mark.parametrize("kind", _mostly_later(DAMAGED))
+@pytest.mark.parametrize("kind", list(DAMAGED))
 def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     filled: TwoClusters, proxy: Proxy, kind: str
 ) -> None:
@@ -223,7 +217,7 @@ def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
     assert error.endswith("; mend the source's log, or make another replica the leader")
 
 
-@pytest.mark.parametrize("kind", _mostly_later(MALFORMED))
+@pytest.mark.parametrize("kind", list(MALFORMED))
 def test_partition_stops_before_malformed_records(filled: TwoClusters, proxy: Proxy, kind: str) -> None:
     error = _stops_before_it(filled, proxy, MALFORMED[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
     assert error.endswith("; mend the source's log, or make another replica the leader")
