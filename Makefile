@@ -66,7 +66,7 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 
 test: brokers browser prometheus lint $(ARCHIVES) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
-	$(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
 
 # Apart from `make test`: what is measured takes half as long again.
 coverage: brokers browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)
@@ -143,7 +143,7 @@ equality: brokers ## copy hundreds of generated topics, compared by an independe
 isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, secrets, make dist, speculation (20 minutes)
+cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (20 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

@@ -45,7 +45,7 @@ FILES = {
 }
 
 
-pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark]
+pytestmark = [pytest.mark.brokers, pytest.mark.spark]
 
 
 @pytest.fixture
