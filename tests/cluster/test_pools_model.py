@@ -152,7 +152,7 @@ class PoolModel(RuleBasedStateMachine):
         assert slot.bytes < ROOM_BYTES
         group = self._group(node, slow)
         if sole and not slow:
-            assert slot in group or not slot.outstanding, "set apart, and nobody's"
+            assert slot in group or not slot.outstanding, "quarantined, and in no group"
             return
         assert slot in group
         if slow:
