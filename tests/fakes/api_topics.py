@@ -42,10 +42,15 @@ _TOPIC, _BROKER = 2, 4
 _SET_ON_TOPIC, _SET_ON_BROKER, _SET_ON_ALL_BROKERS, _DEFAULT = 1, 2, 3, 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
-_BROKER_DEFAULTS = {"log.retention.ms": "604800000", "log.cleaner.threads": "1", "sasl.jaas.config": ""}
+_BROKER_DEFAULTS = {
+    "log.retention.ms": "604800000",
+    "log.cleaner.threads": "1",
+    "producer.id.expiration.ms": "86400000",
+    "sasl.jaas.config": "",
+}
 _SECRETS = {"sasl.jaas.config"}
 _LISTS = {"cleanup.policy"}
-_NUMBERS = {"retention.ms", "log.retention.ms", "log.cleaner.threads"}
+_NUMBERS = {"retention.ms", "log.retention.ms", "log.cleaner.threads", "producer.id.expiration.ms"}
 _INVALID_CONFIG, _INVALID_REQUEST = 40, 42
 
 
