@@ -85,7 +85,12 @@ class GroupAdmin(Protocol):
 
 def group_of(flow: str, tp: TopicPartition) -> str:
     """Return the group that stores a target partition's progress; the same in every process and version."""
-    return f"mirror.{flow}.{zlib.crc32(str(tp).encode()) % SHARDS}"
+    return f"mirror.{flow}.{shard_of(tp)}"
+
+
+def shard_of(tp: TopicPartition) -> int:
+    """Return the number of the group that stores a target partition's progress, from 0 to ``SHARDS`` - 1."""
+    return zlib.crc32(str(tp).encode()) % SHARDS
 
 
 def lazy_group_of(flow: str, tp: TopicPartition) -> str:

@@ -73,6 +73,9 @@ class AnsweringWriter:
         self.target.progress[self.partition] = progress
         return done(None)
 
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        return pending_since_ms + interval_ms
+
     def close(self, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
         return done(None)
