@@ -110,6 +110,11 @@ class PartitionCopy:
         return self.state is CopyState.DONE
 
     @property
+    def opening(self) -> bool:
+        """Whether an attempt has begun, and does not copy yet."""
+        return self.state in {CopyState.OPENING, CopyState.RESOLVING_PROGRESS}
+
+    @property
     def expired(self) -> bool:
         """Whether it has expired, and has committed nothing since."""
         return self._failures.expiries > 0
