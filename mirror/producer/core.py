@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import IDLE, Poll
+from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, NeedsAbort, WrongState
 from mirror.producer.batch.accumulator import Accumulator, Release
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.expiry import Expiry
-from mirror.producer.batch.queue import PartitionQueue
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.producer.events import AbortEvent, AwaitTopicEvent, CommitEvent
 from mirror.producer.identity import IdempotentIdentity
 from mirror.producer.produce_responses import ProduceResponseHandler
@@ -45,6 +48,14 @@ class ProducerCore:
         return -1 if identity is None else identity.producer_id
 
     @property
+    def identity(self) -> ProducerId | None:
+        """The producer id and epoch; those of a transactional producer after its last transaction.
+
+        May be read from any thread.
+        """
+        return self._identity.identity if self._transactions is None else self._transactions.settled
+
+    @property
     def fences_in_doubt(self) -> int:
         """How many requests of its own may still fence it, or its successor. May be read from any thread."""
         return 0 if self._transactions is None else self._transactions.fences_in_doubt
@@ -59,8 +70,17 @@ class ProducerCore:
             return
         self._metadata.want((batch.tp.topic,))
         self.batches.append(batch)
+        self._identity.wanted = self._identity.wanted or self.batches.queue(batch.tp).adopted is None
         if self._transactions is not None:
             self._transactions.add_partition(batch.tp, now)
+
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let ``chain`` send to ``tp`` under ``identity``; everything queued or in flight for ``tp`` is abandoned."""
+        self.batches.adopt(tp, identity, chain)
+
+    def release(self, tp: TopicPartition) -> None:
+        """Forget the identity that ``tp`` has adopted; everything queued or in flight under it is abandoned."""
+        self.batches.release(tp)
 
     def flush(self, now: int) -> None:
         """Send batches created by ``now`` without lingering."""
@@ -80,6 +100,11 @@ class ProducerCore:
             msg = "this producer has no transactional.id: set one to use transactions"
             raise WrongState(msg)
         return self._transactions
+
+    def add_partitions(self, tps: Collection[TopicPartition], now: int) -> None:
+        """Add ``tps`` to the transaction, whether or not anything is written to them."""
+        self._metadata.want({tp.topic for tp in tps})
+        self.transactions.add_partitions(tps, now)
 
     def commit_transaction(self, event: CommitEvent, now: int) -> None:
         """Flush, and commit once everything is acknowledged."""
@@ -114,9 +139,10 @@ class ProducerCore:
         return any(queue.will_join(self.transactions.count) for queue in self.batches.busy.values())
 
     def _drop_what_cannot_be_sent(self) -> None:
-        fatal = self._metadata.fatal_error or self._identity.fatal
-        if fatal is not None:
+        if (fatal := self._metadata.fatal_error) is not None:
             self._abandon(fatal)
+        elif self._identity.fatal is not None:
+            self.batches.abandon_own(self._identity.fatal)
         elif self._transactions is not None and (failure := self._transactions.failure()) is not None:
             for queue in list(self.batches.busy.values()):
                 self.batches.drop_waiting(queue, failure)

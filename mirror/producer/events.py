@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.batches import ProducerBatch
+from mirror.producer.batch.queue import ProducerId
 
 
 class TransactionActions(Protocol):
@@ -36,6 +37,18 @@ class ProducerActions(Protocol):
 
     def enqueue(self, batch: ProducerBatch, now: int) -> None:
         """Append ``batch`` to the queue of its partition."""
+        ...
+
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let ``chain`` send to ``tp`` under ``identity``."""
+        ...
+
+    def release(self, tp: TopicPartition) -> None:
+        """Forget the identity that ``tp`` has adopted."""
+        ...
+
+    def add_partitions(self, tps: Collection[TopicPartition], now: int) -> None:
+        """Add ``tps`` to the transaction."""
         ...
 
     def flush(self, now: int) -> None:
@@ -68,6 +81,32 @@ class SendEvent(Event):
     def apply(self, core: ProducerActions, now: int) -> None:
         """Append the batch to its queue."""
         core.enqueue(self._batch, now)
+
+
+class AdoptEvent(Event):
+    """A partition adopts an identity, under which the batches of one chain are sent from now on."""
+
+    def __init__(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        self._tp = tp
+        self._identity = identity
+        self._chain = chain
+
+    def apply(self, core: ProducerActions, now: int) -> None:
+        """Replace the partition's queue."""
+        del now
+        core.adopt(self._tp, self._identity, self._chain)
+
+
+class ReleaseEvent(Event):
+    """An adopted identity is no longer used."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self._tp = tp
+
+    def apply(self, core: ProducerActions, now: int) -> None:
+        """Replace the partition's queue."""
+        del now
+        core.release(self._tp)
 
 
 class WakeEvent(Event):
@@ -105,6 +144,17 @@ class BeginTransactionEvent(Event):
         """Begin without a request: the coordinator learns of it with the first partition."""
         del now
         core.transactions.begin()
+
+
+class AddPartitionsEvent(Event):
+    """Partitions join the transaction, although nothing may be written to them."""
+
+    def __init__(self, tps: Collection[TopicPartition]) -> None:
+        self._tps = tps
+
+    def apply(self, core: ProducerActions, now: int) -> None:
+        """Send AddPartitionsToTxn as soon as the coordinator is free."""
+        core.add_partitions(self._tps, now)
 
 
 class TransactionEvent(CompletableEvent[None]):

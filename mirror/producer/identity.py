@@ -54,11 +54,18 @@ class IdempotentIdentity:
         self._request_timeout_ms = settings.request_timeout_ms
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
         self.identity: ProducerId | None = None
+        self.wanted = False
+        """Whether a partition sends under it: those that have adopted an identity need none."""
         self.last_error: KafkaError | None = None
         self.fatal: KafkaError | None = None
 
     def may_send(self, queue: PartitionQueue) -> bool:
-        """Set the queue's id, epoch and first sequence; bump the epoch if a gap could not be resolved (KIP-360)."""
+        """Set the queue's id, epoch and first sequence; bump the epoch if a gap could not be resolved (KIP-360).
+
+        An adopted epoch is never bumped: only the fence of an attempt may give the partition another one.
+        """
+        if queue.adopted is not None:
+            return not queue.needs_new_epoch
         if queue.needs_new_epoch and not queue.exhausted:
             queue.bump()
         if queue.needs_new_epoch and self.identity is not None and queue.identity is not None:
@@ -80,7 +87,7 @@ class IdempotentIdentity:
 
     def poll(self, now: int) -> Poll:
         """Return the request for an id, while there is none."""
-        if self.identity is not None or self.fatal is not None:
+        if not self.wanted or self.identity is not None or self.fatal is not None:
             return IDLE
         if not self._state.can_send(now):
             return Poll([], self._state.wait_ms(now))

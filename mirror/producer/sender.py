@@ -9,7 +9,7 @@ from mirror.cluster.metadata import Leader
 from mirror.cluster.pools import Slot
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, NotRetriable
+from mirror.errors import BrokerError, NotRetriable, TopicRecreated
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
@@ -99,17 +99,26 @@ class Sender:
             return None, FOREVER_MS
         if (wait := self._delay_ms(queue, leader, now)) > 0:
             return None, wait
-        queue.use_topic_id(self._metadata.topic_id(queue.tp.topic))
-        if not self._identity.may_send(queue):
+        if not self._may_send_to(queue, leader):
             return None, FOREVER_MS
         bound = queue.slot if queue.in_flight else None
         # Requests to the old leader must have ended first: the new leader would receive their successors out of order.
         # And only one connection keeps two requests in order.
         if bound is not None and (bound.node != leader.node or not self._pool.accepts_more(bound, now)):
             return None, FOREVER_MS
-        new = not queue.has_acknowledgement
+        # The replicas of a partition with an adopted identity have just acknowledged the marker of its fence.
+        new = queue.adopted is None and not queue.has_acknowledgement
         isolated_tp = queue.tp if new and self._identity.transactional_id is None else None
         return _Route(leader.node, bound, queue.slow, new, isolated_tp), FOREVER_MS
+
+    def _may_send_to(self, queue: PartitionQueue, leader: Leader) -> bool:
+        topic_id = self._metadata.topic_id(queue.tp.topic)
+        if queue.adopted is not None and queue.is_recreated(topic_id):
+            # A log that does not know the identity accepts any sequence.
+            self._batches.drop_waiting(queue, TopicRecreated(f"{queue.tp}: the topic was created again ({topic_id})"))
+            return False
+        queue.use_topic_id(topic_id)
+        return queue.may_use_leader(leader.epoch) and self._identity.may_send(queue)
 
     def _request_leader(self, queue: PartitionQueue) -> None:
         error = self._metadata.why_unknown(queue.tp)

@@ -86,6 +86,14 @@ def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys(partition(value) for value in _items("partitions", values)))
 
 
+def producer_id(value: object, last_epoch: int) -> tuple[int, int]:
+    """Check a (producer id, epoch), with an epoch from 0 to ``last_epoch``."""
+    if not isinstance(value, tuple) or len(value) != _PAIR:
+        msg = f"an identity must be a ProducerId(producer_id, epoch), not {reprlib.repr(value)}"
+        raise InvalidArgument(msg)
+    return _whole("a producer id", value[0], 0, _INT64_MAX), _whole("a producer epoch", value[1], 0, last_epoch)
+
+
 def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetadata:
     """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
     if not isinstance(value, OffsetAndMetadata):

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
-from mirror.cluster.events import as_kafka_error
+from mirror.cluster.events import Event, as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
@@ -22,11 +22,13 @@ from mirror.errors import (
     KafkaError,
     KafkaTimeout,
     NetworkThreadDied,
+    WrongState,
 )
 from mirror.producer.batch.batches import Callback, ProducerBatch, RecordAccumulation, RecordMetadata
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, ProducerId
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
+from mirror.producer.events import AdoptEvent, AwaitTopicEvent, FlushEvent, ReleaseEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.memory.buffer_memory import BufferMemory
@@ -98,6 +100,16 @@ class Producer(TransactionCalls):
     def producer_id(self) -> int:
         """The current producer id, -1 while there is none. Sends no request."""
         return self._core.producer_id
+
+    @property
+    def identity(self) -> ProducerId | None:
+        """The producer id and epoch; None while there are none. Sends no request.
+
+        Of a transactional producer, those after ``init_transactions()`` or the end of its last transaction: the ones in
+        that transaction's markers (version 2 bumps the epoch at each end, KIP-890). They are set when the future of the
+        call completes.
+        """
+        return self._core.identity
 
     @property
     def fences_in_doubt(self) -> int:
@@ -300,6 +312,41 @@ class Producer(TransactionCalls):
             cause=cause,
             last_error=error,
         )
+
+    # --- adopted identities
+
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let batches of ``tp`` carry ``identity``, which a fence of that partition has given, with sequences from 0.
+
+        A fence is a transaction with the partition (:meth:`add_partitions`), whose end writes a marker of this producer
+        id and epoch there. From now on only batches of ``chain`` are sent to ``tp``, and after one of them is lost or
+        refused (Fenced, OutOfOrderSequence, DeliveryTimeout), no later one: the epoch is never bumped. Whatever was
+        queued or in flight before fails with ClientClosed, without a new attempt to send it. An identity cannot be
+        adopted twice.
+
+        Raises WrongState for a producer with a ``transactional.id``, InvalidArgument, ClientClosed.
+        """
+        tp = arguments.partition(tp)
+        adopted = ProducerId(*arguments.producer_id(identity, LAST_ADOPTABLE_EPOCH))
+        if type(chain) is not int:
+            msg = f"chain must be an int, not {type(chain).__name__}"
+            raise InvalidArgument(msg)
+        self._submit_adoption("adopt()", AdoptEvent(tp, adopted, chain))
+
+    def release(self, tp: TopicPartition) -> None:
+        """Forget the identity that ``tp`` has adopted, if any; its batches without an outcome fail with ClientClosed.
+
+        Later ones carry this producer's own identity, unless they are of a former chain. Raises as :meth:`adopt` does.
+        """
+        self._submit_adoption("release()", ReleaseEvent(arguments.partition(tp)))
+
+    def _submit_adoption(self, call: str, event: Event) -> None:
+        self._thread.check_process()
+        self._check_open()
+        if self._transactional_id is not None:
+            msg = f"{call}: the producer of {self._transactional_id!r} sends under its own identity only"
+            raise WrongState(msg)
+        self._thread.submit(self._core, event)
 
     # --- shared by both
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +16,7 @@ from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,
     AddOffsetsEvent,
+    AddPartitionsEvent,
     BeginTransactionEvent,
     CommitEvent,
     InitTransactionsEvent,
@@ -101,6 +102,19 @@ class TransactionCalls:
             self._thread.submit(self._core, BeginTransactionEvent())
             self._phase = _Phase.OPEN
             self._turn += 1
+
+    def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
+        """Add partitions to the transaction, so that its end writes a marker into each of them (a fence).
+
+        Nothing has to be sent to them. Does not wait: the commit does, and has the error of a refusal. Raises
+        InvalidArgument.
+        """
+        wanted = arguments.partitions(tps)
+        self._thread.check_process()
+        with self._phase_lock:
+            self._check(_IN_TRANSACTION, "add_partitions()")
+            if wanted:
+                self._thread.submit(self._core, AddPartitionsEvent(wanted))
 
     def send_offsets_to_transaction(
         self,

@@ -17,15 +17,18 @@ from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.producer.batch.batches import ProducerBatch, RecordAccumulation, RecordMetadata
-from mirror.producer.batch.queue import PartitionQueue
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,
     AddOffsetsEvent,
+    AddPartitionsEvent,
+    AdoptEvent,
     BeginTransactionEvent,
     CommitEvent,
     FlushEvent,
     InitTransactionsEvent,
+    ReleaseEvent,
     SendEvent,
 )
 from mirror.producer.settings import ProducerSettings
@@ -167,6 +170,19 @@ class FakeProducer(FakeClient):
     def flush(self) -> None:
         self.submit(self.core, FlushEvent())
 
+    # --- adopted identities
+
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        self.submit(self.core, AdoptEvent(tp, identity, chain))
+
+    def release(self, tp: TopicPartition) -> None:
+        self.submit(self.core, ReleaseEvent(tp))
+
+    def send_in_chain(self, tp: TopicPartition, chain: int, *values: bytes) -> Future[RecordMetadata]:
+        made = self.prepare(tp, *values)
+        made.chain = chain
+        return self.send_batch(made)
+
     def prepare_open(self, tp: TopicPartition, *values: bytes) -> tuple[ProducerBatch, list[Future[RecordMetadata]]]:
         """A batch of single records, not sent yet and not full, and the futures of its records."""
         limit = 16_384
@@ -189,6 +205,9 @@ class FakeProducer(FakeClient):
 
     def begin(self) -> None:
         self.submit(self.core, BeginTransactionEvent())
+
+    def add_partitions(self, *tps: TopicPartition) -> None:
+        self.submit(self.core, AddPartitionsEvent(tps))
 
     def add_offsets(self, group: str, offsets: dict[TopicPartition, int], timeout_ms: int = 60_000) -> Future[None]:
         told = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}

@@ -29,7 +29,6 @@ def a_range(
     stuck_since_ms: int | None = None,
     source_epoch: int | None = None,
     first: int | None = None,
-    source_end: int = 0,
 ) -> Range:
     return Range(
         flow="flow",
@@ -43,7 +42,6 @@ def a_range(
         stuck_since_ms=stuck_since_ms,
         source_epoch=source_epoch,
         first=first,
-        source_end=source_end,
     )
 
 
@@ -79,7 +77,6 @@ class CopyHarness:
         stuck_since_ms: int | None = None,
         source_epoch: int | None = None,
         first: int | None = None,
-        source_end: int = 0,
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
@@ -89,7 +86,7 @@ class CopyHarness:
         self.clock = self.context.clock
         self.parts: list[_FetchedPart] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms, source_epoch, first, source_end),
+            a_range(end, start, stuck_since_ms, source_epoch, first),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetLimits(),
             batch_size,

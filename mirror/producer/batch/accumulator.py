@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from mirror.cluster.deadline_heap import DeadlineHeap
 from mirror.cluster.types import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import ClientClosed, KafkaError
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.expiry import Expiry
-from mirror.producer.batch.queue import PartitionQueue
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import deadline
 
 Release = Callable[[TopicPartition, int], None]
@@ -45,8 +45,8 @@ class Accumulator:
         queue = self._queues.get(batch.tp)
         if queue is None:
             queue = self._queues[batch.tp] = PartitionQueue(batch.tp)
-        if (broken := queue.broken_by(batch)) is not None:
-            self.refuse(batch, broken)
+        if (refusal := queue.refusal(batch)) is not None:
+            self.refuse(batch, refusal)
             return
         batch.expires_ms = deadline(batch.created_ms, self._delivery_timeout_ms)
         earlier = queue.waiting or queue.in_flight
@@ -59,6 +59,21 @@ class Accumulator:
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of ``tp``."""
         return self._queues[tp]
+
+    # --- adopted identities
+
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let the batches of ``chain`` carry ``identity``, from sequence 0; abandon those of ``tp`` so far."""
+        former = self._queues.get(tp) or PartitionQueue(tp)
+        self._abandon(former, ClientClosed(f"{tp}: another chain ({chain}) sends to the partition now"))
+        self._queues[tp] = former.adopting(identity, chain)
+
+    def release(self, tp: TopicPartition) -> None:
+        """Abandon the batches of the adopted identity of ``tp``, and forget it; do nothing if there is none."""
+        former = self._queues.get(tp)
+        if former is not None and former.adopted is not None:
+            self._abandon(former, ClientClosed(f"{tp}: the partition was released before the batch was acknowledged"))
+            self._queues[tp] = former.released()
 
     def unfinished(self) -> bool:
         """Whether some caller waits for the outcome of a batch."""
@@ -127,11 +142,21 @@ class Accumulator:
         If a transaction is aborted, a new epoch ensures that those are written in it or not at all.
         """
         for queue in list(self.busy.values()):
-            self.drop_waiting(queue, error)
-            for batch in queue.in_flight:
-                self._fail(batch, error)
-            queue.in_flight = []
-            self.update_busy(queue)
+            self._abandon(queue, error)
+
+    def abandon_own(self, error: KafkaError) -> None:
+        """Fail the batches under the producer's own identity."""
+        for queue in [queue for queue in self.busy.values() if queue.adopted is None]:
+            self._abandon(queue, error)
+
+    def _abandon(self, queue: PartitionQueue, error: KafkaError) -> None:
+        if queue.adopted is not None and queue.adopted not in queue.broken:
+            queue.break_chain(queue.adopted, error)
+        self.drop_waiting(queue, error)
+        for batch in queue.in_flight:
+            self._fail(batch, error)
+        queue.in_flight = []
+        self.update_busy(queue)
 
     def release_abandoned(self, batch: ProducerBatch) -> None:
         """The request of an abandoned batch has ended: its buffer is free now."""

@@ -11,13 +11,16 @@ from typing import Final, NamedTuple
 
 from mirror.cluster.pools import Slot
 from mirror.cluster.types import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import ClientClosed, KafkaError, WrongState
 from mirror.producer.batch.batches import ProducerBatch
 
 SEQUENCES: Final = 2**31
 """Sequence numbers wrap here (``DefaultRecordBatch.incrementSequence``)."""
 _EXPIRES: Final = operator.attrgetter("expires_ms")
 LAST_EPOCH: Final = 2**15 - 1
+LAST_ADOPTABLE_EPOCH: Final = LAST_EPOCH - 2
+"""The last epoch that a partition may adopt. Coordinators end a producer id at the next one (``TransactionMetadata.
+isEpochExhausted``): a fence after that has another id, and would not shut out the batches of this one."""
 _REMEMBERED_FOR_MS: Final = 3_600_000
 """How long a broker is assumed to remember a producer id (the default of ``producer.id.expiration.ms`` is a day)."""
 
@@ -69,6 +72,15 @@ class PartitionQueue:
     """The number of the last transaction in which a batch of it was acknowledged."""
     broken: dict[int, KafkaError] = field(default_factory=dict)
     """The last chains that lost a batch, with the error."""
+    adopted: int | None = None
+    """The only chain that sends here, under the identity that the partition has adopted; None: it has adopted none."""
+    leader_epoch: int = -1
+    """The leader epoch in which its last batch was sent."""
+    last_adopted: ProducerId | None = None
+    own_identity: ProducerId | None = None
+    """The identity that it had from its own producer before it adopted another one."""
+    used_up: bool = False
+    """Its identity was used before, by sequences that are not known any more."""
     _known_to_broker: bool = False
 
     @property
@@ -93,6 +105,41 @@ class PartitionQueue:
         self.broken[chain] = error
         if len(self.broken) > _MAX_BROKEN_CHAINS:
             del self.broken[next(iter(self.broken))]
+
+    # --- whose identity it has
+
+    def adopting(self, identity: ProducerId, chain: int) -> PartitionQueue:
+        """Return the queue that replaces this one, as ``chain`` sends under ``identity`` from now on.
+
+        A second adoption of the same identity breaks the chain: sequences from 0 would be taken for repetitions.
+        """
+        queue = self._successor()
+        last = self.last_adopted
+        queue.adopted, queue.identity, queue.last_adopted = chain, identity, identity
+        queue.own_identity = self.identity if self.adopted is None else self.own_identity
+        if last is not None and last.producer_id == identity.producer_id and last.epoch >= identity.epoch:
+            queue.last_adopted = last
+            known = f"epoch {last.epoch} of producer id {last.producer_id}"
+            error = WrongState(f"{self.tp} cannot adopt epoch {identity.epoch}: it has adopted {known} before")
+            queue.break_chain(chain, error)
+        return queue
+
+    def released(self) -> PartitionQueue:
+        """Return the queue that replaces this one, as its adopted identity is no longer used."""
+        queue = self._successor()
+        queue.last_adopted = self.last_adopted
+        # Batches of its own may have been abandoned in doubt, so that their sequences cannot be continued.
+        queue.identity, queue.used_up = self.own_identity, self.own_identity is not None
+        return queue
+
+    def _successor(self) -> PartitionQueue:
+        return PartitionQueue(self.tp, broken=self.broken, slow=self.slow)
+
+    def refusal(self, batch: ProducerBatch) -> KafkaError | None:
+        """Return the error of a batch that must not be queued; None if it may."""
+        if self.adopted is not None and batch.chain != self.adopted:
+            return ClientClosed(f"{self.tp}: only chain {self.adopted} sends here, not {batch.chain}")
+        return self.broken_by(batch)
 
     # --- what may be sent
 
@@ -146,7 +193,8 @@ class PartitionQueue:
         without a response may still reach the broker, and with another sequence the batch would be written twice. If
         the first batch is not in doubt, those behind it cannot have been written either.
         """
-        return self.gap is not None and not self.in_flight and not (self.waiting and self.waiting[0].in_doubt)
+        stale = self.used_up or self.gap is not None
+        return stale and not self.in_flight and not (self.waiting and self.waiting[0].in_doubt)
 
     @property
     def exhausted(self) -> bool:
@@ -161,11 +209,27 @@ class PartitionQueue:
             self._known_to_broker = False
         self.topic_id = topic_id
 
+    def is_recreated(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether ``topic_id`` of the metadata is another one than that of its batches."""
+        return None not in (topic_id, self.topic_id) and topic_id != self.topic_id
+
+    def may_use_leader(self, leader_epoch: int) -> bool:
+        """Return whether a batch may be sent to the leader of this epoch.
+
+        The first one waits for those that were sent in another epoch, and is sent alone: this leader may lack what the
+        former one acknowledged (an unclean election), and only its response shows whether it does.
+        """
+        if leader_epoch != self.leader_epoch:
+            if self.in_flight:
+                return False
+            self.leader_epoch, self._known_to_broker = leader_epoch, False
+        return True
+
     def restart(self, identity: ProducerId) -> None:
         """Continue under ``identity`` with sequences from 0. Nothing may be in flight."""
         if self.identity is not None and identity.producer_id != self.identity.producer_id:
             self._known_to_broker = False
-        self.identity, self.next_sequence, self.gaps = identity, 0, []
+        self.identity, self.next_sequence, self.gaps, self.used_up = identity, 0, [], False
         for batch in self.waiting:
             batch.sequence = None
 

@@ -109,6 +109,8 @@ class Transaction:
     """A request to add something was sent, whatever its response."""
     in_doubt: bool = False
     """A Produce or TxnOffsetCommit had no response, and may still be executed."""
+    add_in_doubt: bool = False
+    """A request to add something had no response, and may still be executed."""
     end_in_doubt: bool = False
     """An EndTxn had no response: the transaction may have ended, and another producer may have continued."""
     began_ms: int | None = None

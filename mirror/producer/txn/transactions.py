@@ -8,6 +8,7 @@ version is chosen for each transaction.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any, Final
 
 from mirror.cluster.events import as_kafka_error
@@ -61,6 +62,9 @@ class Transactions:
         self.transactional_id: str | None = settings.transactional_id
         self.state = TransactionState.UNINITIALIZED
         self.identity: ProducerId | None = None
+        self.settled: ProducerId | None = None
+        """The identity after the last transaction, or the initialization. It is the one of that transaction's markers,
+        as far as there are any: a renewed epoch (T5) has none."""
         self._settings = settings
         self._network = loop.network
         self._metadata = loop.metadata
@@ -103,6 +107,15 @@ class Transactions:
             self._refuse("send_offsets_to_transaction()")
         self._txn.began(now)
         self._txn.offsets.append(event)
+
+    def add_partitions(self, tps: Collection[TopicPartition], now: int) -> None:
+        """Add ``tps`` to the transaction, also under version 2: its end writes a marker into each of them.
+
+        A transaction that has failed meanwhile stays as it is: its commit has the error.
+        """
+        if self.state is TransactionState.IN_TRANSACTION:
+            self._txn.began(now)
+            self._txn.wanted.update(set(tps) - self._txn.added - self._txn.pending)
 
     def commit(self, event: CommitEvent) -> None:
         """Commit as soon as everything is acknowledged; a second call joins a pending one."""
@@ -292,6 +305,7 @@ class Transactions:
             return
         self._fences_unanswered += self._step is TransactionStep.INIT
         self._txn.in_doubt = self._txn.in_doubt or self._step is TransactionStep.COMMIT_OFFSETS
+        self._txn.add_in_doubt = self._txn.add_in_doubt or self._step in ADDS
         self._txn.end_in_doubt = self._txn.end_in_doubt or self._step is TransactionStep.END
         self._record_error(error)
         self._coordinator.retry(request, now, elsewhere=True)
@@ -331,9 +345,11 @@ class Transactions:
         """Become ready for the next transaction, after a commit, an abort or the initialization."""
         # Requests without a response may still be executed, and must not find their epoch valid then: a late EndTxn
         # would end the next transaction, whatever that has written so far.
-        unanswered = self._txn.in_doubt or self._txn.end_in_doubt
+        # A late addition would begin one, whose timeout fences this producer and the batches under its epoch.
+        unanswered = self._txn.in_doubt or self._txn.end_in_doubt or self._txn.add_in_doubt
         self._renew = not fenced and (self._renew or (unanswered and not self._txn.implicit))
         self._txn = Transaction()
+        self.settled = self.identity
         self._fenced_ourselves = False
         self._error = self._last_error = None
         self._go(TransactionState.READY)

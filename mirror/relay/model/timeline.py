@@ -28,7 +28,7 @@ class CopyPhase(enum.StrEnum):
     FENCING = "fencing"
     """Fencing earlier attempts and reading the progress."""
     RESOLVING_PROGRESS = "settling"
-    """Comparing the target's log with the progress, or finding out whether the brokers forgot the progress."""
+    """Finding out whether missing progress was forgotten by the brokers."""
     FETCHING = "fetching"
     """Waiting for the source, which has more."""
     MEMORY = "memory"
