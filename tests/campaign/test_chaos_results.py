@@ -23,7 +23,7 @@ def played(seed: int, *counts: int) -> RoundResult:
 def test_document_counts_tries_and_hits_of_each_kind(tmp_path: Path) -> None:
     rounds = [played(1, 5, 0), played(2, 7)]
     rounds[1].findings.append("something is lost")
-    write(tmp_path / "results.json", document(rounds, 60, {FaultKind.CLOCK_STEPPED: "no library"}))
+    write(tmp_path / "results.json", document(rounds, 60, {FaultKind.CLOCK_STEPPED: "no library"}, ["--seed", "1"]))
     written = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert written["faults"] == {
         "broker killed": {"tried": 2, "hit": 2, "effects": {"of broker killed": 12}},
@@ -31,6 +31,9 @@ def test_document_counts_tries_and_hits_of_each_kind(tmp_path: Path) -> None:
     }
     assert (written["rounds"], written["records"], written["rounds with findings"]) == (2, 200, 1)
     assert written["findings"] == ["seed 2: something is lost"]
+    assert [each["findings"] for each in written["each round"]] == [[], ["something is lost"]]
+    assert written["arguments"] == ["--seed", "1"]
+    assert written["versions"]["confluent-kafka"].count(".") == 2
     assert written["left out"] == {"clock stepped": "no library"}
 
 

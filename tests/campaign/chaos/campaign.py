@@ -118,7 +118,7 @@ class Campaign:
                 shutil.copyfile(path, copy)
 
     def document(self) -> dict[str, object]:
-        return document(self.rounds, round(time.monotonic() - self._began), self._unavailable)
+        return document(self.rounds, round(time.monotonic() - self._began), self._unavailable, sys.argv[1:])
 
     def conclude(self) -> int:
         """Print the table, and return the exit status."""

@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka
 import pyspark
 from rich.table import Table
 
@@ -68,11 +68,14 @@ def table(rounds: Sequence[RoundResult]) -> Table:
     return made
 
 
-def document(rounds: Sequence[RoundResult], seconds: int, unavailable: Mapping[FaultKind, str]) -> dict[str, Any]:
-    """Return the whole campaign for the results' file."""
+def document(
+    rounds: Sequence[RoundResult], seconds: int, unavailable: Mapping[FaultKind, str], arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Return the whole campaign for the results' file; ``arguments`` are those that it was started with."""
     return {
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": _commit(),
+        "arguments": list(arguments),
         "seconds": seconds,
         "cores": os.cpu_count(),
         "versions": _versions(),
@@ -100,6 +103,7 @@ def _of_round(result: RoundResult) -> dict[str, Any]:
         "effects": {fault.kind: str(effect) for fault, effect in result.effects},
         "records": result.records,
         "catch-up, s": result.catch_up_s,
+        "findings": result.findings,
         "before": {role: asdict(count) for role, count in sorted(result.before.items())},
         "after": {role: asdict(count) for role, count in sorted(result.after.items())},
     }
@@ -119,6 +123,6 @@ def _versions() -> dict[str, str]:
         "kafka": KAFKA_VERSION,
         "spark": pyspark.__version__,
         "python": platform.python_version(),
-        "confluent-kafka": confluent_kafka.version()[0],
+        "confluent-kafka": version("confluent-kafka"),
         "system": platform.platform(),
     }
