@@ -12,6 +12,7 @@ from mirror.cluster.calls import Calls, ClusterView
 from mirror.cluster.coordinators import Coordinators
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
 from mirror.cluster.metadata import Metadata
+from mirror.cluster.offset_commits import OffsetCommits
 from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool
 from mirror.cluster.reaper import CompletableEventReaper
 from mirror.cluster.requests import Lane, Network, Poll, RequestManager
@@ -64,6 +65,7 @@ class ClusterLoop:
         self.coordinators = Coordinators(settings, rng)
         self.view = ClusterView(self.metadata, self.coordinators)
         self.calls = Calls(settings, self.view, rng)
+        self.offset_commits = OffsetCommits(settings, self.view, rng)
         self.settings = settings
         self.rng = rng
         self.events: deque[tuple[Any, Event]] = deque()
@@ -143,7 +145,7 @@ class ClusterLoop:
         # Cores first, as they begin calls; then calls, as they need metadata and coordinators.
         for core in self._scheduler.due_cores(now):
             wait = min(wait, self._poll_core(core, now))
-        managers: tuple[RequestManager, ...] = (self.calls, self.metadata, self.coordinators)
+        managers: tuple[RequestManager, ...] = (self.calls, self.offset_commits, self.metadata, self.coordinators)
         for manager in managers:
             requests, manager_wait = manager.poll(now)
             wait = min(wait, manager_wait)

@@ -274,6 +274,21 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         return self._found
 
 
+def offset_commit_request(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> OffsetCommitRequest:
+    """Return the request that commits ``offsets`` for a group without members."""
+
+    def partition(tp: TopicPartition) -> OffsetCommitPartition:
+        offset = offsets[tp]
+        epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
+        return OffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
+
+    topics = tuple(
+        OffsetCommitTopic(topic, tuple(partition(TopicPartition(topic, number)) for number in partitions))
+        for topic, partitions in by_topic(offsets.keys()).items()
+    )
+    return OffsetCommitRequest(group, topics)
+
+
 class CommitGroupOffsets(GroupCall[None]):
     """Commit offsets for a group without members."""
 
@@ -288,16 +303,7 @@ class CommitGroupOffsets(GroupCall[None]):
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommitRequest:
         """Request all partitions at once."""
         del keys, view, timeout_ms
-        topics = tuple(
-            OffsetCommitTopic(topic, tuple(self._partition(TopicPartition(topic, p)) for p in parts))
-            for topic, parts in by_topic(self._offsets.keys()).items()
-        )
-        return OffsetCommitRequest(self.group, topics)
-
-    def _partition(self, tp: TopicPartition) -> OffsetCommitPartition:
-        offset = self._offsets[tp]
-        epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
-        return OffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
+        return offset_commit_request(self.group, self._offsets)
 
     def accept(self, keys: Collection[str], response: OffsetCommitResponse) -> Failures:
         """Fail as a whole: committing the same offsets again is harmless."""

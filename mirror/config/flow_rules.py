@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _INT32_MAX: Final = 2**31 - 1
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_ONLY_EXACTLY_ONCE: Final = 'has no effect with delivery = "at-least-once": remove the key'
 _TIME_KEYS: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
 """The keys that determine the shortest transaction time-out (the last two raise the default delivery time-out)."""
 
@@ -38,6 +39,8 @@ def problems(
     if flow.commit_min_interval_ms > flow.commit_interval_ms and doubtful.isdisjoint(commits):
         allowed = f"must be at most commit-interval-ms ({flow.commit_interval_ms})"
         yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
+    if not flow.exactly_once and "exactly_once_by" in flow.model_fields_set and "delivery" not in doubtful:
+        yield sources.problem((*here, "exactly-once-by"), flow.exactly_once_by, _ONLY_EXACTLY_ONCE)
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
     if "transactional.id" in flow.producer:
@@ -80,7 +83,7 @@ def _timeout_problems(flow: FlowConfig, times: Mapping[str, object], sources: So
     given = flow.producer.get(_TRANSACTION_TIMEOUT)
     if not flow.exactly_once:
         if given is not None:
-            yield sources.problem(path, given, 'has no effect with delivery = "at-least-once": remove the key')
+            yield sources.problem(path, given, _ONLY_EXACTLY_ONCE)
         return
     shortest, parts = _shortest_transaction(flow, times)
     if isinstance(given, int) and given < shortest:

@@ -17,7 +17,7 @@ from mirror.config.naming import suggestion
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
-from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
 
 _RE2: Final = re2.Options()
 _RE2.log_errors = False
@@ -164,6 +164,9 @@ class FlowConfig(BaseModel):
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once", description='"exactly-once" or "at-least-once"'
     )
+    exactly_once_by: Literal["auto", "sequences", "transactions"] = Field(
+        default=DEFAULT_EXACTLY_ONCE_BY, description='"auto", "sequences" or "transactions"'
+    )
     start: Annotated[str, BeforeValidator(positions.date_time_as_text), AfterValidator(positions.check_start)] = Field(
         default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
     )
@@ -235,6 +238,7 @@ class FlowConfig(BaseModel):
         limit = self.max_bytes_per_second
         return CopyPolicy(
             exactly_once=self.exactly_once,
+            exactly_once_by=self.exactly_once_by,
             commit_interval_ms=self.commit_interval_ms,
             commit_min_interval_ms=self.commit_min_interval_ms,
             on_gap=self.on_gap,

@@ -35,6 +35,7 @@ from mirror.cluster.admin.transactions import (
     TransactionalIdOperations,
 )
 from mirror.cluster.calls import Call
+from mirror.cluster.events import CompletableEvent
 from mirror.cluster.keyed_call import KeyedCall
 from mirror.cluster.offset_calls import (
     CommitGroupOffsets,
@@ -44,6 +45,7 @@ from mirror.cluster.offset_calls import (
     GroupOffsets,
     ListEachOffset,
 )
+from mirror.cluster.offset_commits import CommitOffset
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import (
     ClusterDescription,
@@ -93,7 +95,8 @@ class Admin:
     ``partial=True`` it does not raise, and ``Outcomes.failed`` has the errors. Failures of the whole call are always
     raised: invalid arguments, failed authentication, brokers that are too old.
 
-    For the committed offsets of one group (``group_offsets``, ``commit_group_offsets``) there are no partial results.
+    For the committed offsets of one group (``group_offsets``, ``commit_group_offsets``) there are no partial results;
+    ``commit_offset_async`` commits each partition on its own.
 
     Methods whose names end in ``_async`` do not wait, so they may be called in callbacks of futures. All errors,
     including InvalidArgument, are set on their future. It cannot be cancelled, and its callbacks run on the network
@@ -136,7 +139,7 @@ class Admin:
             self._check_open()
             return self._thread.call(None, call)
 
-    def _later(self, make: Callable[[], Call[T, Any]]) -> Future[T]:
+    def _later(self, make: Callable[[], CompletableEvent[T]]) -> Future[T]:
         """Submit a call and return its future. Errors before it is submitted are set on the future, too."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()  # a cancelled future would not stop the call
@@ -440,6 +443,22 @@ class Admin:
     ) -> Future[None]:
         """Like :meth:`commit_group_offsets`, without waiting."""
         return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
+
+    def commit_offset_async(
+        self, group: str, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int | None = None
+    ) -> Future[None]:
+        """Commit the offset of one partition, for a group without members, without waiting.
+
+        Commits of a group share requests, of which one is in flight at a time, and each succeeds or fails on its own.
+        If a later commit of the same partition comes before this one is sent, that is sent, and both have its outcome.
+        """
+
+        def commit() -> CommitOffset:
+            name = arguments.text("a group id", group)
+            ((wanted, position),) = arguments.offsets({tp: offset}).items()
+            return CommitOffset(name, wanted, position, *self._timer(timeout_ms))
+
+        return self._later(commit)
 
     def _to_commit(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None

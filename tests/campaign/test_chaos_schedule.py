@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from mirror.wire.api import Api
 from tests.campaign.chaos.connection_faults import proxy_faults
 from tests.campaign.chaos.faults import INJECTIONS
 from tests.campaign.chaos.schedule import (
@@ -118,5 +119,12 @@ def test_proxy_faults_are_of_their_kind_and_bounded(kind: FaultKind) -> None:
     assert len({(fault.api, fault.on, fault.broker) for fault in faults}) > 10
     assert len({fault.after for fault in faults}) > 10
     assert all(fault.times is not None for fault in faults)
+    first = {(fault.side, found.api, found.broker) for fault in scheduled for found in proxy_faults(fault)[:1]}
+    assert first == {
+        (Side.SOURCE, Api.FETCH, None),
+        (Side.TARGET, Api.PRODUCE, None),
+        (Side.TARGET, Api.END_TXN, None),
+        (Side.TARGET, Api.TXN_OFFSET_COMMIT, None),
+    }, "the stream makes these requests all the time"
     assert all((fault.delay_ms > 0) == (fault.action is Action.DELAY) for fault in faults)
     assert [proxy_faults(fault) for fault in scheduled] == [proxy_faults(fault) for fault in scheduled]

@@ -9,6 +9,7 @@ from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
+from tests.fakes.record_batches import MADE_MS
 
 TPS = [TopicPartition("t", p) for p in range(3)]
 
@@ -34,8 +35,8 @@ def test_leaders_tell_where_transactions_begin() -> None:
     ids = [_begin(cluster, "a", TPS[0]), _begin(cluster, "b", TPS[1])]
     found = FakeAdmin(cluster).describe_producers(TPS)
     assert found == {
-        TPS[0]: (ProducerState(ids[0], 0, -1, 0, 1),),
-        TPS[1]: (ProducerState(ids[1], 0, -1, 0, 1),),
+        TPS[0]: (ProducerState(ids[0], 0, MADE_MS, 0, 1),),
+        TPS[1]: (ProducerState(ids[1], 0, MADE_MS, 0, 1),),
         TPS[2]: (),
     }
     cluster.log(*TPS[0]).end_transaction(ids[0], commit=True)

@@ -55,6 +55,10 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
             AT_LEAST_ONCE + 'producer."transaction.timeout.ms" = 200000',
             '"transaction.timeout.ms" = 200000: has no effect with delivery = "at-least-once": remove the key',
         ),
+        (
+            AT_LEAST_ONCE + 'exactly-once-by = "auto"',
+            'exactly-once-by = "auto": has no effect with delivery = "at-least-once": remove the key',
+        ),
     ],
 )
 def test_contradicting_keys_are_problems(problems: Problems, lines: str, expected: str) -> None:
@@ -71,6 +75,7 @@ def test_contradicting_keys_are_problems(problems: Problems, lines: str, expecte
         'producer."linger.ms" = 100000\nproducer."transaction.timeout.ms" = 161100',
         AT_LEAST_ONCE + 'producer."delivery.timeout.ms" = 9223372036854775807',
         "commit-min-interval-ms = 1000",
+        'delivery = "exactly-once"\nexactly-once-by = "sequences"',
         "from = 5\nuntil = 6",
         # Nobody can say which of the two comes first.
         "from = 5\nuntil = 1970-01-01T00:00:00Z",
@@ -131,6 +136,16 @@ def test_the_policy_of_a_task(read: Load) -> None:
         transform="my.module:change",
         until_ms=99,
     )
+
+
+@pytest.mark.parametrize("mode", ["auto", "sequences", "transactions"])
+def test_the_policy_of_a_task_has_the_way_to_be_exactly_once(read: Load, mode: str) -> None:
+    flow = read(CLUSTERS + FLOW + f'exactly-once-by = "{mode}"').flows["paris-berlin"]
+    assert flow.copy_policy().exactly_once_by == mode
+
+
+def test_the_default_way_to_be_exactly_once_is_that_of_the_policy(read: Load) -> None:
+    assert read(CLUSTERS + FLOW).flows["paris-berlin"].copy_policy().exactly_once_by == CopyPolicy().exactly_once_by
 
 
 def test_a_share_of_a_limit_is_never_no_limit(read: Load) -> None:

@@ -135,6 +135,7 @@ FLOW_PROBLEMS = [
     ("replication-factor = 0", "replication-factor = 0: must be -1 (the target's default) or a whole number"),
     ("replication-factor = -2", "replication-factor = -2: must be -1 (the target's default) or a whole number"),
     ('delivery = "twice"', 'delivery = "twice": must be "exactly-once" or "at-least-once"'),
+    ('exactly-once-by = "fences"', 'exactly-once-by = "fences": must be "auto", "sequences" or "transactions"'),
     ('on-gap = "clamp"', 'on-gap = "clamp": must be "fail" or "skip"'),
     ('on-too-large = "clamp"', 'on-too-large = "clamp": must be "fail" or "skip"'),
     ('on-bad-timestamp = "drop"', 'on-bad-timestamp = "drop": must be "fail", "clamp" or "skip"'),

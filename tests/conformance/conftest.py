@@ -16,7 +16,10 @@ from tests.conformance.topics import Topics
 from tests.faults.proxy import Proxy
 
 NewConsumer = Callable[..., Consumer]
-_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+_OFTEN = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "producer.id.expiration.check.interval.ms": "200",
+}
 QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -58,7 +61,10 @@ def _leveled(level: int) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def version_1() -> Iterator[Cluster]:
-    """One broker at ``transaction.version`` 1 that looks often for transactions whose time is up; do it no harm."""
+    """One broker at ``transaction.version`` 1 that checks often which transactions and producer ids have expired.
+
+    Do it no harm.
+    """
     yield from _leveled(1)
 
 

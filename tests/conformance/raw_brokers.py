@@ -13,9 +13,9 @@ from mirror.cluster.types import TopicPartition
 from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.messages import transactions as txn
-from mirror.wire.messages.admin import CreatableTopic, CreateTopicsRequest
+from mirror.wire.messages.admin import CreatableConfig, CreatableTopic, CreateTopicsRequest
 from mirror.wire.messages.base import Message, Records
-from mirror.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mirror.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponsePartition, FetchTopic
 from mirror.wire.messages.groups import OffsetFetchGroup, OffsetFetchRequest, OffsetFetchTopic
 from mirror.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from mirror.wire.messages.produce import (
@@ -46,6 +46,10 @@ class Wire(Protocol):
     def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until ``condition()``."""
 
+    def unix_ms(self) -> int:
+        """The brokers' time."""
+        ...
+
 
 class RealWire:
     """A blocking socket."""
@@ -75,6 +79,9 @@ class RealWire:
             assert time.monotonic() < until, "not within 60 s"
             time.sleep(0.02)
 
+    def unix_ms(self) -> int:
+        return int(time.time() * 1000)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -103,6 +110,9 @@ class FakeWire:
             self.cluster.clock.advance(10)
             self.cluster.run_due(self.cluster.clock.now())
         raise AssertionError("not within 100 s of the fake's clock")
+
+    def unix_ms(self) -> int:
+        return self.cluster.clock.unix_ms()
 
 
 @dataclass(slots=True)
@@ -206,6 +216,37 @@ class RawProducer:
         answer = self.wire.ask(Api.PRODUCE, version, body)
         return int(answer.responses[0].partition_responses[0].error_code)
 
+    def append(
+        self,
+        who: Identity,
+        tp: TopicPartition,
+        sequence: int,
+        count: int = 1,
+        *,
+        age_ms: int = 0,
+        acks: int = -1,
+    ) -> tuple[int, int]:
+        """``count`` records outside of transactions, ``age_ms`` old; (error code, base offset)."""
+        data = build(
+            [b"value"] * count,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            base_sequence=sequence,
+            timestamp=self.wire.unix_ms() - age_ms,
+        )
+        part = ProducePartition(tp.partition, Records.of((data,)))
+        body = ProduceRequest(acks, 10_000, (ProduceTopic(tp.topic, None, (part,)),))
+        told = self.wire.ask(Api.PRODUCE, 11, body).responses[0].partition_responses[0]
+        return int(told.error_code), int(told.base_offset)
+
+    def fence(self, *partitions: TopicPartition) -> Identity:
+        """A transaction without data over ``partitions``, committed; the identity that results."""
+        who = self.init()
+        self.begin(who, *partitions)
+        told = self.end(who, commit=True)
+        assert told.error_code == 0
+        return Identity(who.producer_id, told.producer_epoch) if self.wire.level > 1 else who
+
     def end(self, who: Identity, *, commit: bool, version: int | None = None) -> txn.EndTxnResponse:
         """EndTxn, in the version that the cluster's level asks for."""
         version = version or (5 if self.wire.level > 1 else 4)
@@ -227,9 +268,10 @@ class RawProducer:
         return int(answer.topics[0].partitions[0].error_code)
 
 
-def create_topic(wire: Wire, name: str, partitions: int = 1) -> list[TopicPartition]:
-    """A new topic's partitions, led."""
-    topic = CreatableTopic(name, partitions, 1)
+def create_topic(wire: Wire, name: str, partitions: int = 1, **configs: str) -> list[TopicPartition]:
+    """A new topic's partitions, led; ``configs`` with _ for a dot."""
+    given = tuple(CreatableConfig(key.replace("_", "."), value) for key, value in configs.items())
+    topic = CreatableTopic(name, partitions, 1, (), given)
     answer = wire.ask(Api.CREATE_TOPICS, 7, CreateTopicsRequest((topic,), 10_000))
     assert answer.topics[0].error_code == 0
 
@@ -274,11 +316,28 @@ def fetch_offset(wire: Wire, group: str, tp: TopicPartition, *, stable: bool = F
 
 def log_of(wire: Wire, tp: TopicPartition) -> tuple[list[Batch], int]:
     """(every batch, last stable offset)."""
+    told = _fetch(wire, tp)
+    return batches_in(told.records or b""), told.last_stable_offset
+
+
+def _fetch(wire: Wire, tp: TopicPartition) -> FetchResponsePartition:
     part = FetchPartition(tp.partition, 0, 1 << 20)
     body = FetchRequest(0, 0, 1 << 20, 0, (FetchTopic(tp.topic, None, (part,)),))
-    told = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
+    told: FetchResponsePartition = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
     assert told.error_code == 0
-    return batches_in(told.records), told.last_stable_offset
+    return told
+
+
+def known_producers(wire: Wire, tp: TopicPartition) -> dict[int, tuple[int, int]]:
+    """Producer id -> (epoch, last sequence), as the broker of ``wire`` knows them (KIP-664)."""
+    asked = txn.DescribeProducersRequest((txn.DescribeProducersTopic(tp.topic, (tp.partition,)),))
+    told = wire.ask(Api.DESCRIBE_PRODUCERS, 0, asked).topics[0].partitions[0]
+    assert told.error_code == 0
+    return {one.producer_id: (one.producer_epoch, one.last_sequence) for one in told.active_producers}
+
+
+def high_watermark(wire: Wire, tp: TopicPartition) -> int:
+    return int(_fetch(wire, tp).high_watermark)
 
 
 def shape(wire: Wire, tp: TopicPartition) -> list[tuple[str, int]]:

@@ -86,7 +86,7 @@ def _fetch_one(
     if log.preferred_replica is not None and call.node == log.leader:
         # KIP-392: nothing from here, ask that one.
         return FetchResponsePartition(
-            part.partition, 0, log.end_offset, preferred_read_replica=log.preferred_replica, records=memoryview(b"")
+            part.partition, 0, log.high_watermark, preferred_read_replica=log.preferred_replica, records=memoryview(b"")
         )
     committed = bool(call.body.isolation_level)
     size = max(0, min(room, part.partition_max_bytes))
@@ -99,7 +99,7 @@ def _fetch_one(
     return FetchResponsePartition(
         part.partition,
         0,
-        high_watermark=log.end_offset,
+        high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
         aborted_transactions=aborted if committed else None,
@@ -139,7 +139,7 @@ def _list_one(
     code = code or _leadership(call, log, part.current_leader_epoch)
     if code or log is None:
         return ListOffsetsResponsePartition(part.partition_index, code)
-    limit = log.last_stable_offset if call.body.isolation_level else log.end_offset
+    limit = log.last_stable_offset if call.body.isolation_level else log.high_watermark
     if part.timestamp in {EARLIEST, LATEST}:
         offset = log.start_offset if part.timestamp == EARLIEST else limit
         return ListOffsetsResponsePartition(part.partition_index, 0, -1, offset, log.leader_epoch)

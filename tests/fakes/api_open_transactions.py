@@ -81,14 +81,15 @@ def describe_producers(cluster: FakeCluster, call: ServerCall) -> DescribeProduc
 
 
 def _producers(cluster: FakeCluster, call: ServerCall, tp: TopicPartition) -> DescribedProducersPartition:
+    """Followers answer, too, with what they know (``ReplicaManager.activeProducerState``)."""
     log = cluster.partition_of(cluster.topics.get(tp.topic), tp.partition)
     code = call.action.code(tp)
     if log is None:
         code = code or errors.UNKNOWN_TOPIC_OR_PARTITION
-    elif log.leader != call.node:
-        code = code or errors.NOT_LEADER
     if code or log is None:
         return DescribedProducersPartition(tp.partition, code)
+    cluster.expire_producers(log)
+    known = log if call.node == log.leader else log.follower()
     return DescribedProducersPartition(
         tp.partition,
         0,
@@ -98,9 +99,10 @@ def _producers(cluster: FakeCluster, call: ServerCall, tp: TopicPartition) -> De
                 producer_id,
                 state.epoch,
                 state.recent[-1][1] if state.recent else -1,
+                state.last_ms,
                 coordinator_epoch=0,
-                current_txn_start_offset=log.open_transactions.get(producer_id, -1),
+                current_txn_start_offset=known.open_transactions.get(producer_id, -1),
             )
-            for producer_id, state in log.producers.items()
+            for producer_id, state in known.producers.items()
         ),
     )

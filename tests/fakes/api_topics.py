@@ -42,10 +42,22 @@ _TOPIC, _BROKER = 2, 4
 _SET_ON_TOPIC, _SET_ON_BROKER, _SET_ON_ALL_BROKERS, _DEFAULT = 1, 2, 3, 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
-_BROKER_DEFAULTS = {"log.retention.ms": "604800000", "log.cleaner.threads": "1", "sasl.jaas.config": ""}
+_BROKER_DEFAULTS = {
+    "log.retention.ms": "604800000",
+    "log.cleaner.threads": "1",
+    "producer.id.expiration.ms": "86400000",
+    "producer.id.expiration.check.interval.ms": "600000",
+    "sasl.jaas.config": "",
+}
 _SECRETS = {"sasl.jaas.config"}
 _LISTS = {"cleanup.policy"}
-_NUMBERS = {"retention.ms", "log.retention.ms", "log.cleaner.threads"}
+_NUMBERS = {
+    "retention.ms",
+    "log.retention.ms",
+    "log.cleaner.threads",
+    "producer.id.expiration.ms",
+    "producer.id.expiration.check.interval.ms",
+}
 _INVALID_CONFIG, _INVALID_REQUEST = 40, 42
 
 
@@ -124,6 +136,10 @@ def _layers(cluster: FakeCluster, kind: int, name: str) -> list[tuple[int, dict[
     if not name:
         return [of_all]
     return [(_SET_ON_BROKER, cluster.admin.broker_configs.get(name, {})), of_all, (_DEFAULT, _BROKER_DEFAULTS)]
+
+
+def broker_config(cluster: FakeCluster, node: int, key: str) -> str:
+    return next(configs[key] for _, configs in _layers(cluster, _BROKER, str(node)) if key in configs)
 
 
 def incremental_alter_configs(cluster: FakeCluster, call: ServerCall) -> IncrementalAlterConfigsResponse:
@@ -215,9 +231,9 @@ def _delete_records(
         code = code or errors.UNKNOWN_TOPIC_OR_PARTITION
     elif log.leader != call.node:
         code = code or errors.NOT_LEADER
-    elif asked.offset > log.end_offset:
+    elif asked.offset > log.high_watermark:
         code = code or errors.OFFSET_OUT_OF_RANGE
     if code or log is None:
         return DeleteRecordsPartitionResult(number, -1, code)
-    log.delete_before(max(log.start_offset, log.end_offset if asked.offset < 0 else asked.offset))
+    log.delete_before(max(log.start_offset, log.high_watermark if asked.offset < 0 else asked.offset))
     return DeleteRecordsPartitionResult(number, log.start_offset, 0)

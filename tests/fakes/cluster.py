@@ -193,6 +193,16 @@ class FakeCluster:
         nodes = list(self.brokers)
         return self.coordinators.setdefault(key, nodes[zlib.crc32(key.encode()) % len(nodes)])
 
+    def elect_uncleanly(self, topic: str, partition: int, node: int, end: int, *, new_replica: bool = False) -> None:
+        """``node`` leads from now on, whose log ends at ``end``: what was behind it is lost."""
+        log = self.log(topic, partition)
+        log.truncate(end, new_replica=new_replica)
+        log.move(node)
+
+    def broker_config(self, node: int, key: str) -> str:
+        """The value in force at ``node``."""
+        return api_topics.broker_config(self, node, key)
+
     def lag(self, *nodes: int) -> None:
         """From now on these brokers' metadata stays as it is, until they :meth:`catch_up`: the log of it comes late."""
         for node in nodes:
@@ -252,6 +262,12 @@ class FakeCluster:
         return _HANDLERS[call.api](self, call)
 
     # --- what handlers share
+
+    def expire_producers(self, log: PartitionLog) -> None:
+        """Do what the leader's periodical check did meanwhile (``producer.id.expiration.check.interval.ms``)."""
+        interval_ms = int(self.broker_config(log.leader, "producer.id.expiration.check.interval.ms"))
+        checked_ms = self.clock.unix_ms() - self.clock.now() % interval_ms
+        log.expire_producers(checked_ms, int(self.broker_config(log.leader, "producer.id.expiration.ms")))
 
     def new_producer_id(self) -> int:
         self.next_producer_id += 1

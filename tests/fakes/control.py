@@ -16,7 +16,8 @@ from tests.fakes.sessions import Resolved
 class ServerCall:
     """One request as a broker got it, at ``received_ms``.
 
-    ``wait_until_ms`` and ``session`` are a Fetch's: until when it polls long, and what it reads.
+    ``wait_until_ms`` and ``session`` are a Fetch's: until when it polls long, and what it reads. ``produced`` are a
+    Produce's appends, whose replication it waits for, also until ``wait_until_ms``.
     """
 
     node: int
@@ -28,6 +29,7 @@ class ServerCall:
     received_ms: int
     wait_until_ms: int | None = None
     session: Resolved | None = None
+    produced: list[Any] | None = None
     action: Action = field(init=False)
 
 

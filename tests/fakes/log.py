@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import bisect
+import copy
 from collections import deque
 from dataclasses import dataclass, field
 
 from mirror.errors import CorruptBatch
 from mirror.wire.records import Batch
 from tests.fakes import errors
-from tests.fakes.record_batches import ABORT, COMMIT, batches_in, build, build_marker, crc32c, stamped
+from tests.fakes.record_batches import (
+    ABORT,
+    COMMIT,
+    MADE_MS,
+    appended_at,
+    batches_in,
+    build,
+    build_marker,
+    crc32c,
+    stamped,
+)
 
 _CACHED_BATCHES = 5
 """``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
@@ -22,6 +33,10 @@ class ProducerState:
 
     epoch: int
     recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_CACHED_BATCHES))
+    last_ms: int = -1
+    """The newest timestamp of its last batch, or the time of its marker: its expiry counts from there."""
+    written_ms: int = 0
+    """When its last batch or marker was written."""
 
 
 @dataclass(slots=True)
@@ -60,10 +75,23 @@ class PartitionLog:
     preferred_replica: int | None = None
     tells_start: bool = False
     """Whether a refusal says where the log begins, as the protocol has it; Apache Kafka's brokers answer -1."""
+    replicated_to: int | None = None
+    """The offset before which the in-sync followers have everything; None: they have all of it at once."""
+    epoch_start: int = 0
+    """The log's end when ``leader_epoch`` began."""
+    ended: list[tuple[int, int]] = field(default_factory=list)
+    """(First offset, marker's offset) of the transactions that have ended."""
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end_offset if self.replicated_to is None else min(self.replicated_to, self.end_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        return min(self.open_transactions.values(), default=self.end_offset)
+        """Also a transaction that has ended is unstable until its marker is replicated (``firstUnstableOffset``)."""
+        high = self.high_watermark
+        unreplicated = [first for first, marker in self.ended if marker >= high]
+        return min([*self.open_transactions.values(), *unreplicated, high])
 
     def batches(self) -> list[Batch]:
         return batches_in(self.data)
@@ -86,10 +114,13 @@ class PartitionLog:
         if one.producer_epoch > epoch or (one.producer_epoch == epoch and one.base_sequence < lowest):
             self.verifying[one.producer_id] = (one.producer_epoch, one.base_sequence)
 
-    def produce(self, data: bytes, *, from_zero: bool = False) -> tuple[int, int]:
-        """(error code, base offset) of what a producer sent.
+    def produce(
+        self, data: bytes, *, from_zero: bool = False, unix_ms: int = 0, append_time: bool = False
+    ) -> tuple[int, int]:
+        """(error code, base offset) of what a producer sent at ``unix_ms``.
 
         ``from_zero``: a transactional producer that is not known here must begin with sequence 0 (KIP-890).
+        ``append_time``: the topic has LogAppendTime.
         """
         try:
             batches = batches_in(data)
@@ -101,7 +132,9 @@ class PartitionLog:
         code, known_offset = self._validate(one), -1
         if not code and one.producer_id >= 0:
             code, known_offset = self._check_producer(one, from_zero=from_zero and one.is_transactional)
-        return (code, known_offset) if code or known_offset >= 0 else (0, self._keep(one))
+        if code or known_offset >= 0:
+            return code, known_offset
+        return 0, self._keep(Batch(memoryview(appended_at(one.view, unix_ms))) if append_time else one, unix_ms)
 
     @staticmethod
     def _validate(one: Batch) -> int:
@@ -133,27 +166,30 @@ class PartitionLog:
         mixed = one.producer_id in self.open_transactions and not one.is_transactional
         return errors.INVALID_TXN_STATE if mixed else 0, -1
 
-    def _keep(self, one: Batch) -> int:
+    def _keep(self, one: Batch, unix_ms: int = 0) -> int:
         offset = self.end_offset
         if one.producer_id >= 0:
-            self._remember(one, offset)
+            self._remember(one, offset, unix_ms)
             self.verifying.pop(one.producer_id, None)
         self._write(stamped(one.view, offset, self.leader_epoch), offset + one.last_offset_delta + 1)
         return offset
 
-    def _remember(self, one: Batch, offset: int) -> None:
+    def _remember(self, one: Batch, offset: int, unix_ms: int) -> None:
         state = self.producers.get(one.producer_id)
         if state is None or state.epoch != one.producer_epoch:
             state = self.producers[one.producer_id] = ProducerState(one.producer_epoch)
         last = (one.base_sequence + one.count - 1) % _SEQUENCES
         state.recent.append((one.base_sequence, last, offset))
+        state.last_ms, state.written_ms = one.max_timestamp, unix_ms
         if one.is_transactional:
             self.open_transactions.setdefault(one.producer_id, offset)
 
-    def _forget_older(self, producer_id: int, epoch: int) -> None:
+    def _remember_marker(self, producer_id: int, epoch: int, unix_ms: int) -> None:
+        """``ProducerStateEntry.update``: in the same epoch, the sequences stay."""
         state = self.producers.get(producer_id)
         if state is None or state.epoch < epoch:
-            self.producers[producer_id] = ProducerState(epoch)
+            state = self.producers[producer_id] = ProducerState(epoch)
+        state.last_ms = state.written_ms = unix_ms
 
     def _write(self, kept: bytes | bytearray, next_offset: int) -> None:
         self.index.append((self.end_offset, next_offset, len(self.data)))
@@ -176,54 +212,93 @@ class PartitionLog:
         )
         return self.append(data)
 
-    def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
+    def refuses_marker(self, producer_id: int, epoch: int, *, bumped: bool) -> bool:
+        """Whether a marker comes too late for its epoch (``ProducerAppendInfo.checkProducerEpoch``).
+
+        ``bumped``: it ends a transaction of version 2, in the epoch after the transaction's. Then it may repeat the
+        epoch that is known only if no transaction is open in that epoch.
+        """
+        state = self.producers.get(producer_id)
+        if state is None or epoch > state.epoch:
+            return False
+        return epoch < state.epoch or (bumped and producer_id in self.open_transactions)
+
+    def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0, unix_ms: int = MADE_MS) -> int:
         """Write the marker; its offset. Its epoch shuts out what is older."""
         offset = self.end_offset
-        self._forget_older(producer_id, epoch)
+        self._remember_marker(producer_id, epoch, unix_ms)
         self.verifying.pop(producer_id, None)
         first = self.open_transactions.pop(producer_id, None)
         kind = COMMIT if commit else ABORT
-        marker = build_marker(producer_id, epoch, kind, base_offset=offset)
+        marker = build_marker(producer_id, epoch, kind, base_offset=offset, timestamp=unix_ms)
         self._write(stamped(marker, offset, self.leader_epoch), offset + 1)
+        self.ended = [one for one in self.ended if one[1] >= self.high_watermark]
+        if first is not None:
+            self.ended.append((first, offset))
         if first is not None and not commit:
             self.aborted.append(Aborted(producer_id, first, offset))
         return offset
+
+    def expire_producers(self, checked_ms: int, expiration_ms: int) -> None:
+        """Forget those that the last check, at ``checked_ms``, found too old (``isProducerExpired``)."""
+        for producer_id, state in list(self.producers.items()):
+            known = state.written_ms <= checked_ms and producer_id not in self.open_transactions
+            if known and checked_ms - state.last_ms >= expiration_ms:
+                del self.producers[producer_id]
 
     def delete_before(self, offset: int) -> None:
         """Retention: whole batches go."""
         self.start_offset = offset
 
-    def truncate(self, offset: int) -> None:
-        """Whole batches at the end go, as after an unclean election; producers are known by what is left."""
+    def truncate(self, offset: int, *, new_replica: bool = False) -> None:
+        """Whole batches at the end go, as after an unclean election; producers are known by what is left.
+
+        That is what a follower knows that has replicated everything up to ``offset``; a ``new_replica`` has seen only
+        what retention had left when it began.
+        """
         while self.index and self.index[-1][0] >= offset:
             del self.data[self.index.pop()[2] :]
         self.end_offset = self.index[-1][1] if self.index else self.start_offset
-        self._reload_producers()
+        self.epoch_start = min(self.epoch_start, self.end_offset)
+        if self.replicated_to is not None:
+            self.replicated_to = min(self.replicated_to, self.end_offset)
+        self._reload_producers(self.start_offset if new_replica else 0)
 
-    def _reload_producers(self) -> None:
+    def follower(self) -> PartitionLog:
+        """The log as the in-sync followers have it."""
+        if self.high_watermark == self.end_offset:
+            return self
+        known = copy.deepcopy(self)
+        known.truncate(self.high_watermark)
+        known.producers = {each: state for each, state in known.producers.items() if each in self.producers}
+        return known
+
+    def _reload_producers(self, start: int) -> None:
         """From the log itself (``UnifiedLog.rebuildProducerState``, ``TransactionIndex.truncateTo``)."""
         for state in (self.producers, self.open_transactions, self.verifying):
             state.clear()
         self.aborted = [one for one in self.aborted if one.last_offset < self.end_offset]
+        self.ended = [one for one in self.ended if one[1] < self.end_offset]
         for one in self.batches():
-            if one.producer_id < 0:
+            if one.producer_id < 0 or one.next_offset <= start:
                 continue
             if one.is_control:
-                self._forget_older(one.producer_id, one.producer_epoch)
+                self._remember_marker(one.producer_id, one.producer_epoch, one.max_timestamp)
                 self.open_transactions.pop(one.producer_id, None)
             else:
-                self._remember(one, one.base_offset)
+                self._remember(one, one.base_offset, 0)
 
     def move(self, node: int, *, epochs: int = 1) -> None:
         """Another leader (or the same one elected again), in a new epoch."""
         self.leader = node
         self.leader_epoch += epochs
+        self.epoch_start = self.end_offset
 
     # --- reading
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, whole_first: bool) -> tuple[bytes, int]:
         """(bytes, offset after the last whole batch) from the one that holds ``offset``; the end may be cut."""
-        limit = self.last_stable_offset if committed else self.end_offset
+        limit = self.last_stable_offset if committed else self.high_watermark
         first = bisect.bisect_right(self.index, offset, key=lambda entry: entry[1])
         after = bisect.bisect_left(self.index, limit, key=lambda entry: entry[0])
         if first >= after:
@@ -242,12 +317,16 @@ class PartitionLog:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above ``epoch`` (``LeaderEpochFileCache.endOffsetFor``)."""
-        if epoch >= self.leader_epoch:
-            return self.leader_epoch, self.end_offset
-        below = [one for one in self.batches() if one.leader_epoch <= epoch]
-        if not below:
-            return epoch, self.start_offset
-        return below[-1].leader_epoch, below[-1].next_offset
+        if epoch > self.leader_epoch:
+            return -1, -1
+        if epoch == self.leader_epoch:
+            return epoch, self.end_offset
+        begun = {self.leader_epoch: self.epoch_start}
+        for one in reversed(self.batches()):
+            if one.leader_epoch < self.leader_epoch:
+                begun[one.leader_epoch] = one.base_offset
+        floor = max((known for known in begun if known <= epoch), default=epoch)
+        return floor, max(self.start_offset, begun[min(known for known in begun if known > epoch)])
 
     def aborted_between(self, offset: int, upper: int) -> list[Aborted]:
         """As the transaction index tells them: those that reach into [offset, upper)."""

@@ -7,12 +7,23 @@ import struct
 from collections.abc import Sequence
 
 from mirror.errors import CorruptBatch
-from mirror.wire.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, Batch, split_batches
+from mirror.wire.records import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Batch,
+    split_batches,
+)
 
 _POLYNOMIAL = 0x82F63B78
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC_AT, _MAX_TIMESTAMP_AT = 17, 35
 
 ABORT, COMMIT = 0, 1
+MADE_MS = 1_700_000_000_000
+"""The timestamp of batches, unless the test says another one: when the fake's clock began."""
 
 
 @functools.cache
@@ -59,7 +70,7 @@ def build(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     attributes: int = 0,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = MADE_MS,
     deltas: Sequence[int] | None = None,
     last_offset_delta: int | None = None,
     payload: bytes | None = None,
@@ -85,7 +96,9 @@ def build(
     return bytearray(head + covered)
 
 
-def build_marker(producer_id: int, producer_epoch: int, kind: int, *, base_offset: int) -> bytearray:
+def build_marker(
+    producer_id: int, producer_epoch: int, kind: int, *, base_offset: int, timestamp: int = MADE_MS
+) -> bytearray:
     """A control batch: ``kind`` ABORT or COMMIT."""
     marker = record(struct.pack(">hi", 0, 0), 0, key=struct.pack(">hh", 0, kind))
     return build(
@@ -94,6 +107,7 @@ def build_marker(producer_id: int, producer_epoch: int, kind: int, *, base_offse
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         attributes=CONTROL | TRANSACTIONAL,
+        timestamp=timestamp,
         payload=marker,
     )
 
@@ -117,6 +131,16 @@ def stamped(data: bytes | bytearray | memoryview, base_offset: int, leader_epoch
     kept = bytearray(data)
     struct.pack_into(">q", kept, 0, base_offset)
     struct.pack_into(">i", kept, 12, leader_epoch)
+    return kept
+
+
+def appended_at(data: bytes | bytearray | memoryview, unix_ms: int) -> bytearray:
+    """``data`` as a broker keeps it with LogAppendTime: the time is its newest timestamp, which the CRC covers."""
+    kept = bytearray(data)
+    (attributes,) = struct.unpack_from(">h", kept, ATTRIBUTES_AT)
+    struct.pack_into(">h", kept, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", kept, _MAX_TIMESTAMP_AT, unix_ms)
+    struct.pack_into(">I", kept, _CRC_AT, crc32c(bytes(kept[ATTRIBUTES_AT:])))
     return kept
 
 

@@ -34,6 +34,10 @@ class State(enum.Enum):
     ENDED = "all markers are written"
 
 
+class _Refused(Exception):
+    """A partition knows a later epoch than the marker's."""
+
+
 class Answer(NamedTuple):
     """Error code, and the producer's id and epoch where there are any."""
 
@@ -46,7 +50,8 @@ class Answer(NamedTuple):
 class Transaction:
     """``targets`` are those without their marker; ``committed`` and ``bumped`` tell how the last one ended.
 
-    ``next_id`` takes over when the markers are written, where the epochs have run out.
+    ``written`` are markers that are not replicated yet, as (leader epoch, offset). ``next_id`` takes over when the
+    markers are written, where the epochs have run out.
     """
 
     producer_id: int
@@ -57,6 +62,7 @@ class Transaction:
     next_id: int = -1
     state: State = State.EMPTY
     targets: set[Target] = field(default_factory=set)
+    written: dict[Target, tuple[int, int]] = field(default_factory=dict)
     number: int = 0
     begun_ms: int = -1
     committed: bool = False
@@ -221,16 +227,20 @@ class Transactions:
         self._cluster.after(self._cluster.marker_ms if txn.targets else 0, lambda: self._write_markers(txn))
 
     def _write_markers(self, txn: Transaction) -> None:
-        txn.targets = {target for target in txn.targets if not self._write_marker(txn, target)}
+        try:
+            txn.targets = {target for target in txn.targets if not self._write_marker(txn, target)}
+        except _Refused:
+            return  # it never ends: none of its markers is sent any more (TransactionMarkerRequestCompletionHandler)
         if txn.targets:
             self._cluster.after(_RETRY_MARKERS_MS, lambda: self._write_markers(txn))
             return
+        txn.written.clear()
         txn.state = State.ENDED
         if txn.next_id >= 0:
             txn.previous_id, txn.producer_id, txn.epoch, txn.next_id = txn.producer_id, txn.next_id, 0, -1
 
     def _write_marker(self, txn: Transaction, target: Target) -> bool:
-        """Whether it is written; a topic that is gone needs none."""
+        """Whether it is written and replicated; a topic that is gone needs none."""
         cluster = self._cluster
         if isinstance(target, str):
             if not cluster.is_up(cluster.coordinator(target)):
@@ -238,8 +248,16 @@ class Transactions:
             cluster.end_group_transaction(target, txn.producer_id, txn.epoch, commit=txn.committed)
             return True
         log = cluster.partition_of(cluster.topics.get(target.topic), target.partition)
-        if log is not None and not cluster.is_up(log.leader):
+        if log is None:
+            return True
+        if not cluster.is_up(log.leader):
             return False
-        if log is not None:
-            log.end_transaction(txn.producer_id, commit=txn.committed, epoch=txn.epoch)
-        return True
+        leader_epoch, offset = txn.written.get(target, (-1, -1))
+        if leader_epoch != log.leader_epoch:
+            cluster.expire_producers(log)
+            if log.refuses_marker(txn.producer_id, txn.epoch, bumped=txn.bumped):
+                raise _Refused
+            now = cluster.clock.unix_ms()
+            offset = log.end_transaction(txn.producer_id, commit=txn.committed, epoch=txn.epoch, unix_ms=now)
+            txn.written[target] = log.leader_epoch, offset
+        return log.high_watermark > offset

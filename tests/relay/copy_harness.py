@@ -29,6 +29,7 @@ def a_range(
     stuck_since_ms: int | None = None,
     source_epoch: int | None = None,
     first: int | None = None,
+    source_end: int = 0,
 ) -> Range:
     return Range(
         flow="flow",
@@ -42,6 +43,7 @@ def a_range(
         stuck_since_ms=stuck_since_ms,
         source_epoch=source_epoch,
         first=first,
+        source_end=source_end,
     )
 
 
@@ -77,6 +79,7 @@ class CopyHarness:
         stuck_since_ms: int | None = None,
         source_epoch: int | None = None,
         first: int | None = None,
+        source_end: int = 0,
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
@@ -86,7 +89,7 @@ class CopyHarness:
         self.clock = self.context.clock
         self.parts: list[_FetchedPart] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms, source_epoch, first),
+            a_range(end, start, stuck_since_ms, source_epoch, first, source_end),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetLimits(),
             batch_size,

@@ -101,6 +101,9 @@ class HandWriter:
         self.commits.append(Commit(progress, timeout_ms, len(self.sent)))
         return self.commits[-1].future
 
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        return pending_since_ms + interval_ms
+
     def close(self, timeout_ms: int) -> Future[None]:
         assert self.closed is None, "a writer is closed once"
         assert timeout_ms > 0

@@ -6,7 +6,7 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar, cast
 
@@ -19,7 +19,7 @@ from mirror.consumer.positions import LastResponse
 from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError
 from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.futures import done
+from mirror.relay.futures import done, failed
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.partition.machine import PartitionCopy
@@ -109,9 +109,12 @@ class Source:
 class Target:
     """Producer and admin. It never answers for ``silent`` partitions, and refuses to commit ``forbidden`` ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
         self.sent: dict[int, list[Record]] = {}
         self.committed: dict[int, int] = {}
+        self.commit_order: list[tuple[int, str]] = []
+        """(time in ms, group) of each commit."""
         self.topic_id = TOPIC_ID
         self.silent: set[int] = set()
         self.forbidden: set[int] = set()
@@ -145,17 +148,14 @@ class Target:
             {tp: to_offset(progress_at(self.committed.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps}
         )
 
-    def commit_group_offsets_async(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
+    def commit_offset_async(
+        self, group: str, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int
     ) -> Future[None]:
-        assert group
         assert timeout_ms
-        for tp, offset in offsets.items():
-            if tp.partition in self.forbidden:
-                refused: Future[None] = Future()
-                refused.set_exception(AuthorizationFailed("no Read on the group", 30))
-                return refused
-            self.committed[tp.partition] = offset.offset
+        if tp.partition in self.forbidden:
+            return failed(AuthorizationFailed("no Read on the group", 30))
+        self.committed[tp.partition] = offset.offset
+        self.commit_order.append((self.clock.now(), group))
         return done(None)
 
 
@@ -219,7 +219,7 @@ class TaskHarness:
         self.partitions = partitions
         self.clock = FakeClock()
         self.source = Source(self.clock, {p: [made(0), made(1)] for p in range(partitions)})
-        self.target = Target()
+        self.target = Target(self.clock)
         self.lookups = Lookups()
         self.end = 2
         self.steps = self.turns = 0

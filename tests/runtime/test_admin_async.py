@@ -22,6 +22,7 @@ CALLS: dict[str, Call] = {
     "read": lambda admin: admin.group_offsets_async("g", [TP], 50),
     "read all": lambda admin: admin.group_offsets_async("g", timeout_ms=50),
     "commit": lambda admin: admin.commit_group_offsets_async("g", {TP: OffsetAndMetadata(1)}, 50),
+    "commit one": lambda admin: admin.commit_offset_async("g", TP, OffsetAndMetadata(1), 50),
     "list": lambda admin: admin.list_offsets_async({TP: LATEST}, isolation="read_uncommitted", timeout_ms=50),
 }
 WRONG: dict[str, Call] = {
@@ -29,6 +30,8 @@ WRONG: dict[str, Call] = {
     "partitions": lambda admin: admin.group_offsets_async("g", [TopicPartition("t", -1)]),
     "time-out": lambda admin: admin.group_offsets_async("g", [TP], -1),
     "offset": lambda admin: admin.commit_group_offsets_async("g", {TP: OffsetAndMetadata(-3)}),
+    "one offset": lambda admin: admin.commit_offset_async("g", TP, OffsetAndMetadata(-3)),
+    "one group": lambda admin: admin.commit_offset_async(7, TP, OffsetAndMetadata(3)),  # type: ignore[arg-type]
     "time": lambda admin: admin.list_offsets_async({TP: -70}),
     "isolation": lambda admin: admin.list_offsets_async({TP: LATEST}, isolation="read_all"),
 }
@@ -64,9 +67,9 @@ def test_none_of_them_waits_for_a_busy_network_thread(admin: Admin) -> None:
     assert time.monotonic() - began < 40
     assert not any(future.done() or future.cancel() for future in futures)
     busy.over.set()
-    told = [future.exception(60) for future in futures[:750]]
+    told = [future.exception(60) for future in futures[:1000]]
     assert {type(error) for error in told} == {KafkaTimeout}
-    for found in (future.result(60) for future in futures[750:]):
+    for found in (future.result(60) for future in futures[1000:]):
         assert (found, type(found.failed[TP])) == ({}, KafkaTimeout)
 
 

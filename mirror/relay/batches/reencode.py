@@ -269,14 +269,15 @@ def _clamp_or_raise(rule: TimestampRule, record: Record, offset: int) -> Record:
         ("before", rule.earliest_ms, rule.keys[0]) if early else ("after", rule.latest_ms, rule.keys[1])
     )
     msg = (
-        f"the record at offset {offset} has the time {_time_text(record.timestamp_ms)}, {beyond} what the target allows"
-        f" ({_time_text(bound_ms)}): raise {key} of the target topic,"
+        f"the record at offset {offset} has the time {time_text(record.timestamp_ms)}, {beyond} what the target allows"
+        f" ({time_text(bound_ms)}): raise {key} of the target topic,"
         ' or set on-bad-timestamp = "clamp" or "skip"'
     )
     raise RecordRejected(msg, INVALID_TIMESTAMP)
 
 
-def _time_text(timestamp_ms: int) -> str:
+def time_text(timestamp_ms: int) -> str:
+    """Return a timestamp in ms since 1970 as a number, with the date if the calendar has it."""
     try:
         return f"{timestamp_ms} ({datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
     except (ValueError, OverflowError, OSError):  # beyond the calendar

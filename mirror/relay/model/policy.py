@@ -8,6 +8,9 @@ from typing import Final
 MAX_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 """A transaction is committed once it holds this many bytes, however young it is."""
 
+DEFAULT_EXACTLY_ONCE_BY: Final = "transactions"
+"""The default of a flow's ``exactly-once-by``: "auto", or the value of a :class:`mirror.relay.model.way.Way`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPolicy:
@@ -15,6 +18,8 @@ class CopyPolicy:
 
     exactly_once: bool = True
     """Exactly once or at least once."""
+    exactly_once_by: str = DEFAULT_EXACTLY_ONCE_BY
+    """How a partition is copied exactly once: by "sequences", in "transactions", or "auto": decided for each batch."""
     commit_interval_ms: int = 1_000
     """A commit follows at most this long after its first record, and earlier once a partition is caught up."""
     commit_min_interval_ms: int = 20

@@ -28,7 +28,7 @@ class CopyPhase(enum.StrEnum):
     FENCING = "fencing"
     """Fencing earlier attempts and reading the progress."""
     RESOLVING_PROGRESS = "settling"
-    """Finding out whether missing progress was forgotten by the brokers."""
+    """Comparing the target's log with the progress, or finding out whether the brokers forgot the progress."""
     FETCHING = "fetching"
     """Waiting for the source, which has more."""
     MEMORY = "memory"

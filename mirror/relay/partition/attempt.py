@@ -98,6 +98,8 @@ class CopyAttempt:
             return CopyPhase.COMMITTING
         if not self.outbox.empty:
             return CopyPhase.PRODUCING
+        if self.comparing_target and self.commits.pending:
+            return CopyPhase.RESOLVING_PROGRESS
         if self.outbox.waits_for_room or self.budget_exhausted:
             return CopyPhase.MEMORY
         return CopyPhase.IDLE if self._reader.caught_up else CopyPhase.FETCHING
@@ -118,6 +120,11 @@ class CopyAttempt:
     def all_delivered(self) -> bool:
         """Whether everything fetched is in the target's log."""
         return self._reader.pipeline.empty and self.outbox.empty
+
+    @property
+    def all_committed(self) -> bool:
+        """Whether all that was sent is committed."""
+        return self.outbox.empty and self.commits.in_flight is None and not self.commits.pending
 
     @property
     def nothing_to_commit(self) -> bool:

@@ -95,7 +95,7 @@ class Commits:
         A catch-up has few large transactions, the steady state quick small ones. At least once, a commit is useful only
         when the data is acknowledged, and comes at its interval.
         """
-        latest_ms = self.uncommitted_since_ms + self._timeouts.commit_interval_ms
+        latest_ms = self._writer.commit_due_ms(self.uncommitted_since_ms, self._timeouts.commit_interval_ms)
         if not self._writer.atomic:
             return 0 if self.required or (ended and self._outbox.empty) else latest_ms
         if self.required or ended or self._bytes >= MAX_TRANSACTION_BYTES:

@@ -110,6 +110,11 @@ class PartitionCopy:
         return self.state is CopyState.DONE
 
     @property
+    def opening(self) -> bool:
+        """Whether an attempt has begun, and does not copy yet."""
+        return self.state in {CopyState.OPENING, CopyState.RESOLVING_PROGRESS}
+
+    @property
     def expired(self) -> bool:
         """Whether it has expired, and has committed nothing since."""
         return self._failures.expiries > 0
@@ -239,6 +244,7 @@ class PartitionCopy:
             self._fail(error, now)
         else:
             self._found = found = future.result()
+            self.recorder.on_progress_found(found)
             tracker = self._target_check.tracker
             if found is not None and found.offset >= self.range.end and tracker.verified is None:
                 # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
@@ -463,7 +469,10 @@ class PartitionCopy:
                 self._attempt.commits.on_hold = False
             if self.state is CopyState.CHECKING_SOURCE or (immediately and self.state in _ENDED_IMMEDIATELY):
                 # An attempt that has not ended yet does not change how the one before it has ended.
-                self._end_attempt(now, self._retry.epoch_outcome(complete=self._nothing_was_due))
+                attempt = self._copying
+                # A new leader of the target that does not answer holds up nothing if no commit waits for it.
+                complete = self._nothing_was_due if attempt is None else self.range.open_ended and attempt.all_committed
+                self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         self.step(now)
 
     def _awaited_text(self) -> str:
@@ -471,11 +480,15 @@ class PartitionCopy:
 
     @property
     def _nothing_was_due(self) -> bool:
-        """Whether it has only begun to follow, and the plan had nothing to copy."""
-        copied, state = self.range, self.state
-        opening = state is CopyState.OPENING or (state is CopyState.RESOLVING_PROGRESS and self._found is not None)
-        first = opening and copied.stuck_since_ms is None and not self._failures.expiries
-        return first and self._retry.last_failure is None and copied.open_ended and copied.source_end == copied.start
+        """Whether it has only begun to follow, and the plan had nothing to copy, or all of it is committed already."""
+        copied, found = self.range, self._found
+        if not copied.open_ended or self._failures.expiries or self._retry.last_failure is not None:
+            return False
+        if self.state is CopyState.RESOLVING_PROGRESS and found is not None:
+            # The copies of the epoch before go on after the plan was made. What was stuck is below the planned end.
+            of_same_topic = not self.recorder.is_of_recreated_topic(found)
+            return of_same_topic and copied.start <= copied.source_end <= found.offset
+        return self.state is CopyState.OPENING and copied.stuck_since_ms is None and copied.source_end == copied.start
 
     _STEPS: ClassVar[dict[CopyState, Callable[[PartitionCopy, int], None]]] = {
         CopyState.OPENING: _step_opening,

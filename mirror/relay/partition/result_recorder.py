@@ -56,12 +56,17 @@ class ResultRecorder:
             return None  # the attempt that fenced this one has newer progress
         return self.progress, self.target_end
 
+    def on_progress_found(self, progress: Progress | None) -> None:
+        """Record where the first attempt will begin, if it ends before: the plan may be older than ``progress``."""
+        if self.progress is None and progress is not None and not self._is_of_other_source(progress):
+            self.result.start = self.result.end = progress.offset
+
     def begin_at(self, progress: Progress) -> bool:
         """Begin an attempt at ``progress``; return whether it is the first.
 
         Raises FlowError if the progress is that of another source.
         """
-        if progress.source_cluster_id not in {"", self._range.source_cluster_id}:
+        if self._is_of_other_source(progress):
             raise other_source(self._range, progress)
         first = self.progress is None
         if first:
@@ -71,6 +76,9 @@ class ResultRecorder:
         self.progress = progress
         self.result.end = progress.offset
         return first
+
+    def _is_of_other_source(self, progress: Progress) -> bool:
+        return progress.source_cluster_id not in {"", self._range.source_cluster_id}
 
     def is_of_recreated_topic(self, progress: Progress) -> bool:
         """Whether the topic was deleted and recreated since ``progress``."""

@@ -15,6 +15,8 @@ from mirror.producer.batch.batches import Callback
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, failed, then
 from mirror.relay.progress.committed import Progress, from_offset, group_of, to_offset
+from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
+from mirror.timing import deadline
 from mirror.wire.records import Batch
 
 
@@ -49,6 +51,10 @@ class TargetWriter(Protocol):
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit ``progress``."""
+        ...
+
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        """Return when to commit progress that is pending since ``pending_since_ms``: within ``interval_ms``."""
         ...
 
     def close(self, timeout_ms: int) -> Future[None]:
@@ -115,6 +121,10 @@ class ExactlyOnceWriter:
         # The error of the offsets says more than that of the commit, which fails with it.
         return then(committed, lambda _: offsets_sent, otherwise=offsets_sent)
 
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        """Commit after the interval."""
+        return deadline(pending_since_ms, interval_ms)
+
     def _on_commit_ended(self, committed: Future[None]) -> None:
         if committed.exception() is None:
             self._in_transaction = False
@@ -149,12 +159,21 @@ class AtLeastOnceWriter:
     atomic = False
     fences_in_doubt = 0
 
-    def __init__(self, flow: str, tp: TopicPartition, admin: Admin, producer: Producer, chain: int) -> None:
+    def __init__(
+        self,
+        flow: str,
+        tp: TopicPartition,
+        admin: Admin,
+        producer: Producer,
+        committer: ProgressCommitter,
+        chain: int,
+    ) -> None:
         """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent."""
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
         self._admin: Final = admin
         self._producer: Final = producer
+        self._committer: Final = committer
         self._chain: Final = chain
 
     @property
@@ -171,8 +190,12 @@ class AtLeastOnceWriter:
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """Commit only this partition: it must not fail with another one's group, nor wait for it."""
-        return self._admin.commit_group_offsets_async(self._group, {self._tp: to_offset(progress)}, timeout_ms)
+        """Commit with the other partitions of the group; each fails alone."""
+        return self._committer.commit(self._tp, to_offset(progress), timeout_ms)
+
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        """Commit when the other partitions of the group do."""
+        return commit_due_ms(self._tp, pending_since_ms, interval_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Do nothing: what was sent cannot be aborted, and the producer is shared."""

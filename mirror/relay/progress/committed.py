@@ -2,6 +2,11 @@
 
 The offsets are keyed by the *target* topic and partition, in one of 16 groups per flow: a single group would send every
 commit to one coordinator partition. The metadata names the source that the offsets belong to.
+
+Exactly once, these groups are written only in transactions, so that an earlier attempt which is still running cannot
+change them once it is fenced. A partition that is copied by sequences has two offsets. The *claim*, in these groups, is
+written by the fence with which an attempt begins. The *lazy progress*, in groups of its own, is committed plainly
+while the attempt copies. Both say truly which records the target had received; neither says that these were the last.
 """
 
 from __future__ import annotations
@@ -9,11 +14,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.target_log import TargetMark, mark_of
 
@@ -54,6 +60,12 @@ class Progress:
     """What an epoch copied after its end, and did not report: the copy that resumes from here counts it."""
     target: TargetMark | None = None
     """The log that it was copied into; None if that is not known (version 0.1 did not store it)."""
+    way: Way = Way.TRANSACTIONS
+    """By which way the attempt copies that committed it. By sequences, the target may hold records behind it."""
+    generation: int = 0
+    """Set when a copy starts, or starts over (ms since 1970). Lazy progress of another generation is void."""
+    producer_id: int = -1
+    """The producer id of the attempt that committed it, by sequences; otherwise -1."""
 
 
 class GroupAdmin(Protocol):
@@ -73,7 +85,29 @@ class GroupAdmin(Protocol):
 
 def group_of(flow: str, tp: TopicPartition) -> str:
     """Return the group that stores a target partition's progress; the same in every process and version."""
-    return f"mirror.{flow}.{zlib.crc32(str(tp).encode()) % SHARDS}"
+    return f"mirror.{flow}.{shard_of(tp)}"
+
+
+def shard_of(tp: TopicPartition) -> int:
+    """Return the number of the group that stores a target partition's progress, from 0 to ``SHARDS`` - 1."""
+    return zlib.crc32(str(tp).encode()) % SHARDS
+
+
+def lazy_group_of(flow: str, tp: TopicPartition) -> str:
+    """Return the group that stores the lazy progress of a target partition."""
+    return f"mirror.{flow}.progress.{zlib.crc32(str(tp).encode()) % SHARDS}"
+
+
+def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
+    """Return the later of both. Lazy progress counts only for the way, and in the generation, of the claim.
+
+    A fenced attempt may commit its lazy progress late: that is no more than what the target had received from it, and
+    never beyond the claim of a later attempt in transactions, which is exact.
+    """
+    if claim.way is not Way.SEQUENCES or lazy is None or lazy.generation != claim.generation:
+        return claim
+    later = (lazy.offset, lazy.time_ms) >= (claim.offset, claim.time_ms)
+    return replace(lazy, way=Way.SEQUENCES) if later else claim
 
 
 def to_offset(progress: Progress) -> OffsetAndMetadata:
@@ -85,6 +119,8 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "time": progress.time_ms,
         **({"left": progress.unreported} if progress.unreported != NO_TOTALS else {}),
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
+        **({"way": progress.way, "producer": progress.producer_id} if progress.way is Way.SEQUENCES else {}),
+        **({"generation": progress.generation} if progress.generation else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
@@ -100,6 +136,9 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         time_ms=stored.time_ms(metadata.get("time")) or 0,
         unreported=_parse_totals(metadata.get("left")),
         target=mark_of(metadata.get("target")),
+        way=Way.SEQUENCES if metadata.get("way") == Way.SEQUENCES else Way.TRANSACTIONS,
+        generation=stored.time_ms(metadata.get("generation")) or 0,
+        producer_id=_parse_producer_id(metadata.get("producer")),
     )
 
 
@@ -117,14 +156,28 @@ class ProgressStore:
         commit leaves its transaction open until ``transaction.timeout.ms``, or until the next attempt fences it, and
         that attempt needs a plan first.
         """
+        claims = self._read(tps, group_of)
+        # Only these have lazy progress: a flow in transactions needs no access to its groups.
+        by_sequences = [tp for tp, claim in claims.items() if claim.way is Way.SEQUENCES]
+        lazy = self._read(by_sequences, lazy_group_of)
+        return {tp: latest_of(claim, lazy.get(tp)) for tp, claim in claims.items()}
+
+    def _read(
+        self, tps: Collection[TopicPartition], group_of_tp: Callable[[str, TopicPartition], str]
+    ) -> dict[TopicPartition, Progress]:
         groups: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(tps):
-            groups[group_of(self._flow, tp)].append(tp)
+            groups[group_of_tp(self._flow, tp)].append(tp)
         found: dict[TopicPartition, Progress] = {}
         for group, members in groups.items():
             for tp, committed in self._admin.group_offsets(group, members, require_stable=False).items():
                 found[tp] = from_offset(committed)
         return found
+
+
+def _parse_producer_id(value: object) -> int:
+    producer_id = stored.number(value)
+    return -1 if producer_id is None else producer_id
 
 
 def _parse_totals(value: object) -> ProgressTotals:

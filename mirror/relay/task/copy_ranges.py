@@ -12,12 +12,11 @@ from functools import partial
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.client import Admin, BufferMemory, ConfigKind, ConfigResource, Consumer, Producer, TopicPartition
+from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import MirrorError
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import (
     OVERHEAD_FRACTION,
     PARTITION_FETCH_BYTES,
@@ -32,13 +31,13 @@ from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.task import Clients, Task
+from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.memory.malloc_tuning import bound_heap
 
 _log = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005
-_TOPIC_CONFIG_TIMEOUT_MS: Final = 10_000
 _MIN_PARTITION_FETCH_BYTES: Final = 16 * 1024
 _RESPONSES_FRACTION: Final = 3
 """This part of ``fetch.max.bytes`` is memory of processed responses, which the next responses reuse."""
@@ -165,7 +164,9 @@ def _copy(
         batch_size = producer_settings.batch_size
         if "batch.size" not in target_options:
             batch_size = batch_bytes(batch_size, buffer_memory)
-        results = task.run(ranges, _target_limits(admin, targets), batch_size, hand_over)
+        delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
+        rules = read_topic_rules(source_admin, admin, ranges, policy, delivery_ms)
+        results = task.run(ranges, rules.limits, batch_size, hand_over)
         if task.may_be_last:
             _write_progress(lookups, task.progress_records())
     return results
@@ -216,13 +217,6 @@ def _source_options(
         "max.partition.fetch.bytes": min(of_partition, ahead),
         "fetch.max.bytes": ahead,
     }
-
-
-def _target_limits(admin: Admin, targets: Sequence[TopicPartition]) -> dict[str, TargetLimits]:
-    """Read what each target topic accepts; defaults if that is not permitted: brokers then refuse what is too large."""
-    resources = {topic: ConfigResource(ConfigKind.TOPIC, topic) for topic in {tp.topic for tp in targets}}
-    configs = admin.describe_configs(resources.values(), partial=True, timeout_ms=_TOPIC_CONFIG_TIMEOUT_MS)
-    return {topic: TargetLimits.of(configs.get(resource, {})) for topic, resource in resources.items()}
 
 
 def _write_progress(lookups: ClusterLookups, records: dict[TopicPartition, ProgressRecord]) -> None:

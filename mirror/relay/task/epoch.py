@@ -47,6 +47,8 @@ class EpochLifecycle:
         self._hand_over: HandOver | None = None
         self._ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
         self._winding_up = self._ended_by_control = self._handed_over = False
+        self._opens_until: Final = now + self._wind_up_ms
+        self._hand_over_delayed = False
         self._hand_over_since: int | None = None
 
     def use_hand_over(self, hand_over: HandOver | None) -> None:
@@ -86,7 +88,14 @@ class EpochLifecycle:
     def _try_hand_over(
         self, now: int, hand_over: HandOver, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
     ) -> Collection[PartitionCopy]:
-        """Hand over as soon as no commit is in flight."""
+        """Hand over as soon as no commit is in flight.
+
+        A task may begin after the planned end of its epoch, if processes take long to start. Its copies open first: one
+        that had no time to begin would be reported as unfinished, and nothing would be copied for the lease.
+        """
+        self._hand_over_delayed = True
+        if now < self._opens_until and any(copy.opening for copy in active):
+            return ()
         self._hand_over_since = now if self._hand_over_since is None else self._hand_over_since
         in_flight = [copy.hold_commits() for copy in active]  # a list: it must hold the commits of all copies
         if any(in_flight) and now - self._hand_over_since < _HAND_OVER_MS:
@@ -98,8 +107,8 @@ class EpochLifecycle:
 
     def due_ms(self, now: int) -> int:
         """Return when :meth:`update` has to be called next if nothing wakes the task before."""
-        handing_over = self._hand_over_since is not None and not self._handed_over
-        due_ms = now + (_HAND_OVER_RECHECK_MS if handing_over else max(0, self._ends_at - self._unix_ms()))
+        delayed = self._hand_over_delayed and not (self._handed_over or self._winding_up)
+        due_ms = now + (_HAND_OVER_RECHECK_MS if delayed else max(0, self._ends_at - self._unix_ms()))
         if self._control is not None and not self._winding_up:
             due_ms = min(due_ms, self._control.due_ms())
         return due_ms

@@ -23,6 +23,7 @@ from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import ClusterLookups, StartPosition
@@ -91,6 +92,7 @@ class Task:
         self._active: set[PartitionCopy] = set()
         self._due: dict[PartitionCopy, int] = {}
         self._attempts: dict[TopicPartition, int] = {}
+        self._committer: ProgressCommitter | None = None
         self._steering: Final = FetchSteering(
             clients.consumer,
             self.source_budget,
@@ -177,6 +179,8 @@ class Task:
                 self._due[copy] = copy.due_ms(now)
         self._write_progress(now)
         self._steering.update(now, stepped, self._active)
+        if self._committer is not None:
+            self._committer.flush()
         self._wait(now)
 
     def _step_due(self, now: int) -> set[PartitionCopy]:
@@ -250,7 +254,8 @@ class Task:
         if clients.producer is None:
             return ExactlyOnceWriter(flow, copy.target, clients.producer_settings, clients.admin, clients.memory)
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
-        return AtLeastOnceWriter(flow, copy.target, clients.admin, clients.producer, attempt)
+        committer = self._committer = self._committer or ProgressCommitter(clients.admin, flow)
+        return AtLeastOnceWriter(flow, copy.target, clients.admin, clients.producer, committer, attempt)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -34,6 +34,11 @@ _APIS: Final[Mapping[Side, tuple[Api | None, ...]]] = {
     ),
 }
 """The requests of a copy to each side; None stands for all of them."""
+_FREQUENT: Final[Mapping[Side, tuple[Api, ...]]] = {
+    Side.SOURCE: (Api.FETCH,),
+    Side.TARGET: (Api.PRODUCE, Api.END_TXN, Api.TXN_OFFSET_COMMIT),
+}
+"""The requests that a copy makes all the time, and the load does not make at all."""
 
 
 class ConnectionFault(Injection):
@@ -57,16 +62,19 @@ class ConnectionFault(Injection):
 
 
 def proxy_faults(fault: ScheduledFault) -> tuple[Fault, ...]:
-    """Return one to three faults of requests or answers, each of which begins at some byte and occurs some times."""
+    """Return one to three faults of requests or answers, each of which begins at some byte and occurs some times.
+
+    The first one is of frequent requests to any broker: in some seconds, a copy may need no metadata of one broker.
+    """
     rng = random.Random(fault.seed)
     found = []
-    for _ in range(rng.randint(1, 3)):
+    for number in range(rng.randint(1, 3)):
         delays = fault.kind is FaultKind.CONNECTIONS_DELAYED
         found.append(
             Fault(
                 action=_ACTIONS[fault.kind],
-                api=rng.choice(_APIS[fault.side]),
-                broker=rng.choice((None, 1, 2, 3)),
+                api=rng.choice(_APIS[fault.side] if number else _FREQUENT[fault.side]),
+                broker=rng.choice((None, 1, 2, 3)) if number else None,
                 on=rng.choice(list(On)),
                 after=_some_byte(rng),
                 delay_ms=rng.randint(20, 3_000) if delays else 0,

@@ -6,7 +6,7 @@ import contextlib
 import random
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import ElectionType, KafkaException, TopicCollection, TopicPartition
@@ -69,7 +69,10 @@ class KafkaSide:
         assignment: list[list[int]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until it is visible; ``assignment`` lists the replicas of each partition."""
+        """Create a topic and wait until it is visible everywhere; ``assignment`` lists the replicas of each partition.
+
+        A client that asked a broker which does not know the topic yet would fail, or wait for its next metadata.
+        """
         admin = self.admin()
         replicas: dict[str, Any] = (
             {"replication_factor": BROKERS} if assignment is None else {"replica_assignment": assignment}
@@ -90,14 +93,14 @@ class KafkaSide:
         self._await_partitions(topic, partitions)
 
     def delete(self, *topics: str) -> None:
-        """Delete the topics that exist, and wait until they do not."""
+        """Delete the topics that exist, and wait until no healthy broker knows them."""
         existing = self.topics().keys() & set(topics)
         admin = self.admin()
         for future in admin.delete_topics(sorted(existing)).values() if existing else ():
             with contextlib.suppress(KafkaException, TimeoutError):
                 future.result(CALL_S)
         eventually(
-            lambda: not self.topics().keys() & set(topics),
+            lambda: self._everywhere(lambda known: not known.keys() & set(topics)),
             within_s=WITHIN_S,
             every_s=POLL_S,
             what=f"deletion of {topics}",
@@ -113,12 +116,27 @@ class KafkaSide:
         self._await_partitions(topic, partitions)
 
     def _await_partitions(self, topic: str, partitions: int) -> None:
+        def known_with_leaders(known: Mapping[str, Any]) -> bool:
+            found = known[topic].partitions if topic in known else {}
+            return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
+
         eventually(
-            lambda: self.partitions(topic) == partitions,
+            lambda: self._everywhere(known_with_leaders),
             within_s=WITHIN_S,
             every_s=POLL_S,
-            what=f"{partitions} partitions of {topic}",
+            what=f"{partitions} partitions of {topic} at every broker",
         )
+
+    def _everywhere(self, holds: Callable[[Mapping[str, Any]], bool]) -> bool:
+        """Return whether ``holds`` is true of the topics of each healthy broker: they learn of changes one by one."""
+        for server in self.healthy_address.split(","):
+            admin = AdminClient({"bootstrap.servers": server, "log_level": 0})
+            try:
+                if not holds(admin.list_topics(timeout=CALL_S).topics):
+                    return False
+            except KafkaException:
+                return False
+        return True
 
     def topics(self) -> Mapping[str, Any]:
         """Return the metadata of all topics by name; nothing where no broker answers."""
@@ -132,8 +150,17 @@ class KafkaSide:
         return 0 if found is None else len(found.partitions)
 
     def topic_id(self, topic: str) -> str:
-        admin = self.admin()
-        return str(admin.describe_topics(TopicCollection([topic]))[topic].result(CALL_S).topic_id)
+        """Return the id of ``topic``, which exists: a broker that does not know it yet is asked again."""
+        found = list[str]()
+
+        def described() -> bool:
+            admin = self.admin()
+            with contextlib.suppress(KafkaException, TimeoutError):
+                found.append(str(admin.describe_topics(TopicCollection([topic]))[topic].result(CALL_S).topic_id))
+            return bool(found)
+
+        eventually(described, within_s=WITHIN_S, every_s=POLL_S, what=f"the id of {topic}")
+        return found[0]
 
     # --- replicas
 

@@ -11,9 +11,12 @@ from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import EPOCH_ENDED, CopyState
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
+from mirror.relay.progress.target_log import TargetMark
 from tests.fakes.clock import FakeClock
 from tests.relay.copy_harness import CopyHarness, made, progress_at
-from tests.relay.hand_context import TIMES
+from tests.relay.hand_context import TIMES, TOPIC_ID
+
+MARKED = replace(progress_at(2), target=TargetMark(topic_id="", end=2, leader_epoch=4))
 
 
 def _wind_up(run: CopyHarness, *, immediately: bool = False) -> None:
@@ -133,6 +136,66 @@ def test_opening_copy_with_nothing_planned_is_complete_at_the_epoch_s_end() -> N
     run.advance(300)
     _wind_up(run, immediately=True)
     assert run.ended_with(Outcome.COMPLETE).stuck_since_ms is None
+
+
+def test_opening_copy_that_was_stuck_before_is_unfinished_at_the_epoch_s_end() -> None:
+    """It is not known yet whether what was stuck has been committed since."""
+    run = CopyHarness(OPEN_END, stuck_since_ms=1)
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == 1
+
+
+@pytest.mark.parametrize("stuck_since_ms", [None, 1])
+def test_copy_whose_plan_was_copied_under_the_lease_is_complete_without_the_target_s_leader(
+    stuck_since_ms: int | None,
+) -> None:
+    """Plans are made before their epochs begin. The copies of the epoch before continue, and commit meanwhile."""
+    run = CopyHarness(OPEN_END, source_end=2, stuck_since_ms=stuck_since_ms).found(progress_at(3))
+    assert run.copy.state is CopyState.RESOLVING_PROGRESS
+    _wind_up(run)
+    _wind_up(run, immediately=True)
+    result = run.ended_with(Outcome.COMPLETE)
+    assert (result.error, result.end, result.stuck_since_ms) == (None, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("start", "source_end", "topic_id"), [(2, 0, TOPIC_ID), (0, 3, TOPIC_ID), (0, 2, "of the topic before")]
+)
+def test_copy_whose_plan_is_not_known_to_be_copied_is_unfinished_without_the_target_s_leader(
+    start: int, source_end: int, topic_id: str
+) -> None:
+    """A source without a leader is planned with its end at 0; a topic made again has offsets of its own."""
+    run = CopyHarness(OPEN_END, start=start, source_end=source_end).found(progress_at(2, topic_id=topic_id))
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).end == 2
+
+
+def test_copy_that_has_committed_everything_is_complete_although_a_new_leader_does_not_answer() -> None:
+    run = CopyHarness(OPEN_END).opened_with(MARKED)
+    run.fetch(made(2), stable_end=3)
+    run.ack()
+    run.advance(TIMES.commit_min_interval_ms)
+    run.context.leader = (2, 5)
+    run.commit()
+    run.copy.step(run.clock.now())
+    assert len(run.context.comparisons) == 1
+    _wind_up(run)
+    assert run.copy.state is CopyState.COPYING, "the leader may still answer"
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.COMPLETE).end == 3
+
+
+def test_copy_that_may_not_commit_before_a_new_leader_answers_is_unfinished() -> None:
+    run = CopyHarness(OPEN_END).opened_with(MARKED)
+    run.context.leader = (2, 5)
+    run.fetch(made(2), stable_end=3)
+    run.ack()
+    _wind_up(run)
+    assert run.committing is None
+    _wind_up(run, immediately=True)
+    result = run.ended_with(Outcome.UNFINISHED)
+    assert result.end == 2
+    assert result.error == f"{EPOCH_ENDED}: it waited for the leader of the target partition"
 
 
 def test_copy_opening_at_the_epoch_s_end_counts_the_last_epoch_s_records_and_reads_nothing() -> None:

@@ -121,6 +121,7 @@ def test_progress_of_another_source_cluster_fails_the_copy() -> None:
     run = CopyHarness(10).opened(3, cluster="rome")
     result = run.ended_with(Outcome.FAILED)
     assert "another source cluster (rome, not paris)" in str(result.error)
+    assert result.end == 0, "the progress is one of other offsets"
     assert run.writer.commits == []
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
 from mirror.cluster.offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress.committed import SHARDS, Progress, ProgressStore, from_offset, group_of, to_offset
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import (
+    SHARDS,
+    Progress,
+    ProgressStore,
+    from_offset,
+    group_of,
+    latest_of,
+    lazy_group_of,
+    to_offset,
+)
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 
@@ -103,6 +114,35 @@ def test_open_transaction_of_a_killed_copy_does_not_delay_a_plan(cluster: FakeCl
     with pytest.raises(KafkaTimeout, match="UNSTABLE_OFFSET_COMMIT"):
         admin.group_offsets(group, [tp])
     assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
+
+
+def _claim(offset: int, generation: int = 5, time_ms: int = 77) -> Progress:
+    return replace(_progress(offset), way=Way.SEQUENCES, generation=generation, producer_id=4, time_ms=time_ms)
+
+
+def test_claim_and_lazy_progress_are_stored_in_full() -> None:
+    assert from_offset(to_offset(_claim(5))) == _claim(5)
+
+
+def test_lazy_progress_counts_from_the_claim_on() -> None:
+    """CONFORMANCE: claim_is_written_under_the_fence_only: late plain commits restore nothing."""
+    exact = _progress(5)
+    assert latest_of(_claim(5), None) == _claim(5)
+    assert latest_of(_claim(5), _claim(9)).offset == 9
+    assert latest_of(_claim(5), _claim(4)).offset == 5, "a fenced attempt has committed it late"
+    assert latest_of(_claim(5), _claim(9, generation=4)).offset == 5, "the copy has started over since"
+    assert latest_of(replace(exact, generation=5), _claim(9)).offset == 5, "a transaction's progress is exact"
+    assert latest_of(_claim(5, time_ms=77), _claim(5, time_ms=78)).time_ms == 78
+    assert latest_of(_claim(5, time_ms=77), _claim(5, time_ms=76)).time_ms == 77
+
+
+def test_lazy_progress_is_read_for_partitions_that_are_copied_by_sequences_only(cluster: FakeCluster) -> None:
+    in_transactions, by_sequences = TopicPartition("t", 0), TopicPartition("t", 1)
+    admin = _keep(cluster, "flow", {in_transactions: _progress(3), by_sequences: _claim(5)})
+    for tp in (in_transactions, by_sequences):
+        admin.commit_group_offsets(lazy_group_of("flow", tp), {tp: to_offset(_claim(8))})
+    found = ProgressStore(admin, "flow").read([in_transactions, by_sequences])
+    assert {tp: progress.offset for tp, progress in found.items()} == {in_transactions: 3, by_sequences: 8}
 
 
 def test_metadata_names_the_source() -> None:

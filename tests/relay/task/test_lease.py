@@ -17,6 +17,7 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.task.task import Task
 from mirror.wire.records import Batch
 from tests.relay.copy_harness import made, progress_at
+from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import TaskHarness
 
 EPOCH_MS = 60_000
@@ -34,6 +35,16 @@ class Transactions:
         self.opened: list[tuple[int, int]] = []
         self.sick: set[int] = set()
         self.silent_at = 0
+        self.opens_at: dict[int, int] = {}
+        """When partitions open that do not open immediately."""
+        self.opening: dict[int, Future[Progress | None]] = {}
+
+    def answer(self) -> None:
+        """Answer what is opening, and due."""
+        for partition, opened in list(self.opening.items()):
+            if self.harness.clock.now() >= self.opens_at.get(partition, 0):
+                del self.opening[partition]
+                opened.set_result(self.progress.get(partition, progress_at(0)))
 
     def new_writer(self, copy: CopyHandle) -> AnsweringWriter:
         self.opened.append((copy.source.partition, self.harness.clock.now()))
@@ -52,7 +63,10 @@ class AnsweringWriter:
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         assert timeout_ms > 0
-        return done(self.target.progress.get(self.partition, progress_at(0)))
+        opened: Future[Progress | None] = Future()
+        self.target.opening[self.partition] = opened
+        self.target.answer()
+        return opened
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         del created_ms
@@ -72,6 +86,9 @@ class AnsweringWriter:
             return Future()  # the transaction includes a batch without an answer
         self.target.progress[self.partition] = progress
         return done(None)
+
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+        return pending_since_ms + interval_ms
 
     def close(self, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
@@ -103,12 +120,19 @@ class LeaseHarness:
         self.handed_over: list[tuple[int, list[RangeResult]]] = []
         self.began = self.harness.clock.now()
         monkeypatch.setattr(Task, "new_writer", lambda _task, copy: self.target.new_writer(copy))
+        turn = Task._turn
 
-    def run(self, **policy: object) -> list[RangeResult]:
+        def answered_turn(task: Task, now: int) -> None:
+            self.target.answer()
+            turn(task, now)
+
+        monkeypatch.setattr(Task, "_turn", answered_turn)
+
+    def run(self, *, epoch_ms: int = EPOCH_MS, **policy: object) -> list[RangeResult]:
         def hand_over(results: list[RangeResult]) -> None:
             self.handed_over.append((self.harness.clock.now() - self.began, results))
 
-        until_ms = self.harness.clock.unix_ms() + EPOCH_MS
+        until_ms = self.harness.clock.unix_ms() + epoch_ms
         return self.harness.copy(hand_over, until_ms=until_ms, lease_ms=LEASE_MS, **policy)
 
 
@@ -129,6 +153,32 @@ def test_results_are_handed_over_at_the_epoch_s_end_and_copies_continue_for_the_
     assert EPOCH_MS + LEASE_MS <= leased.harness.clock.now() - leased.began <= EPOCH_MS + LEASE_MS + 1_000
     assert leased.target.progress[3].unreported == ProgressTotals(1, 1, made(2).size)
     assert {leased.target.progress[number].unreported for number in range(3)} == {NO_TOTALS}
+
+
+def test_task_that_begins_after_its_epoch_s_end_opens_its_copies_before_it_hands_over(leased: LeaseHarness) -> None:
+    """Otherwise an epoch whose processes take long to start copies nothing, also not under its lease."""
+    leased.target.opens_at = dict.fromkeys(range(4), leased.began + 700)
+    leased.target.progress[1] = progress_at(2)
+    results = leased.run(epoch_ms=-3_000)
+    ((at_ms, handed_over),) = leased.handed_over
+    assert 700 <= at_ms <= 1_000
+    assert {(result.outcome, result.error) for result in handed_over} == {(Outcome.COMPLETE, None)}
+    assert [result.end for result in results] == [2] * 4, "the copies continued"
+    assert leased.harness.turns < 2_000
+
+
+def test_copy_that_opens_too_late_does_not_delay_the_hand_over_any_further(leased: LeaseHarness) -> None:
+    leased.target.opens_at = {2: OPEN_END}
+    leased.run(epoch_ms=-3_000)
+    ((at_ms, _),) = leased.handed_over
+    assert TIMES.request_timeout_ms <= at_ms <= TIMES.request_timeout_ms + 100, "as long as an epoch may wind up"
+
+
+def test_copy_that_never_opens_does_not_delay_the_hand_over_of_a_whole_epoch(leased: LeaseHarness) -> None:
+    leased.target.opens_at = {2: OPEN_END}
+    leased.run()
+    ((at_ms, _),) = leased.handed_over
+    assert EPOCH_MS <= at_ms <= EPOCH_MS + 100
 
 
 def test_unreported_counts_are_counted_by_the_copy_that_resumes(leased: LeaseHarness) -> None:

@@ -151,6 +151,22 @@ def test_followed_partitions_are_copied_until_the_epoch_ends_and_may_be_idle(fol
     assert followed.steps < 1_000
 
 
+def test_progress_at_least_once_is_committed_for_all_partitions_of_a_group_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred partitions get a record at different times, each 2 s; with a commit of its own each, that is 1,000."""
+    followed = TaskHarness(100, monkeypatch)
+    followed.end = OPEN_END
+    now = followed.clock.now()
+    for partition in range(100):
+        times = range(now + 1_000 + 20 * partition, now + 20_000, 2_000)
+        followed.source.later[partition] = [(at_ms, made(2 + number)) for number, at_ms in enumerate(times)]
+    followed.copy(until_ms=followed.clock.unix_ms() + 20_000)
+    commits = followed.target.commit_order
+    assert 900 <= len(commits) <= 1_200
+    assert len(set(commits)) <= 16 * 22, "(time, group): each is one request"
+
+
 def test_followed_partition_with_nothing_to_fetch_is_idle(followed: TaskHarness) -> None:
     """This holds before the first record, too: its broker delays the first response until there is one."""
     began = followed.clock.unix_ms()

@@ -1,0 +1,199 @@
+"""Decides whether a batch goes to the target by sequence or in a transaction (KIP-98), and says why. Pure.
+
+A batch that goes by sequence is appended once because the target's brokers remember the producer's last sequence. They
+forget it ``producer.id.expiration.ms`` after the *newest timestamp* of the last batch, not after its arrival
+(``ProducerStateManager.isProducerExpired``), unless the topic has LogAppendTime. So old records go in transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mirror.cluster.types import ConfigEntry, TopicPartition
+from mirror.errors import FlowError
+from mirror.relay.batches.output_batch import OutputBatch
+from mirror.relay.batches.reencode import Reason, time_text
+from mirror.relay.batches.topic_config import TopicConfig, readable
+from mirror.relay.model.way import Way
+from mirror.wire.legacy import NO_TIMESTAMP
+
+HOLD_MS: Final = 60_000
+"""How long a partition keeps to transactions after a batch that needed one: each change of the way ends an attempt."""
+EXPIRATION: Final = "producer.id.expiration.ms"
+"""How long brokers remember a producer id (KIP-854); brokers before 3.4 do not have this key."""
+
+_CLEANUP: Final = "cleanup.policy"
+_CONDITIONAL: Final = frozenset({Reason.BAD_TIMESTAMP, Reason.NO_KEY, Reason.TOO_LARGE})
+"""Remedies that depend on the clock or on the target's limits.
+
+Another attempt may decide otherwise, and would then not find the target's last records in the source.
+"""
+_UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayRules:
+    """Which batches of a target topic may go by sequence."""
+
+    mode: str = Way.TRANSACTIONS.value
+    """The flow's ``exactly-once-by``: "auto", "sequences" or "transactions"."""
+    expiration_ms: int | None = None
+    """The smallest ``producer.id.expiration.ms`` of the target's brokers; None: unknown."""
+    compacted: str = ""
+    """Which topic is compacted: "source", "target", or "" for neither. Records that are gone cannot be compared."""
+    unread: str = ""
+    """The topic whose configuration could not be read: "source", "target", or "" for neither."""
+    log_append_time: bool = False
+    """Whether the target's brokers set the timestamps: then producer ids expire after the last append."""
+    delivery_ms: int = 0
+    """How long after its choice a batch may still be appended or retried: its producer id must not expire before."""
+
+    @classmethod
+    def of(
+        cls,
+        mode: str,
+        source: Mapping[str, ConfigEntry],
+        target: Mapping[str, ConfigEntry],
+        expiration_ms: int | None,
+        delivery_ms: int,
+    ) -> Self:
+        """Return the rules by the configurations of both topics; those that could not be read are empty."""
+        topics = {"source": readable(source), "target": readable(target)}
+        compacted = (side for side, configs in topics.items() if "compact" in TopicConfig.of(configs).cleanup)
+        return cls(
+            mode=mode,
+            expiration_ms=expiration_ms,
+            compacted=next(compacted, ""),
+            unread=next((side for side, configs in topics.items() if _CLEANUP not in configs), ""),
+            log_append_time=TopicConfig.of(topics["target"]).append_time,
+            delivery_ms=delivery_ms,
+        )
+
+    @property
+    def fixed(self) -> Way | None:
+        """The way of all batches; None if it depends on the batch."""
+        if self.mode in set(Way):
+            return Way(self.mode)
+        return Way.TRANSACTIONS if self._obstacle else None
+
+    def way_of(self, output: OutputBatch, unix_ms: int) -> Way:
+        """Return the way of ``output`` at ``unix_ms``, in ms since 1970.
+
+        Raises FlowError if the flow demands sequences for a batch that must not go by sequence.
+        """
+        if self.mode == Way.TRANSACTIONS:
+            return Way.TRANSACTIONS
+        objection = self._objection(output, unix_ms)
+        if objection and self.mode == Way.SEQUENCES:
+            raise FlowError(self._refusal(output, objection))
+        return Way.TRANSACTIONS if objection else Way.SEQUENCES
+
+    def reason(self, output: OutputBatch | None, unix_ms: int) -> str:
+        """Return one clause that says why ``output`` goes its way; without an output, why every batch does."""
+        if self.mode in set(Way):
+            return f'exactly-once-by = "{self.mode}"'
+        objection = self._obstacle if output is None else self._objection(output, unix_ms)
+        if objection or output is None:
+            return objection
+        if self.log_append_time:
+            return "the target's brokers set the timestamps"
+        return f"records are younger than {_duration(self._max_age_ms)}"
+
+    def _objection(self, output: OutputBatch, unix_ms: int) -> str:
+        """Return why ``output`` must not go by sequence; empty if it may."""
+        return self._obstacle or _condition(output) or self._age_objection(output, unix_ms)
+
+    @property
+    def _obstacle(self) -> str:
+        """Why no batch may go by sequence; empty if some may."""
+        if self.compacted:
+            return f"the {self.compacted} topic is compacted"
+        if self.unread:
+            return f"the configuration of the {self.unread} topic could not be read"
+        if self.expiration_ms is None:
+            return f"{EXPIRATION} of the target's brokers is not known"
+        if self._max_age_ms <= 0:
+            own, needed = _duration(self.expiration_ms), _duration(self.delivery_ms)
+            return f"the target's brokers forget producer ids after {own}, and a delivery may take {needed}"
+        return ""
+
+    @property
+    def _max_age_ms(self) -> int:
+        """The age that a batch's newest timestamp must not reach, so that its producer id outlives its delivery.
+
+        Half of the expiration is left for differences between clocks, and for attempts that have not noticed a fence.
+        """
+        expiration_ms = self.expiration_ms or 0
+        return min(expiration_ms // 2, expiration_ms - self.delivery_ms)
+
+    def _age_objection(self, output: OutputBatch, unix_ms: int) -> str:
+        if output.batch is None or self.log_append_time:
+            return ""
+        if output.batch.max_timestamp == NO_TIMESTAMP:
+            return "records have no timestamp"
+        if unix_ms - output.batch.max_timestamp < self._max_age_ms:
+            return ""
+        return f"records are older than {_duration(self._max_age_ms)}"
+
+    def _refusal(self, output: OutputBatch, objection: str) -> str:
+        newest, limit = "", ""
+        if output.batch is not None:
+            newest = f", whose newest timestamp is {time_text(output.batch.max_timestamp)},"
+        if self.expiration_ms is not None:
+            limit = f" ({EXPIRATION} of the target's brokers is {_duration(self.expiration_ms)})"
+        return (
+            f"the batch at offset {output.base_offset}{newest} must not go by sequence: {objection}{limit};"
+            ' set exactly-once-by = "auto" to copy such records in transactions'
+        )
+
+
+class WayChoice:
+    """The way of one partition. It changes to transactions at once, and back when none was needed for 60 s."""
+
+    def __init__(self, rules: WayRules, source: TopicPartition) -> None:
+        """``source`` is the source's partition, for errors."""
+        self._rules: Final = rules
+        self._source: Final = source
+        self._transactions_until: int | None = None
+        self.way: Way = rules.fixed or Way.SEQUENCES
+        self.reason: str = rules.reason(None, 0)
+        """Why the last output that was chosen for goes :attr:`way`: one clause, empty before the first one."""
+
+    def choose(self, output: OutputBatch, unix_ms: int, now: int) -> Way:
+        """Return the way that ``output`` goes; ``now`` is a monotonic time in ms.
+
+        An output of which nothing is to be written goes the way of the one before. Raises FlowError with the offset if
+        the flow demands sequences, and the output must not go by sequence.
+        """
+        if self._rules.fixed is Way.TRANSACTIONS:
+            return self.way
+        if output.batch is None and not _condition(output):
+            return self.way
+        try:
+            way = self._rules.way_of(output, unix_ms)
+        except FlowError as error:
+            raise FlowError(f"{self._source}: {error}") from None
+        if way is Way.TRANSACTIONS:
+            self._transactions_until = now + HOLD_MS
+        elif self._transactions_until is not None and now < self._transactions_until:
+            return self.way
+        self.way, self.reason = way, self._rules.reason(output, unix_ms)
+        return way
+
+
+def _condition(output: OutputBatch) -> str:
+    """Return a clause if the clock or the target's limits decided about records of ``output``; empty if not."""
+    reasons = _CONDITIONAL & {*output.tried, *output.dropped}
+    if not reasons:
+        return ""
+    names = ", ".join(sorted(reasons))
+    return f"the clock or the target's limits decide what is written ({names})"
+
+
+def _duration(ms: int) -> str:
+    for size, unit in _UNITS:
+        if ms >= size and not ms % size:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"

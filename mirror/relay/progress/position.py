@@ -1,0 +1,45 @@
+"""The exact position of a partition whose progress is a lower bound: the question, and its answer. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from mirror.cluster.types import TopicPartition
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.progress.committed import Progress, ProgressTotals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionQuery:
+    """Asks what earlier attempts have appended to ``target`` behind ``progress``."""
+
+    source: TopicPartition
+    target: TopicPartition
+    progress: Progress
+    """A lower bound, with the mark of the target's log there."""
+    producer_ids: frozenset[int]
+    """The producer ids of the earlier attempts; empty if ``progress`` is exact, so that only the marker matters."""
+    fence: ProducerId
+    """The producer id and epoch of the fence's marker, behind which nothing of an earlier attempt is appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPosition:
+    """The exact position."""
+
+    progress: Progress
+    """Behind everything that was appended; its mark is behind the fence's marker."""
+    appended: ProgressTotals
+    """What was found behind the progress that was asked about."""
+
+
+class PositionSearch(Protocol):
+    """Finds exact positions in the logs of both clusters; may be called by several threads."""
+
+    def find(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
+        """Wait until the fence's marker is replicated, and return the position behind what was appended before it.
+
+        Raises FlowError ``position-unproved`` if it cannot be shown, KafkaTimeout after ``timeout_ms``, KafkaError.
+        """
+        ...

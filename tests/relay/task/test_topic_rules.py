@@ -1,0 +1,146 @@
+"""What a task reads of both clusters' configurations before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mirror.client import Admin, ConfigResource, Outcomes
+from mirror.cluster.types import ConfigEntry, ConfigSource
+from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.relay.batches.way_rules import WayRules
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.task.topic_rules import TopicRules, read_topic_rules, smallest_expiration_ms
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
+from tests.relay.fake_pair import FakePair
+
+DAY = 86_400_000
+AUTO = CopyPolicy(exactly_once_by="auto")
+_TOPIC, _BROKER = 2, 4
+Read = Callable[..., TopicRules]
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
+    return FakePair(monkeypatch, brokers=2, partitions=2)
+
+
+@pytest.fixture
+def read(pair: FakePair) -> Iterator[Read]:
+    with (
+        Admin({"bootstrap.servers": pair.source.bootstrap}) as source,
+        Admin({"bootstrap.servers": pair.target.bootstrap}) as target,
+    ):
+        yield lambda policy=AUTO: read_topic_rules(source, target, [pair.range_of(0), pair.range_of(1)], policy, 5_000)
+
+
+def _requests(pair: FakePair) -> list[tuple[int, int, str]]:
+    """(node, kind, name) of every resource whose configuration the target was asked for."""
+    seen: list[tuple[int, int, str]] = []
+
+    def note(call: object) -> None:
+        if getattr(call, "api", None) is Api.DESCRIBE_CONFIGS:
+            seen.extend((call.node, each.resource_type, each.resource_name) for each in call.body.resources)  # type: ignore[attr-defined]
+
+    pair.target.control.add(note)
+    return seen
+
+
+def test_rules_have_the_smallest_expiration_of_the_brokers_and_both_topics_configurations(
+    pair: FakePair, read: Read
+) -> None:
+    assert read().ways == {"paris.t": WayRules(mode="auto", expiration_ms=DAY, delivery_ms=5_000)}
+    pair.target.admin.broker_configs["2"] = {"producer.id.expiration.ms": "70000"}
+    pair.source.topics["t"].configs["cleanup.policy"] = "compact"
+    pair.target.topics["paris.t"].configs["message.timestamp.type"] = "LogAppendTime"
+    rules = read(CopyPolicy(exactly_once_by="sequences"))
+    assert rules.ways["paris.t"] == WayRules(
+        mode="sequences", expiration_ms=70_000, compacted="source", log_append_time=True, delivery_ms=5_000
+    )
+    assert rules.limits["paris.t"].log_append_time
+
+
+def test_the_target_s_topics_are_read_once(pair: FakePair, read: Read) -> None:
+    seen = _requests(pair)
+    read()
+    assert [name for _, kind, name in seen if kind == _TOPIC] == ["paris.t"]
+    assert sorted((node, name) for node, kind, name in seen if kind == _BROKER) == [(1, "1"), (2, "2")]
+
+
+@pytest.mark.parametrize("policy", [CopyPolicy(exactly_once_by="transactions"), CopyPolicy(exactly_once=False)])
+def test_without_sequences_neither_brokers_nor_the_source_are_read(
+    pair: FakePair, read: Read, policy: CopyPolicy
+) -> None:
+    seen = _requests(pair)
+    pair.source.control.add(
+        lambda call: pytest.fail("the source was asked") if call.api is Api.DESCRIBE_CONFIGS else None
+    )
+    assert read(policy).ways == {"paris.t": WayRules()}
+    assert [(kind, name) for _, kind, name in seen] == [(_TOPIC, "paris.t")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("1", WayRules(mode="auto", delivery_ms=5_000)),
+        ("paris.t", WayRules(mode="auto", expiration_ms=DAY, unread="target", delivery_ms=5_000)),
+    ],
+)
+def test_refused_configurations_of_the_target_are_unknown(
+    pair: FakePair, read: Read, name: str, expected: WayRules
+) -> None:
+    code = errors.CLUSTER_AUTHORIZATION_FAILED if name == "1" else errors.TOPIC_AUTHORIZATION_FAILED
+    refused = Action(errors={name: code})
+    pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_CONFIGS else None)
+    assert read().ways["paris.t"] == expected
+
+
+def test_refused_configuration_of_the_source_is_unknown(pair: FakePair, read: Read) -> None:
+    refused = Action(errors={"t": errors.TOPIC_AUTHORIZATION_FAILED})
+    pair.source.control.add(lambda call: refused if call.api is Api.DESCRIBE_CONFIGS else None)
+    assert read().ways["paris.t"] == WayRules(mode="auto", expiration_ms=DAY, unread="source", delivery_ms=5_000)
+
+
+def test_a_source_that_does_not_answer_is_left_to_its_copies(pair: FakePair, read: Read) -> None:
+    silent = Action(hold="before")
+    pair.source.control.add(lambda _: silent)
+    began_ms = pair.target.clock.now()
+    assert read().ways["paris.t"].unread == "source"
+    assert pair.target.clock.now() - began_ms < 30_000
+
+
+def test_a_broker_that_does_not_answer_is_left_out_and_delays_the_others_briefly(pair: FakePair, read: Read) -> None:
+    pair.target.admin.broker_configs["1"] = {"producer.id.expiration.ms": "80000"}
+    silent = Action(hold="before")
+    pair.target.control.add(lambda call: silent if call.node == 2 and call.api is Api.DESCRIBE_CONFIGS else None)
+    assert read().ways["paris.t"].expiration_ms == 80_000
+
+
+def entry(value: str | None) -> dict[str, ConfigEntry]:
+    return {"producer.id.expiration.ms": ConfigEntry(value, ConfigSource.DEFAULT, sensitive=False, read_only=False)}
+
+
+FIRST, SECOND = ConfigResource.broker(1), ConfigResource.broker(2)
+LATE, REFUSED = KafkaTimeout("no answer"), AuthorizationFailed("refused", 31)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Outcomes({FIRST: entry("9"), SECOND: entry("7")}, {}), 7),
+        (Outcomes({FIRST: entry("9")}, {SECOND: LATE}), 9),
+        (Outcomes({FIRST: entry("9")}, {SECOND: REFUSED}), None),
+        (Outcomes({FIRST: entry("9"), SECOND: {}}, {}), None),
+        (Outcomes({FIRST: entry(None)}, {}), None),
+        (Outcomes({}, {FIRST: LATE, SECOND: LATE}), None),
+        (Outcomes({}, {}), None),
+    ],
+    ids=["smallest", "one is late", "one refuses", "one is older than 3.4", "hidden", "all are late", "no brokers"],
+)
+def test_expiration_is_unknown_unless_every_broker_that_answers_states_it(
+    found: Outcomes[ConfigResource, dict[str, ConfigEntry]], expected: int | None
+) -> None:
+    assert smallest_expiration_ms(found) == expected
