@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
+from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.telemetry.lag.lags import LagState, worst_first
@@ -70,6 +71,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             _head(flow),
             _once(flow, most),
             *_last_errors(flow, most),
+            *_ways(flow),
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
         ]
     return Group(*parts)
@@ -84,6 +86,12 @@ def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
     lines = [Text(f"{topic}-{_listed(numbers)}: {line}") for (topic, line), numbers in grouped.items()]
     left = 0 if most is None else max(0, len(lines) - most)
     return [*lines[:most], *([Text(f"{left:,} more topics have errors (--all)", style="dim")] if left else [])]
+
+
+def _ways(flow: FlowStatus) -> list[Text]:
+    """Return a line for each reason why partitions go in transactions, unless the flow says so."""
+    ways = (PartitionWay(f"{_tp(partition)}", partition.way, partition.way_reason) for partition in flow.partitions)
+    return [Text(line) for line in way_notes(ways)]
 
 
 def _listed(numbers: list[str]) -> str:

@@ -16,6 +16,7 @@ from rich.console import Console
 from mirror.cli import status as command
 from mirror.cli import status_view
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
@@ -140,6 +141,21 @@ def test_one_reading_shows_last_errors_below_the_table(site: StatusHarness) -> N
         site.a.add_topic(f"orders-{number}".ljust(249, "x"), [5])
     assert "2 more topics have errors (--all)" in site.status().stdout
     assert "more topics" not in site.status("--all").stdout
+
+
+def test_one_reading_names_partitions_in_transactions_beside_others_by_sequences(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10, 10])
+    site.config.write_text(f'{configuration()}exactly-once-by = "auto"\n')
+    site.commit(10)
+    site.commit(10, 1)
+    assert "in transactions" not in site.status().stdout
+    site.commit(10, 1, way=Way.SEQUENCES)
+    assert "1 partition goes in transactions: orders-0" in site.status().stdout
+    found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=0, end=10)
+    found.way, found.way_reason = "transactions", "the source topic is compacted"
+    Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
+    line = "1 partition goes in transactions, because the source topic is compacted: orders-0"
+    assert line in " ".join(site.status().stdout.split())
 
 
 def test_one_reading_as_json(site: StatusHarness) -> None:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import TopicPartition
+from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from tests.spark import fakes
 
@@ -65,10 +66,18 @@ class FlowHarness:
         ends = ["--config", str(self.config), "--report-dir", str(self.report)]
         return CliRunner().invoke(app, [command, *ends, *arguments])
 
-    def commit(self, offset: int, partition: int = 0, topic: str = "orders", *, topic_id: str = "") -> None:
+    def commit(
+        self,
+        offset: int,
+        partition: int = 0,
+        topic: str = "orders",
+        *,
+        topic_id: str = "",
+        way: Way = Way.TRANSACTIONS,
+    ) -> None:
         """Commit the progress of flow ``f`` in ``topic``, as of now."""
         tp = TopicPartition(f"a.{topic}", partition)
         progress = Progress(
-            offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms
+            offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms, way=way
         )
         fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})

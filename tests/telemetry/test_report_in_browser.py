@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,19 @@ def test_table_can_be_searched_filtered_and_sorted(page: Page, folder: Path) -> 
     numbers = [int(each.replace(",", "")) for each in records]
     assert numbers == sorted(numbers, reverse=True)
     assert page.value(f"{first('th[aria-sort]')}.dataset.key") == "records"
+
+
+def test_ways_have_a_column_only_if_the_flow_does_not_say_them(page: Page, folder: Path) -> None:
+    young = replace(runs.healthy(0), way="sequences", way_reason="records are younger than 12 h")
+    old = replace(runs.healthy(1), way="transactions", way_reason="records are older than 12 h")
+    page.open(written(folder, "young", runs.view([young])))
+    assert not page.value("!!document.querySelector('th[data-key=way]')")
+    page.open(written(folder, "ways", runs.view([young, old])))
+    page.click(first("th[data-key=way] button"))
+    cells = "[...document.querySelectorAll('.table tbody tr')].map((row) => row.lastChild.textContent)"
+    assert page.value(cells) == ["transactions", "sequences"]
+    page.click(first(".table tbody tr a"))
+    assert "transactions: records are older than 12 h" in page.value(f"{DETAIL}.textContent")
 
 
 def lightness(page: Page, selector: str, what: str = "backgroundColor") -> float:

@@ -124,6 +124,20 @@ def test_page_data_equal_the_results() -> None:
     assert "phases" not in idle
 
 
+def test_page_data_have_ways_and_a_column_of_them_only_if_the_flow_does_not_say_them() -> None:
+    young = replace(runs.healthy(0), way="sequences", way_reason="records are younger than 12 h")
+    old = replace(runs.healthy(1), way="transactions", way_reason="records are older than 12 h")
+    asked = replace(runs.healthy(2), way="transactions", way_reason='exactly-once-by = "transactions"')
+    (flow,) = document(runs.view([young, old])).data["flows"]
+    assert [(part["way"], part["way_reason"]) for part in flow["parts"]] == [
+        ("sequences", "records are younger than 12 h"),
+        ("transactions", "records are older than 12 h"),
+    ]
+    assert flow["ways"]
+    for same in ([young], [asked], [runs.healthy(0)]):
+        assert not document(runs.view(same)).data["flows"][0]["ways"]
+
+
 def test_hostile_texts_are_escaped() -> None:
     html = render([runs.hostile_run()], MADE_MS)
     shown = Document(html)

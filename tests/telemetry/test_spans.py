@@ -143,6 +143,13 @@ def test_traces_of_records_are_linked() -> None:
     assert [(str(link.to), link.attributes["mirror.link"]) for link in span.links] == [(parent, "record")]
 
 
+def test_partition_span_has_its_way_if_it_is_known() -> None:
+    known = partition_span(TASK, result(1, way="transactions", way_reason="the target topic is compacted"))
+    assert known.attributes["mirror.way"] == "transactions"
+    assert known.attributes["mirror.way.reason"] == "the target topic is compacted"
+    assert not {"mirror.way", "mirror.way.reason"} & partition_span(TASK, result(1)).attributes.keys()
+
+
 def test_result_without_a_timeline_has_a_span() -> None:
     span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
     assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")

@@ -17,6 +17,7 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason, time_text
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.model.way import Way
+from mirror.relay.model.way_notes import configured_reason
 from mirror.wire.legacy import NO_TIMESTAMP
 
 HOLD_MS: Final = 60_000
@@ -93,7 +94,7 @@ class WayRules:
     def reason(self, output: OutputBatch | None, unix_ms: int) -> str:
         """Return one clause that says why ``output`` goes its way; without an output, why every batch does."""
         if self.mode in set(Way):
-            return f'exactly-once-by = "{self.mode}"'
+            return configured_reason(self.mode)
         objection = self._obstacle if output is None else self._objection(output, unix_ms)
         if objection or output is None:
             return objection

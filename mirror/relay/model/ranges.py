@@ -127,6 +127,10 @@ class RangeResult:
 
     If unknown, ``records``, ``batches``, ``bytes`` and ``end`` are all meaningless.
     """
+    way: str = ""
+    """The :class:`mirror.relay.model.way.Way` of the last batch; empty at least once, or if none was chosen."""
+    way_reason: str = ""
+    """Why it went that way, in one clause."""
 
     @classmethod
     def initial(

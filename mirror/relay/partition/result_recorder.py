@@ -15,6 +15,7 @@ from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
+    from mirror.relay.model.way import Way
     from mirror.relay.partition.attempt import CopyAttempt
     from mirror.relay.partition.attempt_outcome import AttemptOutcome
     from mirror.relay.partition.outbox import CommitCounts, Outbox
@@ -183,6 +184,10 @@ class ResultRecorder:
         answered = reader.last_stable_offset != FOREVER_MS
         if answered and (outbox.first_time_ms is not None or reader.caught_up) and not self.timeline.started:
             self.timeline.start(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
+
+    def set_way(self, way: Way, reason: str) -> None:
+        """Set by which way batches go from now on, and why, in one clause."""
+        self.result.way, self.result.way_reason = way.value, reason
 
     def on_gap(self, kind: str, offsets: int) -> None:
         """Record a gap in the source that was skipped."""

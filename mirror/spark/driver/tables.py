@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
+from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
@@ -41,9 +42,13 @@ def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> T
     table.add_column("rate", _rate(size, seconds), justify="right")
     table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
     shown = _worst(report.partitions, most)
-    if left := len(report.partitions) - len(shown):
-        table.caption = f"{left:,} more partitions, none of them worse (--all shows them)"
-        table.caption_justify = "left"
+    left = len(report.partitions) - len(shown)
+    lines = [f"{left:,} more partitions, none of them worse (--all shows them)"] if left else []
+    lines += way_notes(
+        PartitionWay(f"{each.topic}-{each.partition}", each.way, each.way_reason) for each in report.partitions
+    )
+    if lines:
+        table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     texts = [remarks(result) for result in shown]
     if any(texts):
         table.add_column("error" if any(result.error for result in shown) else "remarks", overflow="fold")

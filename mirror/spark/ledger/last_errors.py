@@ -1,4 +1,7 @@
-"""The last error or expiry of each partition, as the ledger has it. Reads only; unreadable files count as empty."""
+"""What the ledger has of each partition: its last error or expiry, and why it goes its way.
+
+Reads only; unreadable files count as empty.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,12 @@ class LastError:
 
 
 class LastErrors:
-    """Reads the last errors of one flow from its ledger in ``report_dir``, which may be missing; caches the files."""
+    """Reads what one flow's ledger says of its partitions in ``report_dir``, which may be missing; caches the files."""
 
     def __init__(self, report_dir: Path, flow: str) -> None:
         self._folder: Final = report_dir / "ledger" / flow
         self._cache: dict[tuple[Path, int], dict[TopicPartition, LastError]] = {}
+        self._reasons: tuple[tuple[Path, int] | None, dict[tuple[TopicPartition, str], str]] = None, {}
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
         """Return the last error of each of these source partitions that had one in the files that are read."""
@@ -46,6 +50,15 @@ class LastErrors:
                 if error is not None and tp not in found:
                     found[tp] = error
         return found
+
+    def way_reasons(self) -> dict[tuple[TopicPartition, str], str]:
+        """Return why source partitions went their way, by partition and way, in the last results."""
+        last = next((file for file in self._files() if file[0].suffix == ".parquet"), None)
+        if last is None:
+            return {}
+        if self._reasons[0] != last:
+            self._reasons = last, _way_reasons_in(last[0])
+        return self._reasons[1]
 
     def targets(self) -> TargetTopics | None:
         """Return the outcome of the last run's preparation of the target's topics; None if it cannot be read."""
@@ -85,6 +98,18 @@ def _errors_in(path: Path, time_ms: int) -> dict[TopicPartition, LastError]:
         }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
+
+
+def _way_reasons_in(path: Path) -> dict[tuple[TopicPartition, str], str]:
+    """Return the reasons in one file of results; none if it cannot be read, or is older than they are."""
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=["topic", "partition", "attempt", "way", "way_reason"]).to_pylist()
+    except (OSError, ValueError):
+        return {}
+    rows.sort(key=lambda row: int(row["attempt"]))
+    return {(TopicPartition(row["topic"], row["partition"]), row["way"]): row["way_reason"] for row in rows}
 
 
 def _failed_results(path: Path) -> Iterator[dict[str, Any]]:

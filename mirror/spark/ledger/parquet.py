@@ -53,6 +53,8 @@ SCHEMA: Final = pa.schema(
         ("stuck_since_ms", pa.int64()),
         ("story", pa.string()),
         ("traceback", pa.string()),
+        ("way", pa.string()),
+        ("way_reason", pa.string()),
     ]
 )
 """The fields of ``RangeResult`` (``expiries`` and ``story`` as JSON), with the epoch, task and attempt."""
@@ -111,6 +113,6 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
     row[_EXPIRIES] = json.loads(row[_EXPIRIES])
-    # Ledgers of an older version have no timeline.
+    # Ledgers of an older version have no timeline and no way.
     row[_TIMELINE] = CopyTimeline(**json.loads(row[_TIMELINE])) if row.get(_TIMELINE) else None
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

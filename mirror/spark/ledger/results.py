@@ -249,6 +249,8 @@ def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
         gaps=_sum_by_key(previous.gaps, result.gaps),
         expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
         retries=previous.retries + result.retries,
+        way=result.way or previous.way,
+        way_reason=result.way_reason if result.way else previous.way_reason,
     )
 
 

@@ -35,6 +35,10 @@ class PartitionStatus:
     """The high watermark, no further than where the flow ends."""
     withheld: OpenTransaction | None = None
     """The open transaction that keeps records before the high watermark from being copied; None if there is none."""
+    way: str = ""
+    """The value of the :class:`mirror.relay.model.way.Way` by which the progress was committed; empty if unknown."""
+    way_reason: str = ""
+    """Why the partition goes that way, in one clause; empty if unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an infinite time is None, as an unknown one is."""
@@ -53,6 +57,8 @@ class PartitionStatus:
             "trouble_ms": None if self.last_error is None else self.last_error.time_ms,
             "high_watermark": self.high_watermark,
             "withheld": None if self.withheld is None else self.withheld.to_json(),
+            "way": self.way,
+            "way_reason": self.way_reason,
         }
 
 

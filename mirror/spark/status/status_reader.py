@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import MirrorError
+from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
@@ -104,6 +105,7 @@ class StatusReader:
         retention_ms = self._observer.retention_ms(source, {tp.topic for tp in observation.offsets})
         lags = self._lags_of(observation, retention_ms)
         last_errors = self._last_errors_of(observation, lags)
+        ways = self._ways_of(observation)
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -112,7 +114,9 @@ class StatusReader:
             run=observation.run,
             totals=totals(lags.values()),
             partitions=[
-                _partition_status(tp, self.flow.target_topic(tp.topic), observation, lag, last_errors.get(tp))
+                _partition_status(
+                    tp, self.flow.target_topic(tp.topic), observation, lag, last_errors.get(tp), ways.get(tp, ("", ""))
+                )
                 for tp, lag in lags.items()
             ],
         )
@@ -135,6 +139,20 @@ class StatusReader:
         lines = observation.unanswered | gaps | observation.obstacles
         return recorded | {tp: LastError(line, observation.time_ms) for tp, line in lines.items()}
 
+    def _ways_of(self, observation: Observation) -> dict[TopicPartition, tuple[str, str]]:
+        """Return the way of each partition with progress, and the reason that is known for it; none at least once."""
+        if not self.flow.exactly_once:
+            return {}
+        mode = self.flow.exactly_once_by
+        reasons = {} if self._last_errors is None else self._last_errors.way_reasons()
+        return {
+            tp: (
+                progress.way.value,
+                configured_reason(mode) if mode == progress.way else reasons.get((tp, progress.way.value), ""),
+            )
+            for tp, progress in observation.progress.items()
+        }
+
 
 def read_status(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:
     """Read the status once, without rates; see :meth:`StatusReader.read`."""
@@ -143,7 +161,12 @@ def read_status(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | No
 
 
 def _partition_status(
-    tp: TopicPartition, target_topic: str, observation: Observation, lag: Lag, last_error: LastError | None
+    tp: TopicPartition,
+    target_topic: str,
+    observation: Observation,
+    lag: Lag,
+    last_error: LastError | None,
+    way: tuple[str, str],
 ) -> PartitionStatus:
     offsets, progress = observation.offsets[tp], observation.progress.get(tp)
     return PartitionStatus(
@@ -158,6 +181,8 @@ def _partition_status(
         last_error=last_error,
         high_watermark=observation.high_watermarks.get(tp),
         withheld=observation.withheld.get(tp),
+        way=way[0],
+        way_reason=way[1],
     )
 
 

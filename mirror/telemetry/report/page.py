@@ -46,6 +46,10 @@ GLOSSARY: Final = (
     ("failed", "the partition cannot be copied until an operator acts; the error says what to do"),
     ("unfinished", "the run or the epoch ended first; the next one continues"),
     ("fenced", "a newer attempt took over"),
+    (
+        "way",
+        "how a partition is copied exactly once: in transactions, or by sequences, which brokers check for each batch",
+    ),
     ("left", "source offsets that are not copied to the target yet"),
     ("re-encoded", "batches that could not be passed on as bytes, by reason; they take many times the CPU"),
     ("skipped", "source batches without records to copy (control, aborted, empty), and records that a policy skipped"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mirror.relay.model.ranges import RangeResult
+from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.telemetry.report.curves import Point, as_differences, points_per_curve, thin
 from mirror.telemetry.report.findings import Finding, active_ms
 from mirror.telemetry.report.model import FlowReportData
@@ -57,6 +58,9 @@ def flow_values(
         "levels": [finding.advice.level.value for finding in findings],
         "titles": [finding.advice.title for finding in findings],
         "slow": list(slow),
+        "ways": bool(
+            way_notes(PartitionWay(result.topic, result.way, result.way_reason) for result in flow.partitions)
+        ),
         "parts": [
             _partition_values(result, curves[index], findings_of.get(index, []), flow.started_ms, max_events)
             for index, result in enumerate(flow.partitions)
@@ -104,6 +108,8 @@ def _partition_values(
         "retries": result.retries,
         "stuck": result.stuck_since_ms,
         "findings": findings,
+        "way": result.way,
+        "way_reason": result.way_reason,
     }
     if timeline is not None:
         events = timeline.events[-max_events:]

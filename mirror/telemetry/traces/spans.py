@@ -225,6 +225,8 @@ def _result_attributes(result: RangeResult) -> dict[str, Value | None]:
         "mirror.start": result.start,
         "mirror.end": result.end,
         "mirror.outcome": result.outcome.value,
+        "mirror.way": result.way or None,
+        "mirror.way.reason": result.way_reason or None,
         "mirror.error": result.error,
         "mirror.records": result.records,
         "mirror.batches": result.batches,

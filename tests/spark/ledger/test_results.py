@@ -6,8 +6,10 @@ import io
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -20,8 +22,9 @@ from mirror.spark.driver.tables import flow_table, remarks
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
+from mirror.spark.ledger.parquet import from_parquet, to_parquet
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, Summary, epoch_json, exit_status, join_results
+from mirror.spark.ledger.results import FlowReport, StreamTotals, Summary, epoch_json, exit_status, join_results
 from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -130,6 +133,7 @@ def test_a_stopped_stream_fails_only_for_earlier_failures(one: RangeResult, stat
 def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
+    one.way, one.way_reason = "sequences", "records are younger than 12 h"
     one.story = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
     summary = Summary(tmp_path / "deep" / "er", pytest.fail)
     assert summary.content is None
@@ -160,6 +164,8 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "story": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
             "counted": "records",
             "withheld": None,
+            "way": "sequences",
+            "way_reason": "records are younger than 12 h",
         }
     ]
     assert flow == {
@@ -207,6 +213,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[result(1)])
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
+        Attempt(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
@@ -214,6 +221,25 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     ledger.write_error(PlanningError("no", "trace"))
     again = Ledger(ledger.path)
     assert (again.plan(), again.error(), again.attempts()) == (plan, PlanningError("no", "trace"), attempts)
+
+
+def test_results_of_a_ledger_without_ways_are_read() -> None:
+    table = pq.read_table(pa.BufferReader(to_parquet([Attempt(0, 0, result(0, way="sequences", way_reason="why"))], 7)))
+    older = pa.BufferOutputStream()
+    pq.write_table(table.drop_columns(["way", "way_reason"]), older)
+    assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
+
+
+def test_totals_of_a_stream_have_the_last_known_way() -> None:
+    totals = StreamTotals()
+    for epoch in (
+        result(0, way="transactions", way_reason="old", records=1),
+        result(0, way="sequences", way_reason="young", records=1),
+        result(0, records=1),
+    ):
+        totals.add([epoch])
+    (total,) = totals.results()
+    assert (total.way, total.way_reason, total.records) == ("sequences", "young", 3)
 
 
 def test_the_ledger_removes_old_runs_of_its_own_flow_only(tmp_path: Path) -> None:
@@ -237,6 +263,17 @@ def test_the_table_has_rates_and_a_total() -> None:
     assert "300.0 kB/s" in total
     assert "2 of 2 complete" in total
     assert "error" not in text
+
+
+def test_partitions_that_go_another_way_than_the_others_are_named_below_the_table() -> None:
+    young: dict[str, Any] = {"way": "sequences", "way_reason": "records are younger than 12 h"}
+    old: dict[str, Any] = {"way": "transactions", "way_reason": "records are older than 12 h", "topic": "[red]t"}
+    text = shown(report(result(0, **young), result(1, **old)), width=200)
+    line = "1 partition goes in transactions, because records are older than 12 h: [red]t-1"
+    assert line in " ".join(text.split())
+    assert "goes in" not in shown(report(result(0, **young), result(1, **young)))
+    configured: dict[str, Any] = {"way": "transactions", "way_reason": 'exactly-once-by = "transactions"'}
+    assert "goes in" not in shown(report(result(0, **configured)))
 
 
 def test_errors_are_shown_in_full_and_never_as_markup() -> None:

@@ -12,6 +12,7 @@ from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.last_errors import LastError, LastErrors
@@ -336,6 +337,7 @@ def test_an_end_bounds_the_lag_once_the_source_has_reached_it(site: StatusHarnes
 
 
 def test_a_status_as_json(site: StatusHarness) -> None:
+    site.config.write_text(f'{configuration()}exactly-once-by = "transactions"\n')
     site.a.add_topic("orders", [100, 5])
     site.commit(100)
     site.lead(-1, 1)
@@ -388,6 +390,8 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "trouble_ms": None,
         "high_watermark": 100,
         "withheld": None,
+        "way": "transactions",
+        "way_reason": 'exactly-once-by = "transactions"',
     }
     assert (second["state"], second["trouble"], second["trouble_ms"]) == (
         "no leader",
@@ -404,6 +408,72 @@ def test_a_lag_that_never_drains_is_null_in_json(site: StatusHarness) -> None:
         found = watch.read()
     assert found.totals.drain_s == float("inf")
     assert found.to_json()["seconds_to_drain"] is None
+
+
+# --- the way
+
+OLD = "records are older than 12 h"
+YOUNG = "records are younger than 12 h"
+
+
+def in_way(partition: int, way: str, reason: str, number: int = 0) -> Attempt:
+    attempt = result(partition, None)
+    attempt.result.way, attempt.result.way_reason = way, reason
+    return Attempt(0, number, attempt.result)
+
+
+def ways(site: StatusHarness, mode: str) -> list[tuple[str, str]]:
+    site.config.write_text(f"{configuration()}{mode}\n")
+    with site.watch() as watch:
+        return [(one.way, one.way_reason) for one in watch.read().partitions]
+
+
+def test_the_way_is_that_of_the_progress_and_its_reason_that_of_the_ledger(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [9, 9, 9, 9])
+    for partition, way in enumerate((Way.SEQUENCES, Way.TRANSACTIONS, Way.SEQUENCES)):
+        site.commit(5, partition, way=way)
+    assert ways(site, 'exactly-once-by = "auto"') == [
+        ("sequences", ""),
+        ("transactions", ""),
+        ("sequences", ""),
+        ("", ""),
+    ]
+    ledger = Ledger.open(site.report, "f", "run")
+    ledger.write_attempts([in_way(0, "sequences", YOUNG), in_way(2, "transactions", OLD)])
+    last = [
+        in_way(0, "sequences", "of a later attempt", 1),
+        in_way(0, "sequences", YOUNG),
+        in_way(1, "transactions", OLD),
+    ]
+    ledger.write_attempts([*last, in_way(2, "transactions", OLD)], 1)
+    assert ways(site, 'exactly-once-by = "auto"') == [
+        ("sequences", "of a later attempt"),
+        ("transactions", OLD),
+        ("sequences", ""),
+        ("", ""),
+    ], "the ledger is older than the progress of the third partition"
+
+
+def test_the_reason_of_a_fixed_way_is_the_flow(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [9, 9])
+    site.commit(5, way=Way.SEQUENCES)
+    site.commit(5, 1)
+    sequences, transactions = (f'exactly-once-by = "{way}"' for way in ("sequences", "transactions"))
+    assert ways(site, sequences) == [("sequences", sequences), ("transactions", "")]
+    assert ways(site, transactions) == [("sequences", ""), ("transactions", transactions)]
+    assert ways(site, 'delivery = "at-least-once"') == [("", ""), ("", "")]
+
+
+def test_reasons_are_read_again_only_from_newer_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+    ledger.write_attempts([in_way(0, "sequences", YOUNG)])
+    last = LastErrors(tmp_path, "f")
+    with monkeypatch.context() as unread:
+        assert last.way_reasons() == {(ZERO, "sequences"): YOUNG}
+        unread.setattr("pyarrow.parquet.read_table", None)
+        assert last.way_reasons() == {(ZERO, "sequences"): YOUNG}
+    (tmp_path / "ledger" / "f" / "run" / "results-00000001.parquet").write_bytes(b"torn")
+    assert last.way_reasons() == {}
 
 
 # --- the ledger's word

@@ -223,6 +223,7 @@ function everything(part) {
         ? `${whole(part.commits)}, ${span(part.committing / part.commits)} on average, at most ${span(part.longest)}`
         : "none reported",
     ],
+    part.way ? ["way", part.way_reason ? `${part.way}: ${part.way_reason}` : part.way] : null,
     ["throttled by the target", part.throttled ? span(part.throttled) : "never"],
     ["oldest uncopied record", part.after ? (part.later === null ? "not known" : `waits for ${span(part.later)}`) : "–"],
     part.sick_trace ? ["trace of the epoch in which it became unhealthy", part.sick_trace] : null,

@@ -19,12 +19,20 @@ const COLUMNS = [
   { key: "after", title: "Left now", value: (part) => part.after ?? -1, cell: (part) => whole(part.after) },
   { key: "expired", title: "Expiries", value: (part) => part.expired, number: whole, bad: true },
   { key: "retries", title: "Retries", value: (part) => part.retries, number: whole },
+  {
+    key: "way",
+    title: "Way",
+    shown: (flow) => flow.ways,
+    value: (part) => part.way,
+    text: (part) => make("span", { title: part.way_reason }, part.way || "–"),
+  },
 ];
 
 class Table {
   constructor(section, flow) {
     this.flow = flow;
     this.section = section;
+    this.columns = COLUMNS.filter((column) => !column.shown || column.shown(flow));
     this.words = [];
     this.outcome = null;
     this.sort = { key: "outcome", down: true };
@@ -40,7 +48,7 @@ class Table {
   }
 
   head() {
-    const cells = COLUMNS.map((column) => {
+    const cells = this.columns.map((column) => {
       const button = make("button", { type: "button", onclick: () => this.sortBy(column) }, column.title);
       return make(
         "th",
@@ -112,11 +120,12 @@ class Table {
   }
 
   row(part) {
-    const cells = COLUMNS.map((column) => {
+    const cells = this.columns.map((column) => {
       if (column.key === "name") return make("td", { class: "name" }, make("a", { href: link(part) }, part.name));
       if (column.key === "outcome")
         return make("td", {}, make("span", { class: `badge ${part.outcome}` }, part.outcome), flag(part));
       if (column.key === "curve") return make("td", {}, spark(part));
+      if (column.text) return make("td", {}, column.text(part));
       const amount = column.value(part);
       const text = column.cell ? column.cell(part) : column.number(amount);
       return make("td", { class: `num${amount > 0 ? (column.bad ? " bad" : "") : " zero"}` }, text);

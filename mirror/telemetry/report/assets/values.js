@@ -147,6 +147,8 @@ DATA.flows.forEach((flow, number) => {
     for (const counts of ["skipped", "deep", "gaps", "phases"]) part[counts] ||= {};
     for (const name of ["before", "after", "late", "later"]) part[name] ??= null;
     part.error ||= "";
+    part.way ||= "";
+    part.way_reason ||= "";
     part.largest = part.curve.left.reduce((largest, left) => Math.max(largest, left), 0);
     part.unhealthy = part.findings.some((finding) => flow.levels[finding] !== "note");
   });

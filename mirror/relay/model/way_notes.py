@@ -1,0 +1,50 @@
+"""Describes for people which partitions go in transactions although their flow does not say so. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from mirror.errors import MAX_NAMES_SHOWN
+from mirror.relay.model.way import Way
+
+
+class PartitionWay(NamedTuple):
+    """The way of one partition, and why it goes that way."""
+
+    partition: str
+    """Its name, for people."""
+    way: str
+    """The value of a :class:`Way`; empty if it is unknown, or delivery is at least once."""
+    reason: str
+    """One clause; empty if it is unknown."""
+
+
+_CONFIGURED: Final = "exactly-once-by = "
+
+
+def configured_reason(mode: str) -> str:
+    """Return the reason for a way that the flow itself fixes; ``mode`` is its ``exactly-once-by``."""
+    return f'{_CONFIGURED}"{mode}"'
+
+
+def way_notes(partitions: Iterable[PartitionWay]) -> list[str]:
+    """Return one line for each reason why partitions go in transactions, unless the flow itself says so.
+
+    Those whose reason is unknown have a line only if others go by sequences.
+    """
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    mixed = False
+    for partition in partitions:
+        mixed = mixed or partition.way == Way.SEQUENCES
+        if partition.way == Way.TRANSACTIONS and not partition.reason.startswith(_CONFIGURED):
+            by_reason[partition.reason].append(partition.partition)
+    return [_note(names, reason) for reason, names in by_reason.items() if reason or mixed]
+
+
+def _note(names: list[str], reason: str) -> str:
+    more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
+    count = "1 partition goes" if len(names) == 1 else f"{len(names):,} partitions go"
+    because = f", because {reason}" if reason else ""
+    return f"{count} in transactions{because}: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"

@@ -1,0 +1,25 @@
+"""What a result says beyond the counts of its commits."""
+
+from __future__ import annotations
+
+from mirror.relay.model.observer import NullObserver
+from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.model.way import Way
+from mirror.relay.partition.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.result_recorder import ResultRecorder
+
+RANGE = Range(
+    flow="f", topic="t", target_topic="a.t", partition=0, start=0, end=9, source_cluster_id="a", topic_id="id"
+)
+
+
+def test_a_result_has_the_last_way_and_its_reason() -> None:
+    recorder = ResultRecorder(RANGE, lambda: 1_800_000_000_000, 0, NullObserver())
+    assert (recorder.result.way, recorder.result.way_reason) == ("", "")
+    recorder.set_way(Way.SEQUENCES, "records are younger than 12 h")
+    handed_over = recorder.interim_result(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
+    recorder.set_way(Way.TRANSACTIONS, "records are older than 12 h")
+    recorder.close(9, AttemptOutcome(Outcome.COMPLETE, ""), None)
+    assert (handed_over.way, handed_over.way_reason) == ("sequences", "records are younger than 12 h")
+    assert (recorder.result.way, recorder.result.way_reason) == ("transactions", "records are older than 12 h")
+    assert type(recorder.result.way) is str, "it is JSON"
