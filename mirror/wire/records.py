@@ -34,6 +34,11 @@ _PRODUCER: Final = struct.Struct(">qhi")
 _OFFSETS_AND_COUNT: Final = struct.Struct(">q13xhi30xi")
 """Base offset, attributes, last offset delta, record count."""
 
+_CONTROL_KEY: Final = struct.Struct(">4xBhh")
+_CONTROL_KEY_LENGTH: Final = 8
+"""4 as a zigzag varint."""
+_COMMIT: Final = 1
+
 _MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 21
 _PRODUCER_AT: Final = 43
@@ -138,6 +143,21 @@ class Batch:
 
 AnyBatch = Batch | MessageSet
 """The batch types in a Fetch response."""
+
+
+def is_commit_marker(batch: Batch) -> bool:
+    """Whether the control batch ends a transaction by a commit (``ControlRecordType``). Raises CorruptBatch.
+
+    Its only record is never compressed, and its lengths and deltas are varints of one byte: length, attributes,
+    timestamp delta, offset delta and key length, then the key: version i16 and type i16.
+    """
+    batch.verify()
+    if batch.size < HEADER_BYTES + _CONTROL_KEY.size or batch.count != 1:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is corrupt: it holds no control record")
+    key_length, _, control_type = _CONTROL_KEY.unpack_from(batch.view, HEADER_BYTES)
+    if key_length != _CONTROL_KEY_LENGTH:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is corrupt: its key is not of 4 bytes")
+    return bool(control_type == _COMMIT)
 
 
 def split_batches(records: memoryview) -> Iterator[AnyBatch]:

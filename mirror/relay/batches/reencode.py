@@ -152,7 +152,7 @@ def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     """
     writer = _Writer(spec.codec or _codec_of(sources), spec.limit)
     dropped: Counter[str] = Counter()
-    change = _change(spec)
+    change = record_change(spec)
     for source in sources:
         writer.begin_source(0)
         cut = False
@@ -234,10 +234,11 @@ def _codec_of(sources: Sequence[AnyBatch]) -> str:
 
 # --- changes to a record
 
-_Change = Callable[[Record, Counter[str]], Record | None]
+RecordChange = Callable[[Record, Counter[str]], Record | None]
+"""Returns the record to copy instead, or None to drop it, and counts the dropped ones by reason."""
 
 
-def _change(spec: ReencodeSpec) -> _Change | None:
+def record_change(spec: ReencodeSpec) -> RecordChange | None:
     """Return the change that the spec makes to each record; None if it makes none."""
     if spec.transform is None and spec.timestamps is None and spec.keyless == "keep" and not spec.headers:
         return None

@@ -21,6 +21,7 @@ from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -83,7 +84,7 @@ class ProgressTopic:
             if self._log_tp.topic not in admin.describe_topics([self._log_tp.topic], timeout_ms=timer.remaining_ms()):
                 return {}
             start, end = self._bounds(admin, self._log_tp, timer)
-            fetches = _read(consumer, self._log_tp, start, end, timer)
+            fetches = read_log(consumer, self._log_tp, start, end, timer)
             return self._latest((record for fetched in fetches for record in fetched.records()), wanted)
 
     def _latest(
@@ -174,7 +175,7 @@ class ProgressTopic:
             if not start <= record.target_end <= end:
                 return False
             try:
-                return _holds_no_records(_read(consumer, tp, record.target_end, end, timer), record.target_end)
+                return _holds_no_records(read_log(consumer, tp, record.target_end, end, timer), record.target_end)
             except OffsetOutOfRange:
                 return False  # retention or a truncation removed the offset after the bounds were read
 
@@ -194,7 +195,7 @@ class ProgressTopic:
             if end < mark.end or mark.producer_id < 0:
                 return lost
             try:
-                found = holds_append(_read(consumer, tp, at, min(end, at + _MAX_OFFSETS_SEARCHED), timer), mark, at)
+                found = holds_append(read_log(consumer, tp, at, min(end, at + _MAX_OFFSETS_SEARCHED), timer), mark, at)
             except OffsetOutOfRange:
                 return None  # retention removed the offset after the bounds were read
             return None if found else lost
@@ -212,25 +213,6 @@ class ProgressTopic:
             {**self._options, "auto.offset.reset": "none", "isolation.level": "read_committed"}
             | {"fetch.max.bytes": _FETCH_BYTES, "max.partition.fetch.bytes": _FETCH_BYTES}
         )
-
-
-def _read(consumer: Consumer, tp: TopicPartition, start: int, end: int, timer: Timer) -> Iterator[Fetched]:
-    """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached, at read_committed. Raises KafkaError."""
-    at = start
-    consumer.assign([tp])
-    consumer.seek(tp, start)
-    while at < end:
-        fetches = consumer.poll(timer.remaining_ms())
-        for fetched in fetches:
-            if fetched.error is not None:
-                raise fetched.error
-            at = fetched.next_offset
-            yield fetched
-        if not fetches and timer.expired():
-            cause = consumer.last_error(tp)
-            reason = f": {cause}" if cause is not None else "; a transaction may be open there"
-            msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
-            raise KafkaTimeout(msg) from cause
 
 
 def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:

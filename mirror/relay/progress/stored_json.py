@@ -7,6 +7,7 @@ compute with and print, or nothing.
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any, Final
 
 _MAX_TIME_MS: Final = 253_402_300_799_999
@@ -43,3 +44,11 @@ def number(value: object, maximum: int = _INT64_MAX) -> int | None:
 def time_ms(value: object) -> int | None:
     """Return ``value`` if it is a time, in ms since 1970, that has a date; else None."""
     return number(value, _MAX_TIME_MS)
+
+
+def topic_id(value: str) -> uuid.UUID | None:
+    """Return ``value`` as a topic id; None if it is not a UUID."""
+    try:
+        return uuid.UUID(value)
+    except ValueError:
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -10,6 +9,7 @@ from mirror.client import Consumer, OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.relay.flow_control import RateLimiter, SourceBudget
 from mirror.relay.partition.context import CopyHandle
+from mirror.relay.progress import stored_json as stored
 
 _UPDATE_ALL_MS: Final = 100
 """How often all copies are asked whether they want more; a copy that was stepped is asked in the same turn."""
@@ -53,7 +53,7 @@ class FetchSteering:
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset``, as :meth:`mirror.relay.partition.context.CopyContext.read_from`."""
         self._reading[copy.source] = copy
-        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=_parse_uuid(topic_id))
+        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=stored.topic_id(topic_id))
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` until :meth:`read_from`."""
@@ -156,11 +156,3 @@ class FetchSteering:
         """Nothing was fetched until ``now``: no source can be blamed for its silence."""
         for copy in self._reading.values():
             copy.on_fetch_skipped(now)
-
-
-def _parse_uuid(topic_id: str) -> uuid.UUID | None:
-    """Parse the topic id that is stored with the progress; None if it is not a UUID."""
-    try:
-        return uuid.UUID(topic_id)
-    except ValueError:
-        return None

@@ -1,0 +1,275 @@
+"""Finds in the source what a copy has appended to its target, by comparing the records. Pure.
+
+The encoder's batches are not repeated: how small batches are merged depends on when they were fetched. What counts are
+the records that a copy writes, in order: those of the batches that are not skipped, within the range, and changed by
+the flow. So the source goes through the same decisions as in :class:`~.batch_pipeline.BatchPipeline`, without encoding.
+Both sides are read once, and at most one batch of each is held decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from mirror.consumer.fetched import Fetched, without_aborted
+from mirror.relay.batches.classify import codec_of, skip_reason
+from mirror.relay.batches.reencode import ReencodeSpec, record_change
+from mirror.relay.batches.sequence_match import SequenceMatcher
+from mirror.wire.decode import Record, records_of
+from mirror.wire.records import HEADER_BYTES, AnyBatch, Batch
+
+MAX_SHIFTED_RECORDS: Final = 100_000
+"""Of how many of the last records a digest is kept if it is not known which source record is the first: 10 MB."""
+_DIGEST_BYTES: Final = 16
+_LENGTH: Final = struct.Struct(">q")
+
+
+class Unproved(Exception):
+    """The position cannot be proved; the text is the reason."""
+
+
+class SourcePosition(NamedTuple):
+    """The offset after a source record, and the leader epoch of the record's batch (-1: not known)."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """How many records may be missing at the beginning of each side, since its log begins later than the progress."""
+
+    source: int = 0
+    target: int = 0
+
+    @property
+    def possible(self) -> bool:
+        """Whether any may be missing."""
+        return self.source > 0 or self.target > 0
+
+
+class ExpectedRecords:
+    """The records that a copy writes for the batches of a source partition, from the offset ``start`` on."""
+
+    def __init__(self, fetches: Iterable[Fetched], start: int, spec: ReencodeSpec) -> None:
+        """``spec`` has the flow's headers and transform; its limits of timestamps and sizes do not apply here."""
+        self._start: Final = start
+        self.max_bytes: Final = spec.max_source_bytes
+        """The largest size of a batch, decompressed."""
+        self._change: Final = record_change(spec)
+        self._batches: Final = self._to_copy(fetches)
+        self._batch: AnyBatch | None = None
+        self._records: Iterator[Record] | None = None
+        self._next: Record | None = None
+        self.position: SourcePosition | None = None
+        """Behind the last record that was taken; None before the first one."""
+
+    def _to_copy(self, fetches: Iterable[Fetched]) -> Iterator[AnyBatch]:
+        at = self._start
+        for fetched in fetches:
+            for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
+                if batch.next_offset > at:
+                    at = batch.next_offset
+                    if skip_reason(batch, aborted=aborted) is None:
+                        yield batch
+
+    def take_same(self, own: Batch) -> bool:
+        """Take a whole source batch if ``own`` has exactly its bytes; return whether it has.
+
+        This needs no decoding. Otherwise nothing is taken, and the records have to be compared.
+        """
+        if self._change is not None or self._peek_in_batch() is not None:
+            return False
+        batch = self._peek_batch()
+        if not isinstance(batch, Batch) or batch.base_offset < self._start or not _is_same(batch, own):
+            return False
+        batch.verify()
+        own.verify()
+        self._batch = None
+        self.position = SourcePosition(batch.next_offset, batch.leader_epoch)
+        return True
+
+    def take(self) -> Record | None:
+        """Take the next record; None if the source has no more. Its ``offset`` is that in the source."""
+        while (record := self._peek_in_batch()) is None:
+            batch = self._peek_batch()
+            if batch is None:
+                return None
+            self._records = self._changed(batch)
+        self._next = None
+        if self._batch is not None:
+            self.position = SourcePosition(record.offset + 1, self._batch.leader_epoch)
+        return record
+
+    def _peek_batch(self) -> AnyBatch | None:
+        if self._batch is None:
+            self._batch = next(self._batches, None)
+        return self._batch
+
+    def _peek_in_batch(self) -> Record | None:
+        """Return the next record of the batch that is being decoded; None if it has none, or no batch is."""
+        if self._next is None and self._records is not None:
+            self._next = next(self._records, None)
+            if self._next is None:
+                self._records = self._batch = None
+        return self._next
+
+    def _changed(self, batch: AnyBatch) -> Iterator[Record]:
+        dropped: Counter[str] = Counter()
+        for record in records_of(batch, self.max_bytes):
+            if record.offset < self._start:
+                continue
+            changed = record if self._change is None else self._change(record, dropped)
+            if changed is not None:
+                yield changed._replace(offset=record.offset)
+
+
+def _is_same(batch: Batch, own: Batch) -> bool:
+    if batch.count != own.count or batch.size != own.size or codec_of(batch) != codec_of(own):
+        return False
+    if not own.has_log_append_time and (batch.has_log_append_time or batch.base_timestamp != own.base_timestamp):
+        return False
+    return bytes(batch.view[HEADER_BYTES:]) == bytes(own.view[HEADER_BYTES:])
+
+
+# --- comparison from the progress on
+
+
+def compare(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> None:
+    """Take from ``expected`` the records of ``own`` from the target offset ``start`` on. Raises Unproved.
+
+    All must be equal, in the same order, from the first one on. Raises CorruptBatch and BatchTooLarge, too.
+    """
+    for batch in own:
+        if batch.base_offset >= start and expected.take_same(batch):
+            continue
+        for record in _records_from(batch, start, expected.max_bytes):
+            wanted = expected.take()
+            if wanted is None:
+                raise Unproved(
+                    f"the target's record at offset {record.offset} is not in the source, which has no more records"
+                )
+            difference = _difference(record, wanted, timestamps=not batch.has_log_append_time)
+            if difference:
+                raise Unproved(
+                    f"the target's record at offset {record.offset} differs in its {difference} from the source's"
+                    f" record at offset {wanted.offset}, as the flow copies it now"
+                )
+
+
+def _records_from(batch: Batch, start: int, max_bytes: int) -> Iterator[Record]:
+    return (record for record in records_of(batch, max_bytes) if record.offset >= start)
+
+
+def _difference(record: Record, wanted: Record, *, timestamps: bool) -> str:
+    """Return what differs: null differs from empty, and the order of headers counts."""
+    if record.key != wanted.key:
+        return "key"
+    if record.value != wanted.value:
+        return "value"
+    if tuple(record.headers) != tuple(wanted.headers):
+        return "headers"
+    return "timestamp" if timestamps and record.timestamp_ms != wanted.timestamp_ms else ""
+
+
+# --- comparison if it is not known which record is the first
+
+
+def find_shifted(
+    own: Iterable[Batch],
+    start: int,
+    expected: ExpectedRecords,
+    shift: Shift,
+    *,
+    timestamps: bool,
+    keep: int = MAX_SHIFTED_RECORDS,
+) -> None:
+    """Take from ``expected`` up to the last record of ``own``. Raises Unproved unless only one place is possible.
+
+    The first record of ``own`` is the k-th expected one, where k is from ``-shift.source`` to ``shift.target``: each
+    missing record had an offset. A place is possible if all records that both sides have there are equal, also if
+    these are none. ``timestamps``: whether they are compared, too. At most ``keep`` of the last records are compared.
+    """
+    tail, skipped = _last_digests(own, start, expected.max_bytes, timestamps=timestamps, keep=keep)
+    if len(tail) + skipped <= shift.source:
+        raise Unproved(
+            f"of the source's offsets behind the progress {shift.source} are gone, and only {len(tail) + skipped}"
+            " records were found in the target: the source may have none of them any more"
+        )
+    places = _places(tail, expected, range(skipped - shift.source, skipped + shift.target + 1), timestamps=timestamps)
+    if not places:
+        raise Unproved("the records in the target are not in what is left of the source, as the flow copies it now")
+    if len(places) > 1:
+        raise Unproved(
+            "the records in the target are equal to the source's in more than one place: which ones were copied cannot"
+            " be shown"
+        )
+    expected.position = places[0]
+
+
+def _last_digests(
+    own: Iterable[Batch], start: int, max_bytes: int, *, timestamps: bool, keep: int
+) -> tuple[list[bytes], int]:
+    """Return the digests of the last ``keep`` records, and how many there are before these."""
+    digests: deque[bytes] = deque(maxlen=keep)
+    count = 0
+    for batch in own:
+        for record in _records_from(batch, start, max_bytes):
+            digests.append(_digest(record, timestamps=timestamps))
+            count += 1
+    return list(digests), count - len(digests)
+
+
+def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, timestamps: bool) -> list[SourcePosition]:
+    """Return the positions behind the last record of ``tail``, for the first two of ``places`` that are possible.
+
+    A place is the index of the expected record that the first one of ``tail`` is; below 0, the source lacks some.
+    """
+    found: list[SourcePosition] = []
+    matcher = SequenceMatcher(tail)
+    first = list[bytes]()
+    offsets, epochs = array("q"), array("q")
+    for index in range(places.stop - 1 + len(tail)):
+        record = expected.take()
+        if record is None or expected.position is None:
+            break
+        digest = _digest(record, timestamps=timestamps)
+        if index < len(tail):
+            first.append(digest)
+            offsets.append(expected.position.offset)
+            epochs.append(expected.position.leader_epoch)
+        if matcher.feed(digest) and index - len(tail) + 1 in places:
+            found.append(expected.position)
+            if len(found) > 1:
+                return found
+    if first:
+        # The end of the tail that is the beginning of the expected records.
+        ends = SequenceMatcher(first)
+        for digest in tail:
+            ends.feed(digest)
+        found += [
+            SourcePosition(offsets[length - 1], epochs[length - 1])
+            for length in ends.lengths()
+            if length < len(tail) and length - len(tail) in places
+        ]
+    return found
+
+
+def _digest(record: Record, *, timestamps: bool) -> bytes:
+    """Return a digest of what is compared; a length before each part distinguishes null from empty."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    parts: list[bytes | None] = [record.key, record.value]
+    for name, value in record.headers:
+        parts += [name.encode(), value]
+    digest.update(_LENGTH.pack(len(parts)))
+    for part in parts:
+        digest.update(_LENGTH.pack(-1 if part is None else len(part)))
+        digest.update(part or b"")
+    if timestamps:
+        digest.update(_LENGTH.pack(record.timestamp_ms))
+    return digest.digest()

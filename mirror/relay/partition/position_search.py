@@ -1,0 +1,308 @@
+"""Finds how far the source was copied, if a former attempt may have appended more than the progress says.
+
+An attempt that copies by sequences commits its progress later than its batches, so the progress is a lower bound. The
+fence of the present attempt froze the target's log for all earlier ones: what it holds between the progress and the
+fence's marker is all that was appended. It is compared with the source, record by record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
+from mirror.relay.batches.own_appends import OwnAppends
+from mirror.relay.batches.reencode import ReencodeSpec, load_transform
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.log_reading import read_log
+from mirror.relay.progress.target_log import TargetMark
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
+
+_FETCH_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionQuery:
+    """Where to search."""
+
+    source: TopicPartition
+    target: TopicPartition
+    progress: Progress
+    """A lower bound of the position. Its target mark is one of the target's log; without it all of the log is read."""
+    producer_ids: frozenset[int]
+    """The producer ids of all attempts that may have appended behind the progress."""
+    fence: ProducerId
+    """Producer id and epoch of the present attempt's fence, which was committed."""
+    end: int = OPEN_END
+    """The source's log is known to reach at least to this offset; OPEN_END: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPosition:
+    """Where to resume."""
+
+    progress: Progress
+    """The exact position, with the target's log behind the fence's marker."""
+    appended: ProgressTotals = NO_TOTALS
+    """What was found in the target behind the progress of the query."""
+
+
+class PositionSearch:
+    """The searches of a task, each of which waits: call it in threads. It may be used by several at once.
+
+    Its clients are created when they are needed, and kept: at most as many of each cluster as there were searches at
+    once. They share the network threads with the other clients of the process.
+    """
+
+    def __init__(
+        self,
+        source_options: Mapping[str, object],
+        target_options: Mapping[str, object],
+        policy: CopyPolicy,
+        *,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+        self._source: Final = _Consumers(source_options, "read_committed")
+        self._target: Final = _Consumers(target_options, "read_uncommitted")
+        self._spec: Final = ReencodeSpec(
+            headers=policy.headers,
+            transform=load_transform(policy.transform) if policy.transform else None,
+            max_source_bytes=max_decompressed_bytes,
+        )
+
+    def find(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
+        """Return the position behind all that was appended before the fence.
+
+        Raises FlowError (``position-unproved``) if the logs do not show it, KafkaTimeout if they could not be read, or
+        the fence's marker was not replicated, within ``timeout_ms``; KafkaError. It may be called again: nothing is
+        kept of a search.
+        """
+        timer = Timer(SystemClock(), timeout_ms)
+        with self._target.lend() as consumer:
+            appends, log_start = _read_to_fence(consumer, query, timer)
+            if appends.first is None and log_start <= _start_of(query):
+                return _found(query, query.progress, appends)
+            try:
+                _check_comparable(query, appends)
+                progress = self._compare(consumer, query, appends, log_start, timer)
+            except Unproved as error:
+                raise _unproved_error(query, appends, str(error)) from None
+        return _found(query, progress, appends)
+
+    def await_fence(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
+        """Wait for the fence's marker only, because the progress is exact. Raises KafkaTimeout, KafkaError."""
+        with self._target.lend() as consumer:
+            appends, _ = _read_to_fence(consumer, query, Timer(SystemClock(), timeout_ms))
+        return replace(_found(query, query.progress, appends), appended=NO_TOTALS)
+
+    def _compare(
+        self, target: Consumer, query: PositionQuery, appends: OwnAppends, log_start: int, timer: Timer
+    ) -> Progress:
+        """Read what was appended once more, and the source beside it. Raises Unproved."""
+        start, first, end = _start_of(query), appends.first, appends.end
+        with self._source.lend() as source:
+            source_start, fetches = _read_source(source, query, timer)
+            expected = ExpectedRecords(fetches, source_start, self._spec)
+            lost = max(0, source_start - query.progress.offset)
+            if first is None or end is None:
+                return _unless_appended(query, expected, lost, log_start)
+            own = (
+                batch
+                for fetched in read_log(target, query.target, _seek(first, query), end, timer)
+                for batch in appends.own(fetched.batches)
+            )
+            shift = Shift(lost, first - start if log_start > start else 0)
+            if shift.possible:
+                find_shifted(own, start, expected, shift, timestamps=not appends.has_append_time)
+            else:
+                compare(own, start, expected)
+        position = expected.position
+        if position is None:
+            return query.progress
+        epoch = position.leader_epoch if position.leader_epoch >= 0 else None
+        return replace(query.progress, offset=position.offset, leader_epoch=epoch)
+
+    def close(self) -> None:
+        """Close the clients, those in use when their search ends."""
+        self._source.close()
+        self._target.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Consumers:
+    """The consumers of one cluster, which are lent to one search at a time."""
+
+    def __init__(self, options: Mapping[str, object], isolation: str) -> None:
+        cluster_keys = ClusterSettings.keys()
+        self._options: Final = {
+            **{key: value for key, value in options.items() if key in cluster_keys},
+            "auto.offset.reset": "none",
+            "isolation.level": isolation,
+            "fetch.max.bytes": _FETCH_BYTES,
+            "max.partition.fetch.bytes": _FETCH_BYTES,
+        }
+        ClusterSettings.parse({key: value for key, value in options.items() if key in cluster_keys})
+        self._lock: Final = threading.Lock()
+        self._idle: Final = list[Consumer]()
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Consumer]:
+        """Lend a consumer, which fetches nothing before and afterwards."""
+        with self._lock:
+            consumer = self._idle.pop() if self._idle else None
+        if consumer is None:
+            consumer = Consumer(self._options)
+        kept = False
+        try:
+            yield consumer
+            consumer.assign([])
+            with self._lock:
+                kept = not self._closed
+                if kept:
+                    self._idle.append(consumer)
+        finally:
+            if not kept:
+                consumer.close(timeout_ms=0)
+
+    def close(self) -> None:
+        """Close those that are not in use, and the others when they are returned."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle[:] = list(self._idle), []
+        for consumer in idle:
+            consumer.close(timeout_ms=0)
+
+
+# --- the target
+
+
+def _start_of(query: PositionQuery) -> int:
+    """Return the target offset behind which the batches are searched."""
+    return 0 if query.progress.target is None else query.progress.target.end
+
+
+def _seek(offset: int, query: PositionQuery) -> OffsetAndMetadata:
+    mark = query.progress.target
+    return OffsetAndMetadata(offset, topic_id=None if mark is None else stored.topic_id(mark.topic_id))
+
+
+def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tuple[OwnAppends, int]:
+    """Read the target up to the fence's marker; return what is there, and the offset where the reading began.
+
+    A fetch returns nothing from the high watermark on, so the marker, and all before it, is replicated.
+    """
+    tp, start = query.target, _start_of(query)
+    appends = OwnAppends(start, query.producer_ids, query.fence)
+    try:
+        start, fetches = _read_from(consumer, tp, _seek(start, query), OPEN_END, timer)
+        for fetched in fetches:
+            if appends.add(fetched.batches):
+                break
+    except KafkaTimeout as error:
+        cause = error.__cause__
+        reason = f": {cause}" if cause is not None else ": it is not written there, or not replicated"
+        fence = query.fence
+        raise KafkaTimeout(
+            f"{tp}: the marker of the fence (producer {fence.producer_id}, epoch {fence.epoch}) was not read from the"
+            f" target in the time there was{reason}"
+        ) from cause
+    return appends, start
+
+
+def _check_comparable(query: PositionQuery, appends: OwnAppends) -> None:
+    if query.progress.target is None:
+        raise Unproved("the progress does not say how far the target's log reached")
+    if appends.undecided:
+        producers = ", ".join(str(producer_id) for producer_id in sorted(appends.undecided))
+        raise Unproved(f"the transaction of producer {producers} in the target had no end before the fence")
+
+
+# --- the source
+
+
+def _read_source(consumer: Consumer, query: PositionQuery, timer: Timer) -> tuple[int, Iterator[Fetched]]:
+    """Return where the reading begins, at the progress or at the log's start behind it, and the fetches from there."""
+    tp, progress = query.source, query.progress
+    # All that was appended had been below the last stable offset.
+    end = consumer.end_offsets([tp], timer.remaining_ms())[tp]
+    seek = OffsetAndMetadata(progress.offset, progress.leader_epoch, topic_id=stored.topic_id(progress.topic_id))
+    try:
+        return _read_from(consumer, tp, seek, end if query.end == OPEN_END else max(end, query.end), timer)
+    except LogTruncated as error:
+        raise Unproved(f"the source is not the log that was copied: {error}") from error
+
+
+def _unless_appended(query: PositionQuery, expected: ExpectedRecords, lost: int, log_start: int) -> Progress:
+    """Return the progress if nothing can have been appended behind it: the source has, and had, nothing there."""
+    if not lost and expected.take() is None:
+        return query.progress
+    raise Unproved(f"the target's log begins at offset {log_start} now, so what was appended before is not there")
+
+
+# --- both
+
+
+def _read_from(
+    consumer: Consumer, tp: TopicPartition, seek: OffsetAndMetadata, end: int, timer: Timer
+) -> tuple[int, Iterator[Fetched]]:
+    """Return the offset where the reading begins, and the fetches from there to ``end``.
+
+    It begins at the log's start if that is behind ``seek``. If retention moves it further later, OffsetOutOfRange is
+    raised.
+    """
+    while True:
+        fetches = read_log(consumer, tp, seek, end, timer)
+        try:
+            first = next(fetches, None)
+        except OffsetOutOfRange:
+            log_start = consumer.beginning_offsets([tp], timer.remaining_ms())[tp]
+            if log_start <= seek.offset or timer.expired():
+                raise  # the log ends before
+            seek = OffsetAndMetadata(log_start, topic_id=seek.topic_id)
+        else:
+            return seek.offset, _chained(first, fetches)
+
+
+def _chained(first: Fetched | None, rest: Iterable[Fetched]) -> Iterator[Fetched]:
+    if first is not None:
+        yield first
+    yield from rest
+
+
+def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> FoundPosition:
+    mark = query.progress.target
+    assert appends.end is not None  # noqa: S101 - the marker was found
+    target = TargetMark(
+        topic_id="" if mark is None else mark.topic_id, end=appends.end, leader_epoch=appends.leader_epoch
+    )
+    return FoundPosition(progress=replace(progress, target=target), appended=appends.totals)
+
+
+def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:
+    return FlowError(
+        f"position-unproved: how far {query.source} was copied into {query.target} cannot be shown from the source's"
+        f" offset {query.progress.offset} and the target's offset {_start_of(query)} on, behind which an earlier"
+        f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform or headers were"
+        " changed since, change them back for the next run; otherwise compare the two partitions from these offsets on"
+        " with kafka-console-consumer; to copy all of it again from the flow's start, set start-over = true (what is"
+        " still in the target is then there twice)"
+    )

@@ -1,0 +1,34 @@
+"""Reads a part of one partition's log, in a thread that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaTimeout
+from mirror.timing import Timer
+
+
+def read_log(
+    consumer: Consumer, tp: TopicPartition, start: int | OffsetAndMetadata, end: int, timer: Timer
+) -> Iterator[Fetched]:
+    """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached; nothing else is assigned to ``consumer``.
+
+    A fetch may begin in its first batch, and extend beyond ``end``. Raises KafkaError, KafkaTimeout when ``timer``
+    expires.
+    """
+    at = start if isinstance(start, int) else start.offset
+    consumer.assign([tp])
+    consumer.seek(tp, start)
+    while at < end:
+        fetches = consumer.poll(timer.remaining_ms())
+        for fetched in fetches:
+            if fetched.error is not None:
+                raise fetched.error
+            at = fetched.next_offset
+            yield fetched
+        if not fetches and timer.expired():
+            cause = consumer.last_error(tp)
+            reason = f": {cause}" if cause is not None else "; a transaction may be open there"
+            msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
+            raise KafkaTimeout(msg) from cause
