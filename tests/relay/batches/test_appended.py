@@ -1,0 +1,329 @@
+"""What was appended is found in the source by its records, whatever batches they are in; or it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.consumer.fetched import Fetched
+from mirror.errors import CorruptBatch
+from mirror.relay.batches import appended
+from mirror.relay.batches.appended import ExpectedRecords, Shift, SourcePosition, Unproved, compare, find_shifted
+from mirror.relay.batches.reencode import ReencodeSpec
+from mirror.wire.decode import Record
+from mirror.wire.messages.fetch import AbortedTransaction
+from mirror.wire.records import AnyBatch, Batch
+from tests.fakes.record_batches import ABORT, COMMIT
+from tests.relay.batches.logs_by_hand import Made, batch_at, fetched, marker_at, old_set_at
+
+PLAIN = ReencodeSpec()
+
+
+def numbered(first: int, count: int) -> list[Made]:
+    return [Made(b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),), 1_000 + n) for n in range(first, first + count)]
+
+
+def found(
+    own: Sequence[Batch], source: Sequence[AnyBatch | Fetched], *, start: int = 0, spec: ReencodeSpec = PLAIN
+) -> SourcePosition | None:
+    """The position by :func:`compare`, for a source that is read from offset ``start`` on."""
+    expected = ExpectedRecords([one if isinstance(one, Fetched) else fetched(one) for one in source], start, spec)
+    compare(own, 100, expected)
+    return expected.position
+
+
+# --- from the progress on
+
+
+def test_appended_beyond_the_progress_is_found_as_whole_batches_without_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = [batch_at(n, numbered(n, 40), codec="lz4", epoch=n // 40) for n in (0, 40, 80)]
+    own = [batch_at(100 + n, numbered(n, 40), codec="lz4") for n in (0, 40)]
+    monkeypatch.delattr(appended, "records_of")
+    assert found(own, source) == (80, 1)
+    assert found(own[:1], source) == (40, 0)
+    assert found([], source) is None
+
+
+def test_appended_part_of_a_batch_is_found_inside_it() -> None:
+    source = [batch_at(0, numbered(0, 40)), batch_at(40, numbered(40, 40), epoch=3)]
+    assert found([batch_at(100, numbered(0, 40)), batch_at(140, numbered(40, 5))], source) == (45, 3)
+
+
+def test_appended_trimmed_batch_begins_at_the_progress() -> None:
+    source = [batch_at(0, numbered(0, 40)), batch_at(40, numbered(40, 40))]
+    assert found([batch_at(100, numbered(30, 20))], source, start=30) == (50, 0)
+
+
+def test_appended_merged_batches_are_found_across_source_batches_and_fetches() -> None:
+    source = [batch_at(n, numbered(n, 2), codec="gzip", epoch=n) for n in range(0, 20, 2)]
+    own = [batch_at(100, numbered(0, 7), codec="zstd"), batch_at(107, numbered(7, 6))]
+    assert found(own, [fetched(*source[:4]), fetched(*source[4:])]) == (13, 12)
+
+
+def test_appended_of_an_old_format_is_found() -> None:
+    records = [one._replace(headers=()) for one in numbered(0, 6)]
+    source = [old_set_at(0, records[:3]), old_set_at(3, records[3:], codec="lz4")]
+    assert found([batch_at(100, records[:4])], source) == (4, -1)
+    assert found([batch_at(100, records[1:3])], source, start=1) == (3, -1)
+
+
+def test_markers_aborted_and_emptied_batches_of_the_source_are_passed() -> None:
+    source = fetched(
+        batch_at(0, numbered(0, 2), producer=(5, 0, 0), transactional=True),
+        batch_at(2, numbered(90, 2), producer=(6, 0, 0), transactional=True),
+        marker_at(4, 6, 0, ABORT),
+        marker_at(5, 5, 0, COMMIT),
+        batch_at(9, numbered(2, 2), epoch=2),
+        aborted=[AbortedTransaction(6, 2)],
+    )
+    assert found([batch_at(100, numbered(0, 3))], [source]) == (10, 2)
+
+
+def test_what_the_flow_changes_is_compared_after_the_change() -> None:
+    def without_odd(record: Record) -> Record | None:
+        return None if int((record.value or b"v0")[1:]) % 2 else record.replace(key=None)
+
+    spec = ReencodeSpec(headers=(("flow", b"x"),), transform=without_odd)
+    own = [
+        batch_at(100, [one._replace(key=None, headers=(*one.headers, ("flow", b"x"))) for one in numbered(0, 7)[::2]])
+    ]
+    source = [batch_at(0, numbered(0, 40))]
+    assert found(own, source, spec=spec) == (7, 0)
+    with pytest.raises(Unproved, match="key"):
+        found(own, source)
+
+
+def test_batch_of_equal_bytes_is_not_the_same_if_the_flow_changes_records() -> None:
+    batch = batch_at(0, numbered(0, 40))
+    with pytest.raises(Unproved, match="headers"):
+        found([batch_at(100, numbered(0, 40))], [batch], spec=ReencodeSpec(headers=(("flow", b"x"),)))
+
+
+def test_log_append_time_of_either_side() -> None:
+    source = [batch_at(0, numbered(0, 3), append_time_ms=77)]
+    times = [one._replace(time_ms=77) for one in numbered(0, 3)]
+    assert found([batch_at(100, times)], source) == (3, 0)
+    assert found([batch_at(100, numbered(0, 3), append_time_ms=99)], source) == (3, 0)
+    assert found([batch_at(100, numbered(0, 2), append_time_ms=99)], source) == (2, 0)
+    with pytest.raises(Unproved, match="timestamp"):
+        found([batch_at(100, numbered(0, 3))], source)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (Made._replace, ""),
+        (lambda one: one._replace(key=b""), "key"),
+        (lambda one: one._replace(value=None), "value"),
+        (lambda one: one._replace(headers=(("a", b""),)), "headers"),
+        (lambda one: one._replace(headers=()), "headers"),
+        (lambda one: one._replace(time_ms=one.time_ms + 1), "timestamp"),
+    ],
+)
+def test_different_content_is_unproved(change: Callable[[Made], Made], named: str, *, whole: bool) -> None:
+    records = [Made(None, b"", (("a", None),), 5)] * 4
+    own = [change(records[0])] * 4 if whole else [*records[:3], change(records[0])]
+    source = [batch_at(0, records), batch_at(4, records)]
+    if not named:
+        assert found([batch_at(100, own)], source) == (4, 0)
+        return
+    with pytest.raises(
+        Unproved, match=f"differs in its {named} from the source's record at offset {0 if whole else 3}"
+    ):
+        found([batch_at(100, own)], source)
+
+
+def test_more_than_the_source_has_is_unproved() -> None:
+    with pytest.raises(Unproved, match="offset 103 is not in the source"):
+        found([batch_at(100, numbered(0, 4))], [batch_at(0, numbered(0, 3))])
+
+
+def test_records_before_the_mark_in_its_batch_are_not_compared() -> None:
+    assert found([batch_at(98, numbered(0, 4))], [batch_at(0, numbered(2, 4))]) == (2, 0)
+
+
+def test_damaged_batch_is_named_on_either_side() -> None:
+    for damaged in (0, 1):
+        logs = [batch_at(0, numbered(0, 4)), batch_at(100, numbered(0, 4))]
+        logs[damaged].view[17] ^= 1
+        with pytest.raises(CorruptBatch, match=f"offset {(0, 100)[damaged]}"):
+            found([Batch(logs[1].view)], [Batch(logs[0].view)])
+
+
+# --- any records, any batches
+
+_value = st.sampled_from([None, b"", b"x"])
+_record = st.builds(
+    Made,
+    key=_value,
+    value=_value,
+    headers=st.sampled_from([(), (("a", None),), (("a", b""),)]),
+    time_ms=st.sampled_from([-1, 5, 6]),
+)
+_codec = st.sampled_from(["none", "gzip", "lz4"])
+
+
+class Placed(NamedTuple):
+    """A source: its batches, and for each record that is copied the offset after it."""
+
+    batches: list[Fetched]
+    records: list[Made]
+    ends: list[int]
+
+
+def cuts(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
+    """Draw where a sequence of ``count`` items is cut."""
+    inner = draw(st.sets(st.integers(1, count - 1))) if count > 1 else set()
+    return list(pairwise(sorted({0, *inner, count}))) if count else []
+
+
+@st.composite
+def sources(draw: st.DrawFn, *, min_size: int = 0) -> Placed:
+    """A log of any records in any batches, with offsets that hold nothing, and aborted ones, in between."""
+    records = draw(st.lists(_record, min_size=min_size, max_size=10))
+    at, batches, ends = draw(st.integers(0, 3)), list[Fetched](), list[int]()
+    for first, end in cuts(draw, len(records)):
+        between = draw(st.sampled_from(["", "gap", "marker", "aborted"]))
+        if between == "gap":
+            at += 2
+        elif between == "marker":
+            batches.append(fetched(marker_at(at, 4, 0, COMMIT)))
+            at += 1
+        elif between == "aborted":
+            aborted = batch_at(at, [Made(b"z")], producer=(6, 0, 0), transactional=True)
+            batches.append(fetched(aborted, marker_at(at + 1, 6, 0, ABORT), aborted=[AbortedTransaction(6, at)]))
+            at += 2
+        batches.append(fetched(batch_at(at, records[first:end], codec=draw(_codec))))
+        ends += range(at + 1, at + 1 + end - first)
+        at += end - first
+    return Placed(batches, records, ends)
+
+
+@st.composite
+def appends(draw: st.DrawFn, records: Sequence[Made]) -> list[Batch]:
+    """Draw batches of the target with these records."""
+    parts = cuts(draw, len(records))
+    return [batch_at(100 + first, records[first:end], codec=draw(_codec)) for first, end in parts]
+
+
+@given(st.data())
+def test_position_is_behind_what_was_appended_whatever_the_records_and_batches(data: st.DataObject) -> None:
+    source = data.draw(sources())
+    count = data.draw(st.integers(0, len(source.records)))
+    own = data.draw(appends(source.records[:count]))
+    position = found(own, source.batches)
+    assert position == ((source.ends[count - 1], 0) if count else None)
+
+
+@given(st.data())
+def test_changed_record_is_always_unproved(data: st.DataObject) -> None:
+    source = data.draw(sources(min_size=1))
+    records = source.records[: data.draw(st.integers(1, len(source.records)))]
+    at = data.draw(st.integers(0, len(records) - 1))
+    other = data.draw(_record.filter(lambda one: one != records[at]))
+    own = data.draw(appends([*records[:at], other, *records[at + 1 :]]))
+    with pytest.raises(Unproved):
+        found(own, source.batches)
+
+
+# --- the beginning is missing
+
+
+def shifted(
+    own: Sequence[Batch],
+    source: Sequence[Fetched],
+    shift: Shift,
+    *,
+    start: int = 0,
+    timestamps: bool = True,
+    keep: int = 1_000,
+) -> SourcePosition | None:
+    expected = ExpectedRecords(source, start, PLAIN)
+    find_shifted(own, 0, expected, shift, timestamps=timestamps, keep=keep)
+    return expected.position
+
+
+def test_end_of_the_appended_is_found_if_the_source_lost_its_beginning() -> None:
+    source = [fetched(batch_at(4, numbered(4, 16), epoch=2))]
+    own = [batch_at(100, numbered(0, 5)), batch_at(105, numbered(5, 5), codec="gzip")]
+    assert shifted(own, source, Shift(source=4), start=4) == (10, 2)
+
+
+def test_appended_is_found_if_the_target_lost_its_beginning() -> None:
+    source = [fetched(batch_at(0, numbered(0, 20)))]
+    assert shifted([batch_at(100, numbered(5, 5))], source, Shift(target=9)) == (10, 0)
+    assert shifted([batch_at(100, numbered(5, 5))], source, Shift(target=5)) == (10, 0)
+    with pytest.raises(Unproved, match="not in what is left"):
+        shifted([batch_at(100, numbered(5, 5))], source, Shift(target=4))
+
+
+def test_as_many_lost_as_appended_is_unproved_although_one_place_matches() -> None:
+    """The equal record may be one that was never copied."""
+    source = [fetched(batch_at(3, numbered(3, 10)))]
+    own = [batch_at(100, numbered(0, 4))]
+    assert shifted(own, source, Shift(source=3), start=3) == (4, 0)
+    with pytest.raises(Unproved, match="may have none of them"):
+        shifted(own, source, Shift(source=4), start=3)
+
+
+def test_equal_records_in_repetition_are_unproved() -> None:
+    source = [fetched(batch_at(2, [Made()] * 10))]
+    with pytest.raises(Unproved, match="more than one place"):
+        shifted([batch_at(100, [Made()] * 4)], source, Shift(source=2), start=2)
+    with pytest.raises(Unproved, match="more than one place"):
+        shifted([batch_at(100, [Made()] * 4)], source, Shift(target=2), start=2)
+
+
+def test_null_and_empty_differ_and_timestamps_count_if_the_target_kept_them() -> None:
+    source = [fetched(batch_at(0, [Made(None), Made(b""), Made(None), Made(None, time_ms=6)]))]
+    own = [batch_at(100, [Made(b""), Made(None)])]
+    assert shifted(own, source, Shift(target=2)) == (3, 0)
+    with pytest.raises(Unproved, match="not in what is left"):
+        shifted([batch_at(100, [Made(b"", time_ms=7), Made(None)])], source, Shift(target=2))
+    stamped = [batch_at(100, [Made(b"", time_ms=7), Made(None)], append_time_ms=9)]
+    assert shifted(stamped, source, Shift(target=2), timestamps=False) == (3, 0)
+
+
+def test_only_the_last_records_are_kept_and_suffice_if_they_are_unique() -> None:
+    source = [fetched(batch_at(2, numbered(2, 20)))]
+    own = [batch_at(100, numbered(0, 12))]
+    assert shifted(own, source, Shift(source=2), start=2, keep=3) == (12, 0)
+    same = [fetched(batch_at(2, [*numbered(2, 5), *[Made()] * 10]))]
+    with pytest.raises(Unproved, match="more than one place"):
+        shifted([batch_at(100, [*numbered(0, 7), *[Made()] * 5])], same, Shift(source=2), start=2, keep=3)
+
+
+@given(st.data())
+def test_a_place_is_right_or_unproved_whatever_is_missing(data: st.DataObject) -> None:
+    source = data.draw(sources(min_size=1))
+    count = data.draw(st.integers(1, len(source.records)))
+    start = data.draw(st.integers(0, source.ends[-1]))
+    lost_at_target = data.draw(st.integers(0, count - 1))
+    own = data.draw(appends(source.records[lost_at_target:count]))
+    # Offsets of the target are at least as many as the records that are lost there.
+    shift = Shift(start, lost_at_target + data.draw(st.integers(0, 3)) if lost_at_target else 0)
+    keep = data.draw(st.integers(1, 12))
+    try:
+        position = shifted(own, source.batches, shift, start=start, keep=keep)
+    except Unproved:
+        return
+    assert position == (source.ends[count - 1], 0)
+    assert source.ends[count - 1] > start
+
+
+@given(st.integers(1, 30), st.data())
+def test_distinct_records_without_gaps_are_found_whatever_is_missing(count: int, data: st.DataObject) -> None:
+    lost_at_target = data.draw(st.integers(0, count - 1))
+    lost_at_source = data.draw(st.integers(0, count - lost_at_target - 1))
+    own = data.draw(appends(numbered(lost_at_target, count - lost_at_target)))
+    source = [fetched(batch_at(0, numbered(0, 40)))]
+    shift = Shift(lost_at_source, lost_at_target)
+    assert shifted(own, source, shift, start=lost_at_source) == (count, 0)

@@ -1,0 +1,123 @@
+"""What a copy's own producers appended is told from everything else in the target's log by the markers alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.errors import CorruptBatch
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.batches.own_appends import OwnAppends
+from mirror.relay.progress.committed import NO_TOTALS
+from mirror.wire.records import AnyBatch, Batch
+from tests.fakes.record_batches import ABORT, COMMIT
+from tests.relay.batches.logs_by_hand import Made, batch_at, marker_at
+
+OWN, OTHER, FOREIGN = 7, 8, 9
+FENCE = ProducerId(OWN, 3)
+
+
+def plain(offset: int, producer_id: int = OWN, count: int = 2, *, transactional: bool = False) -> Batch:
+    return batch_at(offset, [Made()] * count, producer=(producer_id, 1, 0), transactional=transactional)
+
+
+def search(*batches: AnyBatch, start: int = 0) -> tuple[OwnAppends, list[int]]:
+    appends = OwnAppends(start, {OTHER}, FENCE)
+    assert appends.add(batches)
+    return appends, [batch.base_offset for batch in appends.own(batches)]
+
+
+def test_only_own_batches_between_the_mark_and_the_fence_count() -> None:
+    batches = [plain(0), plain(2), plain(4, FOREIGN), plain(6, OTHER, 3), marker_at(9, OWN, 3, COMMIT, epoch=4)]
+    appends, own = search(*batches, start=2)
+    assert own == [2, 6]
+    assert (appends.first, appends.end, appends.leader_epoch) == (2, 10, 4)
+    assert appends.totals == (5, 2, batches[1].size + batches[3].size)
+
+
+def test_nothing_appended_has_no_first_offset_and_no_totals() -> None:
+    appends, own = search(plain(0), plain(2, FOREIGN), marker_at(4, OWN, 3, COMMIT), start=2)
+    assert (own, appends.first, appends.totals) == ([], None, NO_TOTALS)
+
+
+def test_marker_of_another_epoch_or_producer_or_an_abort_is_not_the_fence() -> None:
+    appends = OwnAppends(0, {OTHER}, FENCE)
+    markers = (
+        marker_at(0, OWN, 2, COMMIT),
+        marker_at(1, OTHER, 3, COMMIT),
+        marker_at(2, FOREIGN, 3, COMMIT),
+        marker_at(3, OWN, 3, ABORT),
+    )
+    assert not appends.add(markers)
+    assert appends.end is None
+    assert appends.add([marker_at(4, OWN, 3, COMMIT)])
+    assert appends.end == 5
+
+
+def test_aborted_transactions_do_not_count_and_committed_ones_do() -> None:
+    appends, own = search(
+        plain(0, transactional=True),
+        plain(2, OTHER, transactional=True),
+        plain(4, FOREIGN, transactional=True),
+        plain(6, transactional=True),
+        marker_at(8, OWN, 2, ABORT),
+        plain(9, OTHER, transactional=True),
+        marker_at(11, OTHER, 1, COMMIT),
+        plain(12),
+        plain(14, transactional=True),
+        marker_at(16, OWN, 2, COMMIT),
+        marker_at(17, OWN, 3, COMMIT),
+    )
+    assert own == [2, 9, 12, 14]
+    assert (appends.first, appends.totals[:2]) == (2, (8, 4))
+
+
+def test_transaction_without_an_end_before_the_fence_is_undecided() -> None:
+    appends, _ = search(plain(0, OTHER, transactional=True), marker_at(2, OWN, 3, COMMIT))
+    assert appends.undecided == {OTHER}
+
+
+def test_batch_behind_the_fence_in_the_same_fetch_does_not_count() -> None:
+    appends, own = search(plain(0), marker_at(2, OWN, 3, COMMIT), plain(3))
+    assert (own, appends.totals[0]) == ([0], 2)
+
+
+def test_damaged_marker_is_named() -> None:
+    marker = marker_at(4, OWN, 3, COMMIT)
+    marker.view[70] ^= 1
+    with pytest.raises(CorruptBatch, match="offset 4"):
+        OwnAppends(0, (), FENCE).add([marker])
+
+
+_Event = tuple[str, int]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["plain", "in", "commit", "abort"]), st.sampled_from([OWN, OTHER, FOREIGN]))),
+    st.integers(1, 5),
+)
+def test_own_batches_are_those_that_a_reader_of_committed_records_sees(events: list[_Event], at_once: int) -> None:
+    batches: list[Batch] = []
+    open_at: dict[int, list[int]] = {OWN: [], OTHER: [], FOREIGN: []}
+    visible: list[int] = []
+    at = 0
+    for kind, producer_id in [*events, ("abort", OWN), ("abort", OTHER)]:
+        if kind == "in" or (kind == "plain" and not open_at[producer_id]):
+            batches.append(plain(at, producer_id, 1, transactional=kind == "in"))
+            (open_at[producer_id] if kind == "in" else visible).append(at)
+        elif kind in {"commit", "abort"}:
+            batches.append(marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT))
+            ended, open_at[producer_id] = open_at[producer_id], []
+            visible += ended if kind == "commit" else []
+        else:
+            continue
+        at += 1
+    batches.append(marker_at(at, OWN, 3, COMMIT))
+    expected = sorted(set(visible) & {one.base_offset for one in batches if one.producer_id != FOREIGN})
+    appends = OwnAppends(0, {OTHER}, FENCE)
+    portions = [batches[n : n + at_once] for n in range(0, len(batches), at_once)]
+    assert [appends.add(portion) for portion in portions] == [False] * (len(portions) - 1) + [True]
+    assert [one.base_offset for portion in portions for one in appends.own(portion)] == expected
+    assert appends.first == (expected[0] if expected else None)
+    assert appends.totals[:2] == (len(expected), len(expected))
