@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
-from mirror.producer.batch.queue import ProducerId
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import OwnAppends
 from mirror.relay.batches.reencode import ReencodeSpec, load_transform
@@ -25,6 +24,7 @@ from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.relay.progress.log_reading import read_log
+from mirror.relay.progress.position import FoundPosition, PositionQuery
 from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -33,34 +33,8 @@ from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 _FETCH_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionQuery:
-    """Where to search."""
-
-    source: TopicPartition
-    target: TopicPartition
-    progress: Progress
-    """A lower bound of the position. Its target mark is one of the target's log; without it all of the log is read."""
-    producer_ids: frozenset[int]
-    """The producer ids of all attempts that may have appended behind the progress."""
-    fence: ProducerId
-    """Producer id and epoch of the present attempt's fence, which was committed."""
-    end: int = OPEN_END
-    """The source's log is known to reach at least to this offset; OPEN_END: not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundPosition:
-    """Where to resume."""
-
-    progress: Progress
-    """The exact position, with the target's log behind the fence's marker."""
-    appended: ProgressTotals = NO_TOTALS
-    """What was found in the target behind the progress of the query."""
-
-
-class PositionSearch:
-    """The searches of a task, each of which waits: call it in threads. It may be used by several at once.
+class LogPositionSearch:
+    """The :class:`PositionSearch` of a task. Each search waits, in a thread of its own.
 
     Its clients are created when they are needed, and kept: at most as many of each cluster as there were searches at
     once. They share the network threads with the other clients of the process.
@@ -93,20 +67,14 @@ class PositionSearch:
         timer = Timer(SystemClock(), timeout_ms)
         with self._target.lend() as consumer:
             appends, log_start = _read_to_fence(consumer, query, timer)
-            if appends.first is None and log_start <= _start_of(query):
-                return _found(query, query.progress, appends)
+            if not query.producer_ids or (appends.first is None and log_start <= _start_of(query)):
+                return _found(query, query.progress, appends, NO_TOTALS)
             try:
                 _check_comparable(query, appends)
                 progress = self._compare(consumer, query, appends, log_start, timer)
             except Unproved as error:
                 raise _unproved_error(query, appends, str(error)) from None
-        return _found(query, progress, appends)
-
-    def await_fence(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
-        """Wait for the fence's marker only, because the progress is exact. Raises KafkaTimeout, KafkaError."""
-        with self._target.lend() as consumer:
-            appends, _ = _read_to_fence(consumer, query, Timer(SystemClock(), timeout_ms))
-        return replace(_found(query, query.progress, appends), appended=NO_TOTALS)
+        return _found(query, progress, appends, appends.totals)
 
     def _compare(
         self, target: Consumer, query: PositionQuery, appends: OwnAppends, log_start: int, timer: Timer
@@ -246,7 +214,7 @@ def _read_source(consumer: Consumer, query: PositionQuery, timer: Timer) -> tupl
     end = consumer.end_offsets([tp], timer.remaining_ms())[tp]
     seek = OffsetAndMetadata(progress.offset, progress.leader_epoch, topic_id=stored.topic_id(progress.topic_id))
     try:
-        return _read_from(consumer, tp, seek, end if query.end == OPEN_END else max(end, query.end), timer)
+        return _read_from(consumer, tp, seek, end, timer)
     except LogTruncated as error:
         raise Unproved(f"the source is not the log that was copied: {error}") from error
 
@@ -288,13 +256,13 @@ def _chained(first: Fetched | None, rest: Iterable[Fetched]) -> Iterator[Fetched
     yield from rest
 
 
-def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> FoundPosition:
+def _found(query: PositionQuery, progress: Progress, appends: OwnAppends, appended: ProgressTotals) -> FoundPosition:
     mark = query.progress.target
     assert appends.end is not None  # noqa: S101 - the marker was found
     target = TargetMark(
         topic_id="" if mark is None else mark.topic_id, end=appends.end, leader_epoch=appends.leader_epoch
     )
-    return FoundPosition(progress=replace(progress, target=target), appended=appends.totals)
+    return FoundPosition(progress=replace(progress, target=target), appended=appended)
 
 
 def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:
