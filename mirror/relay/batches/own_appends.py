@@ -127,7 +127,7 @@ class OwnAppends:
         if batch.next_offset <= self._start or self.end is None or batch.next_offset > self.end:
             return False
         aborted = self._aborted.get(batch.producer_id)
-        if not aborted or not batch.is_transactional:
+        if not aborted:
             return True
         before = bisect_right(aborted, (batch.base_offset, self.end))
         return not before or batch.base_offset >= aborted[before - 1][1]

@@ -11,7 +11,7 @@ from mirror.producer.batch.queue import ProducerId
 from mirror.relay.batches.own_appends import OwnAppends
 from mirror.relay.progress.committed import NO_TOTALS
 from mirror.wire.records import AnyBatch, Batch
-from tests.fakes.record_batches import ABORT, COMMIT
+from tests.fakes.record_batches import ABORT, COMMIT, batch, build
 from tests.relay.batches.logs_by_hand import Made, batch_at, marker_at
 
 OWN, OTHER, FOREIGN = 7, 8, 9
@@ -81,6 +81,12 @@ def test_transaction_without_an_end_before_the_fence_is_undecided() -> None:
 def test_batch_behind_the_fence_in_the_same_fetch_does_not_count() -> None:
     appends, own = search(plain(0), marker_at(2, OWN, 3, COMMIT), plain(3))
     assert (own, appends.totals[0]) == ([0], 2)
+
+
+def test_batches_that_compaction_emptied_do_not_count() -> None:
+    emptied = batch(build((), producer_id=OWN, producer_epoch=1, last_offset_delta=3))
+    appends, own = search(emptied, plain(4, FOREIGN), marker_at(6, OWN, 3, COMMIT))
+    assert (own, appends.first, appends.totals) == ([], None, NO_TOTALS)
 
 
 def test_damaged_marker_is_named() -> None:
