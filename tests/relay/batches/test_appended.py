@@ -106,6 +106,12 @@ def test_batch_of_equal_bytes_is_not_the_same_if_the_flow_changes_records() -> N
         found([batch_at(100, numbered(0, 40))], [batch], spec=ReencodeSpec(headers=(("flow", b"x"),)))
 
 
+def test_equal_bytes_count_only_for_a_whole_source_batch_that_is_next() -> None:
+    source = [batch_at(0, [Made()] * 2), batch_at(2, [Made()] * 2)]
+    assert found([batch_at(100, [Made()]), batch_at(101, [Made()] * 2)], source) == (3, 0)
+    assert found([batch_at(100, [Made()] * 2)], source, start=1) == (3, 0)
+
+
 def test_log_append_time_of_either_side() -> None:
     source = [batch_at(0, numbered(0, 3), append_time_ms=77)]
     times = [one._replace(time_ms=77) for one in numbered(0, 3)]
