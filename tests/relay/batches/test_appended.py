@@ -48,6 +48,7 @@ def test_appended_beyond_the_progress_is_found_as_whole_batches_without_decoding
     monkeypatch.delattr(appended, "records_of")
     assert found(own, source) == (80, 1)
     assert found(own[:1], source) == (40, 0)
+    assert found([batch_at(100, numbered(0, 40), codec="lz4", append_time_ms=9)], source) == (40, 0)
     assert found([], source) is None
 
 
@@ -88,7 +89,7 @@ def test_markers_aborted_and_emptied_batches_of_the_source_are_passed() -> None:
 
 def test_what_the_flow_changes_is_compared_after_the_change() -> None:
     def without_odd(record: Record) -> Record | None:
-        return None if int((record.value or b"v0")[1:]) % 2 else record.replace(key=None)
+        return None if int((record.value or b"v0")[1:]) % 2 else record._replace(key=None, offset=-7)
 
     spec = ReencodeSpec(headers=(("flow", b"x"),), transform=without_odd)
     own = [
@@ -154,6 +155,7 @@ def test_more_than_the_source_has_is_unproved() -> None:
 
 def test_records_before_the_mark_in_its_batch_are_not_compared() -> None:
     assert found([batch_at(98, numbered(0, 4))], [batch_at(0, numbered(2, 4))]) == (2, 0)
+    assert found([batch_at(98, [Made()] * 4)], [batch_at(0, [Made()] * 4)]) == (2, 0)
 
 
 def test_damaged_batch_is_named_on_either_side() -> None:
