@@ -149,7 +149,11 @@ class Admin:
     def close(self) -> None:
         pass
 
-    def describe_cluster(self) -> ClusterDescription:
+    def describe_cluster(
+        self,
+        *,
+        timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
+    ) -> ClusterDescription:
         return ClusterDescription(self.cluster.state()["id"], 1, (Broker(1, self.cluster.server, 9092),))
 
     def list_topics(

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
 from mirror.errors import MAX_NAMES_SHOWN
+from mirror.relay.batches.way_rules import EXPIRATION
+from mirror.relay.model.way import Way
 from mirror.relay.partition.target_writer import transactional_id
-from mirror.relay.progress.committed import SHARDS, group_of
+from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.progress_topic import topic_of
 
@@ -72,6 +74,8 @@ class FlowPermissions:
     """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
     """The target's transactional ids."""
+    broker_configs: bool | None = None
+    """Whether the configuration of the target's brokers may be read; None if that is not known."""
 
 
 @dataclass(slots=True)
@@ -85,12 +89,19 @@ class MissingPermissions:
 def groups_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | None]) -> list[str]:
     """Return the groups that a flow uses: the groups of its progress, and as the last one its control group."""
     found: dict[str, None] = {}
+    lazy: dict[str, None] = {}
     for name, topic in source.items():
         for partition in range(topic.partitions if topic is not None else 0):
-            found[group_of(flow.name, TopicPartition(flow.target_topic(name), partition))] = None
+            target = TopicPartition(flow.target_topic(name), partition)
+            found[group_of(flow.name, target)] = lazy[lazy_group_of(flow.name, target)] = None
         if len(found) == SHARDS:
             break
-    return [*sorted(found), control_partition(flow.name)[0]]
+    return [*sorted(found), *(sorted(lazy) if uses_sequences(flow) else ()), control_partition(flow.name)[0]]
+
+
+def uses_sequences(flow: FlowConfig) -> bool:
+    """Return whether batches of ``flow`` may go by sequence."""
+    return flow.exactly_once and flow.exactly_once_by != Way.TRANSACTIONS.value
 
 
 def ids_to_check(flow: FlowConfig, source: Mapping[str, TopicPermissions | None]) -> list[str]:
@@ -112,6 +123,8 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_progress_topic(flow, permissions, missing)
     _check_groups(flow, permissions, missing)
     _check_ids(flow, permissions, missing)
+    if uses_sequences(flow):
+        _check_sequences(flow, permissions, missing)
     missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]
     return missing
 
@@ -208,6 +221,35 @@ def _check_ids(flow: FlowConfig, permissions: FlowPermissions, missing: MissingP
         why = "their partitions are not copied; the flow's other partitions are"
     grant = f"--transactional-id {_prefix(flow)} {_PREFIXED}"
     lines.append(_line([AclOperation.DESCRIBE], resource, flow.target, why, grant, also_needed=[AclOperation.WRITE]))
+
+
+def _check_sequences(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check what decides whether a batch may go by sequence. With "auto", records go in transactions without it.
+
+    Read on the target topics, which the search for an exact position needs, is needed for their progress, too.
+    """
+    forced = flow.exactly_once_by == Way.SEQUENCES.value
+    refused = f'with exactly-once-by = "{Way.SEQUENCES}"'
+    configs = [AclOperation.DESCRIBE_CONFIGS]
+    if permissions.broker_configs is False:
+        consequence = f"nothing can be copied {refused}" if forced else "all records go in transactions"
+        why = f"{EXPIRATION} cannot be read, and {consequence}"
+        lines = missing.problems if forced else missing.warnings
+        lines.append(_line(configs, "the brokers", flow.target, why, "--cluster", also_needed=()))
+    # Topics that are not visible, or whose configuration a new target topic needs, are named by _check_source.
+    visible = {
+        name: topic
+        for name, topic in permissions.source.items()
+        if topic is not None and topic.operations is not None and AclOperation.DESCRIBE in topic.operations
+        if permissions.target.get(flow.target_topic(name), topic) is not None
+    }
+    hidden = _lacking(visible, AclOperation.DESCRIBE_CONFIGS)
+    lines, consequence = missing.warnings, "their records go in transactions"
+    if forced and _is_all(hidden, permissions.source):
+        lines, consequence = missing.problems, f"nothing can be copied {refused}"
+    elif forced:
+        consequence = f"they cannot be copied {refused}; the flow's other topics are"
+    lines += _topic_lines(flow.source, hidden, f"whether they are compacted cannot be read, and {consequence}")
 
 
 def _prefix(flow: FlowConfig) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mirror.client import Admin
+from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.progress.progress_topic import topic_of
 from mirror.runtime.clock import SystemClock
@@ -22,6 +22,7 @@ from mirror.spark.preflight.acl_check import (
     TopicPermissions,
     groups_to_check,
     ids_to_check,
+    uses_sequences,
 )
 from mirror.timing import Timer
 
@@ -61,7 +62,20 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             wanted = groups_to_check(flow, source)
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
-    return FlowPermissions(source=source, target=target, groups=groups, ids=ids)
+        broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
+    return FlowPermissions(source=source, target=target, groups=groups, ids=ids, broker_configs=broker_configs)
+
+
+def _may_read_brokers(admin: Admin, timer: Timer) -> bool | None:
+    """Return whether the configuration of one of the brokers can be read: one permission is for all of them."""
+    try:
+        broker = ConfigResource.broker(admin.describe_cluster(timeout_ms=timer.remaining_ms()).brokers[0].node_id)
+        admin.describe_configs([broker], timeout_ms=timer.remaining_ms())
+    except AuthorizationFailed:
+        return False
+    except KafkaError:
+        return None
+    return True
 
 
 def _topics(admin: Admin, names: Collection[str], timer: Timer) -> dict[str, TopicPermissions | None]:

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import AclOperation, TopicPartition
 from mirror.relay.partition.target_writer import transactional_id
-from mirror.relay.progress.committed import SHARDS
+from mirror.relay.progress.committed import SHARDS, lazy_group_of
 from mirror.spark.preflight.acl_check import (
     NO_OPERATIONS,
     FlowPermissions,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from mirror.config.models import FlowConfig
+
 ALL = frozenset(AclOperation)
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
@@ -40,7 +42,7 @@ TARGET = {"a.orders": TopicPermissions(2, ALL), "a.clicks": TopicPermissions(1, 
 GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
 IDS = {"mirror.f.a.orders.0": frozenset({DESCRIBE}), "mirror.f.a.clicks.0": frozenset({DESCRIBE})}
 EVERYTHING = FlowPermissions(source=SOURCE, target=TARGET, groups=GROUPS, ids=IDS)
-FLOW = flow(topics=["orders", "clicks"])
+FLOW = flow(topics=["orders", "clicks"], exactly_once_by="transactions")
 
 
 def topics(there: Mapping[str, TopicPermissions], missing: AclOperation, *names: str) -> dict[str, TopicPermissions]:
@@ -179,6 +181,67 @@ def test_hidden_transactional_ids_refuse_the_flow_or_warn() -> None:
     assert "the permission Describe on transactional id mirror.f.a.clicks.0 of cluster b is missing" in some
 
 
+# --- sequences
+
+AUTO = flow(topics=["orders", "clicks"], exactly_once_by="auto")
+FORCED = flow(topics=["orders", "clicks"], exactly_once_by="sequences")
+BY_TRANSACTIONS = flow(topics=["orders", "clicks"], exactly_once_by="transactions")
+
+
+@pytest.mark.parametrize("config", [AUTO, FORCED])
+def test_all_permissions_for_sequences_granted_gives_no_lines(config: FlowConfig) -> None:
+    for known in (True, None):
+        assert missing_permissions(config, replace(EVERYTHING, broker_configs=known)) == MissingPermissions()
+
+
+def test_unreadable_brokers_are_a_note_or_refuse_a_flow_that_demands_sequences() -> None:
+    unread = replace(EVERYTHING, broker_configs=False)
+    assert missing_permissions(BY_TRANSACTIONS, unread) == MissingPermissions()
+    line = (
+        "the permission DescribeConfigs on the brokers of cluster b is missing: producer.id.expiration.ms cannot be"
+        " read, and all records go in transactions; grant to this client's user: kafka-acls --add"
+        " --allow-principal User:... --operation DescribeConfigs --cluster"
+    )
+    assert missing_permissions(AUTO, unread) == MissingPermissions(warnings=[line])
+    (line,) = missing_permissions(FORCED, unread).problems
+    assert 'cannot be read, and nothing can be copied with exactly-once-by = "sequences"; grant' in line
+
+
+def test_source_topics_with_a_hidden_configuration_go_in_transactions_or_refuse_the_flow() -> None:
+    some = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"))
+    assert missing_permissions(BY_TRANSACTIONS, some) == MissingPermissions()
+    (line,) = missing_permissions(AUTO, some).warnings
+    assert "the permission DescribeConfigs on topic clicks of cluster a is missing: whether they are compacted" in line
+    assert "and their records go in transactions; grant" in line
+    (line,) = missing_permissions(FORCED, some).warnings
+    assert "they cannot be copied with exactly-once-by" in line
+    every = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, *SOURCE))
+    assert missing_permissions(AUTO, every).problems == []
+    (line,) = missing_permissions(FORCED, every).problems
+    assert "on topics clicks, orders of cluster a is missing: whether they are compacted cannot be read, and" in line
+
+
+def test_a_source_topic_is_named_once() -> None:
+    hidden = replace(EVERYTHING, source={**SOURCE, "clicks": TopicPermissions(0, NO_OPERATIONS)})
+    assert missing_permissions(AUTO, hidden) == missing_permissions(BY_TRANSACTIONS, hidden)
+    new = replace(EVERYTHING, source=topics(SOURCE, CONFIGS, "clicks"), target={**TARGET, "a.clicks": None})
+    assert missing_permissions(AUTO, new) == missing_permissions(BY_TRANSACTIONS, new)
+
+
+def test_groups_of_the_lazy_progress_are_checked_and_granted_by_the_same_prefix() -> None:
+    one = {"orders": TopicPermissions(1, ALL)}
+    assert groups_to_check(BY_TRANSACTIONS, one) == ["mirror.f.0", "mirror.f.orders"]
+    assert groups_to_check(flow(delivery="at-least-once"), one) == ["mirror.f.0", "mirror.f.orders"]
+    groups = groups_to_check(AUTO, one)
+    assert groups == groups_to_check(FORCED, one) == ["mirror.f.0", "mirror.f.progress.0", "mirror.f.orders"]
+    assert lazy_group_of("f", TopicPartition("a.orders", 0)) == groups[1]
+    unread = replace(EVERYTHING, groups={**dict.fromkeys(groups, ALL), groups[1]: ALL - {READ}})
+    (line,) = missing_permissions(AUTO, unread).problems
+    assert "the permission Read on groups with the prefix mirror.f. of cluster b is missing" in line
+    granted = line.rpartition("--group ")[2].partition(" ")[0]
+    assert all(group.startswith(granted) for group in groups)
+
+
 # --- what is asked, and how much of it
 
 
@@ -239,6 +302,19 @@ def test_a_permission_missing_on_some_topics_is_a_warning_of_the_flow(clusters: 
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
     assert "the permission Read on topic clicks of cluster a is missing" in line
+
+
+@pytest.mark.parametrize(("mode", "lines"), [("auto", 1), ("transactions", 0)])
+def test_brokers_are_asked_only_if_records_may_go_by_sequence(
+    clusters: list[fakes.Cluster], mode: str, lines: int
+) -> None:
+    clusters[1].set_moods({"broker_configs": "refused"})
+    config = config_of(flow(topics=["orders", "clicks"], exactly_once_by=mode))
+    warnings = check_flows(config, config.select()).warnings["f"]
+    assert len([line for line in warnings if "producer.id.expiration.ms cannot be read" in line]) == lines
+    config = config_of(flow(topics=["orders", "clicks"], exactly_once_by="sequences"))
+    with pytest.raises(FlowsRefused, match=r"DescribeConfigs on the brokers of cluster b is missing"):
+        check_flows(config, config.select())
 
 
 def test_an_impossible_topic_name_hides_no_missing_permission(

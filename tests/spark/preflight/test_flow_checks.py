@@ -171,10 +171,10 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
     said = list[str]()
 
     class Slow(fakes.Admin):
-        def describe_cluster(self) -> ClusterDescription:
+        def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
             if self.cluster.server == "b:1":
                 assert answers.wait(60)
-            return super().describe_cluster()
+            return super().describe_cluster(timeout_ms=timeout_ms)
 
     def waiting(line: str) -> None:
         said.append(line)
