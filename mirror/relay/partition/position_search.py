@@ -67,7 +67,8 @@ class LogPositionSearch:
         timer = Timer(SystemClock(), timeout_ms)
         with self._target.lend() as consumer:
             appends, log_start = _read_to_fence(consumer, query, timer)
-            if not query.producer_ids or (appends.first is None and log_start <= _start_of(query)):
+            nothing = appends.first is None and not appends.undecided and log_start <= _start_of(query)
+            if nothing or not query.producer_ids:
                 return _found(query, query.progress, appends, NO_TOTALS)
             try:
                 _check_comparable(query, appends)

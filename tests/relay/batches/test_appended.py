@@ -48,7 +48,9 @@ def test_appended_beyond_the_progress_is_found_as_whole_batches_without_decoding
     monkeypatch.delattr(appended, "records_of")
     assert found(own, source) == (80, 1)
     assert found(own[:1], source) == (40, 0)
-    assert found([batch_at(100, numbered(0, 40), codec="lz4", append_time_ms=9)], source) == (40, 0)
+    appended_later = [batch_at(100, numbered(0, 40), codec="lz4", append_time_ms=9)]
+    assert found(appended_later, source) == (40, 0)
+    assert found(appended_later, [batch_at(0, numbered(0, 40), codec="lz4", append_time_ms=5)]) == (40, 0)
     assert found([], source) is None
 
 

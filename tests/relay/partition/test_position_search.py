@@ -1,0 +1,333 @@
+"""What the search for the exact position reads, and when it waits; fake brokers behind real network threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror.client import Consumer, TopicPartition
+from mirror.errors import ClientClosed, FlowError, KafkaTimeout, OffsetOutOfRange, TopicRecreated
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.partition import position_search
+from mirror.relay.partition.position_search import LogPositionSearch
+from mirror.relay.progress.committed import NO_TOTALS, Progress
+from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.target_log import TargetMark
+from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.record_batches import build
+from tests.relay.fake_pair import FakePair
+
+OWN, OTHER, FOREIGN = 7, 8, 9
+FENCE = ProducerId(OWN, 3)
+NO_SUCH_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+
+
+class Site:
+    """A :class:`FakePair`, and the search between its topics."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, partitions: int = 1) -> None:
+        self.pair = FakePair(monkeypatch, partitions=partitions)
+        self.search = LogPositionSearch(
+            {"bootstrap.servers": self.pair.source.bootstrap},
+            {"bootstrap.servers": self.pair.target.bootstrap},
+            CopyPolicy(),
+        )
+
+    def append(self, *values: bytes, producer_id: int = OWN, partition: int = 0, transactional: bool = False) -> None:
+        attributes = TRANSACTIONAL if transactional else 0
+        self.pair.log(partition).append_values(*values, producer_id=producer_id, attributes=attributes)
+
+    def fence(self, partition: int = 0) -> int:
+        """Write the marker; the offset after it."""
+        return self.pair.log(partition).end_transaction(OWN, commit=True, epoch=FENCE.epoch) + 1
+
+    def query(self, *, offset: int = 0, mark: int = 0, partition: int = 0, **progress: Any) -> PositionQuery:
+        fields = {"leader_epoch": None, "source_cluster_id": "paris", "topic_id": "", "generation": 4, **progress}
+        return PositionQuery(
+            source=TopicPartition("t", partition),
+            target=TopicPartition("paris.t", partition),
+            progress=Progress(offset=offset, **{"target": TargetMark(topic_id="", end=mark), **fields}),
+            producer_ids=frozenset({OTHER}),
+            fence=FENCE,
+        )
+
+    def find(self, query: PositionQuery | None = None, timeout_ms: int = 20_000, **fields: Any) -> FoundPosition:
+        search: PositionSearch = self.search
+        return search.find(query or self.query(**fields), timeout_ms)
+
+    def unproved(self, query: PositionQuery | None = None, **fields: Any) -> str:
+        with pytest.raises(FlowError, match=r"^position-unproved: how far t-0 was copied into paris\.t-0 ") as raised:
+            self.find(query, **fields)
+        return str(raised.value)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    site = Site(monkeypatch)
+    yield site
+    site.search.close()
+
+
+@pytest.fixture
+def sources_read(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
+    """Every source partition that a search reads."""
+    found: list[TopicPartition] = []
+    original = position_search._read_source
+
+    def read(consumer: Consumer, query: PositionQuery, *more: Any) -> Any:
+        found.append(query.source)
+        return original(consumer, query, *more)
+
+    monkeypatch.setattr(position_search, "_read_source", read)
+    return found
+
+
+def test_nothing_appended_leaves_the_progress_and_the_source_unread(
+    site: Site, sources_read: list[TopicPartition]
+) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"x", producer_id=FOREIGN)
+    end = site.fence()
+    query = site.query(offset=1, leader_epoch=0)
+    found = site.find(query)
+    mark = TargetMark(topic_id="", end=end, leader_epoch=0)
+    assert found == FoundPosition(replace(query.progress, target=mark), NO_TOTALS)
+    assert sources_read == []
+
+
+def test_appended_is_counted_and_found(site: Site, sources_read: list[TopicPartition]) -> None:
+    site.pair.source.log("t", 0).leader_epoch = 6
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"not ours", b"any more", producer_id=OTHER)
+    site.append(b"2", b"3")
+    site.append(b"x", producer_id=FOREIGN)
+    site.append(b"4", producer_id=OTHER)
+    end = site.fence()
+    found = site.find(offset=2, mark=2)
+    assert (found.progress.offset, found.progress.leader_epoch, found.progress.generation) == (5, 6, 4)
+    assert found.progress.target == TargetMark(topic_id="", end=end, leader_epoch=0)
+    assert found.appended[:2] == (3, 2)
+    assert (
+        found.appended.bytes
+        == sum(
+            one.size for one in site.pair.log().batches() if one.producer_id in {OWN, OTHER} and one.base_offset >= 2
+        )
+        - site.pair.log().batches()[-1].size
+    )
+    assert sources_read == [TopicPartition("t", 0)]
+
+
+def test_exact_progress_waits_for_the_fence_only(site: Site, sources_read: list[TopicPartition]) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"0")
+    end = site.fence()
+    found = site.find(replace(site.query(), producer_ids=frozenset()))
+    assert found.progress.target is not None
+    assert (found.progress.offset, found.progress.target.end, found.appended) == (0, end, NO_TOTALS)
+    site.pair.log().delete_before(end - 1)
+    assert site.find(replace(site.query(), producer_ids=frozenset())).progress.offset == 0
+    assert sources_read == []
+
+
+def test_marker_counts_once_it_is_below_the_high_watermark(site: Site) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"0")
+    log = site.pair.log()
+    log.replicated_to = site.fence() - 1
+    with pytest.raises(KafkaTimeout, match=r"paris\.t-0: the marker of the fence \(producer 7, epoch 3\) was not read"):
+        site.find(timeout_ms=200)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(site.find)
+        log.replicated_to = None
+        assert found.result(20).progress.offset == 1
+
+
+def test_open_transaction_of_another_producer_holds_up_nothing(site: Site) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"x", producer_id=FOREIGN, transactional=True)
+    site.append(b"0")
+    site.fence()
+    assert site.pair.log().last_stable_offset == 0
+    assert site.find().progress.offset == 1
+
+
+def test_own_transaction_without_an_end_is_unproved(site: Site) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"0", producer_id=OTHER, transactional=True)
+    site.fence()
+    assert "the transaction of producer 8 in the target had no end" in site.unproved()
+    site.pair.log().end_transaction(OTHER, commit=False)
+    site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch + 1)
+    query = replace(site.query(), fence=ProducerId(OWN, FENCE.epoch + 1))
+    assert site.find(query).progress.offset == 0
+
+
+def test_open_transaction_of_the_source_is_not_read(site: Site) -> None:
+    site.pair.write(b"0")
+    site.pair.source.log("t", 0).append_values(b"1", attributes=TRANSACTIONAL, producer_id=5)
+    site.append(b"0", b"1")
+    site.fence()
+    assert "offset 1 is not in the source" in site.unproved()
+
+
+def test_error_names_partitions_offsets_reason_and_remedy(site: Site) -> None:
+    site.pair.write(b"0", b"1", b"2")
+    site.append(b"0")
+    site.append(b"1", b"x")
+    site.fence()
+    text = site.unproved(offset=1, mark=1)
+    named = ("t-0", "paris.t-0", "source's offset 1", "target's offset 1", "2 records", "value", "start-over = true")
+    assert all(name in text for name in named), text
+
+
+def test_log_starts_behind_the_progress_are_found_on_either_side(site: Site) -> None:
+    values = [b"%d" % n for n in range(9)]
+    for first in range(0, 9, 3):
+        site.pair.write(*values[first : first + 3])
+    site.append(*values[:3])
+    site.append(*values[3:5])
+    end = site.fence()
+    site.pair.source.log("t", 0).delete_before(3)
+    assert site.find().progress.offset == 5
+    site.pair.log().delete_before(3)
+    assert "may have none of them" in site.unproved(), "two of the target's records, three offsets of the source's"
+    site.pair.source.log("t", 0).start_offset = 0
+    found = site.find()
+    assert (found.progress.offset, found.appended.records) == (5, 2)
+    site.pair.log().delete_before(end - 1)
+    assert f"begins at offset {end - 1}" in site.unproved()
+    assert site.find(offset=9).progress.offset == 9, "the source has nothing that could have been appended"
+    site.pair.source.log("t", 0).delete_before(9)
+    assert "begins at offset" in site.unproved(offset=8)
+
+
+def test_log_that_ends_before_the_mark_is_not_searched(site: Site) -> None:
+    end = site.fence()
+    with pytest.raises(OffsetOutOfRange):
+        site.find(mark=end + 5)
+
+
+def test_progress_without_a_mark_is_unproved_unless_nothing_was_ever_appended(site: Site) -> None:
+    site.pair.write(b"0")
+    site.fence()
+    assert site.find(target=None).progress.target is not None
+    site.append(b"0")
+    site.fence()
+    site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch + 1)
+    query = replace(site.query(target=None), fence=ProducerId(OWN, FENCE.epoch + 1))
+    assert "does not say how far" in site.unproved(query)
+
+
+def test_other_topic_of_the_same_name_is_not_compared(site: Site) -> None:
+    site.pair.write(b"0")
+    site.append(b"0")
+    site.fence()
+    text = site.unproved(topic_id=NO_SUCH_ID)
+    assert "not the log that was copied" in text
+    with pytest.raises(TopicRecreated):
+        site.find(target=TargetMark(topic_id=NO_SUCH_ID, end=0))
+    topic_id = str(site.pair.source.topics["t"].topic_id)
+    target = TargetMark(topic_id=str(site.pair.target.topics["paris.t"].topic_id), end=0)
+    assert site.find(target=target, topic_id=topic_id).progress.offset == 1
+
+
+def test_truncated_source_is_unproved(site: Site) -> None:
+    log = site.pair.source.log("t", 0)
+    site.pair.write(b"0", b"1")
+    log.truncate(0)
+    log.move(1)
+    site.pair.write(b"other", b"records", b"here")
+    site.append(b"2")
+    site.fence()
+    assert "not the log that was copied" in site.unproved(offset=2, leader_epoch=0)
+
+
+def test_retention_during_the_search_is_an_error_of_the_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt searches again."""
+    site.pair.write(b"0", b"1")
+    site.append(b"0")
+    end = site.fence()
+
+    def compare(*_: Any) -> Any:
+        site.pair.log().delete_before(end - 1)
+        return original(*_)
+
+    original = position_search._read_source
+    monkeypatch.setattr(position_search, "_read_source", compare)
+    with pytest.raises(OffsetOutOfRange):
+        site.find()
+
+
+def test_both_logs_are_read_in_portions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first fetch of each side ends long before the other's."""
+    monkeypatch.setattr(position_search, "_FETCH_BYTES", 1)
+    search = LogPositionSearch(
+        {"bootstrap.servers": site.pair.source.bootstrap},
+        {"bootstrap.servers": site.pair.target.bootstrap},
+        CopyPolicy(),
+    )
+    values = [b"%d" % n for n in range(30)]
+    for first in range(0, 30, 2):
+        site.pair.write(*values[first : first + 2])
+    for first in range(0, 21, 3):
+        site.append(*values[first : first + 3])
+        site.append(b"x", producer_id=FOREIGN)
+    site.fence()
+    with search:
+        assert search.find(site.query(), 20_000).progress.offset == 21
+
+
+def test_many_searches_share_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, partitions=40)
+    made: list[Consumer] = []
+
+    def new_consumer(*own: Any) -> Consumer:
+        made.append(Consumer(*own))
+        return made[-1]
+
+    monkeypatch.setattr(position_search, "Consumer", new_consumer)
+    for partition in range(40):
+        site.pair.write(b"0", b"1", b"2", partition=partition)
+        site.append(*[b"0", b"1"][: partition % 3], partition=partition) if partition % 3 else None
+        site.fence(partition)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda partition: site.find(partition=partition).progress.offset, range(40)))
+    assert found == [partition % 3 for partition in range(40)]
+    assert len(made) <= 8, "four of each cluster at most"
+    assert not any(consumer.assignment() for consumer in made)
+    site.search.close()
+    for consumer in made:
+        with pytest.raises(ClientClosed):
+            consumer.poll(0)
+
+
+def test_clients_in_use_are_closed_when_their_search_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, made = threading.Event(), list[Consumer]()
+
+    def new_consumer(*own: Any) -> Consumer:
+        made.append(Consumer(*own))
+        reading.set()
+        return made[-1]
+
+    monkeypatch.setattr(position_search, "Consumer", new_consumer)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(site.find)
+        assert reading.wait(20)
+        site.search.close()
+        site.fence()
+        assert found.result(20).progress.offset == 0
+    with pytest.raises(ClientClosed):
+        made[0].poll(0)
+
+
+def test_damaged_marker_ends_the_search(site: Site) -> None:
+    marker: Callable[..., Any] = site.pair.log().append
+    marker(build((b"",), producer_id=OWN, producer_epoch=3, attributes=TRANSACTIONAL | 0x20))
+    with pytest.raises(Exception, match="control batch at offset 0 is corrupt"):
+        site.find()
